@@ -118,6 +118,8 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
         ("[node]", "[guard]\nmax_pause_s = true\n[node]", "is True, not a number"),
         ("[node]", "[guard]\nmax_pause_s = nan\n[node]", "is nan, not a finite number"),
         ("[node]", "[guard]\nmax_pause_s = -1\n[node]", r"is -1, outside 0\.1\.\.3600"),
+        ("[node]", "[guard]\nmax_hold_without_pressure_share = 1.5\n[node]", r"outside 0\.\.1"),
+        ("[node]", "[guard]\npressure_lasts_s = -1\n[node]", r"is -1, outside 0\.\.86400"),
         ("[node]", "[guard]\nlate_allowance_s = -1\n[node]", "late_allowance_s is -1"),
         ("[node]", "[guard]\nmin_cpu_cores = 0\n[node]", "min_cpu_cores is 0"),
         ("[node]", "[guard]\nstale_s = 0\n[node]", "stale_s is 0"),

@@ -288,6 +288,34 @@ def test_a_limit_under_which_the_kernel_killed_names_itself() -> None:
     assert _label(change) == "limit_unknown"
 
 
+@pytest.mark.parametrize(
+    ("wish", "desired", "label", "says"),
+    [
+        (Wish.HOLD, DesiredState(slots=(PAUSE,)), "no_pressure", "edge/hog0: not held back, "),
+        (Wish.STOP, STOP, "stop", "pid 100: not stopped, "),
+    ],
+)
+def test_a_hold_without_a_sign_of_memory_pressure_names_itself(
+    wish: Wish, desired: DesiredState, label: str, says: str
+) -> None:
+    budgets = Budgets(max_hold_without_pressure_share=0.0, pressure_lasts_s=60.0)
+    guard = Guard(budgets=budgets, floors_bytes=(FLOOR, FLOOR))
+    case = Refusal(rule=GuardRule.NO_PRESSURE, wish=wish, says=says, label=label)
+    sample = replace(
+        _sample(case),
+        slot_states=(SlotState(), SlotState()),
+        zone=GroupSample(name="zone", memory_usage_bytes=1, memory_limit_bytes=600 * MIB),
+    )
+    memory = guard.review(desired, sample, GuardMemory()).memory
+    later = replace(sample, time_s=sample.time_s + 90.0)
+    change = _only(guard.review(desired, later, memory).changes)
+    assert (change.rule, change.wish) == (GuardRule.NO_PRESSURE, wish)
+    assert (change.found, change.bound, change.unit) == (90.0, 0.0, Unit.SECONDS)
+    why = "no sign of memory pressure for 90 s, and without one only 0 s of an hour"
+    assert change_text(change) == says + why
+    assert _label(change) == label
+
+
 def test_stops_in_a_slot_that_another_program_has_paused_are_refused() -> None:
     case = Refusal(
         rule=GuardRule.SET_BY_OTHERS, wish=Wish.STOP, says="", label="stop",
@@ -300,9 +328,10 @@ def test_stops_in_a_slot_that_another_program_has_paused_are_refused() -> None:
 
 
 def test_no_rule_is_untested() -> None:
-    tested = {case.rule for case in REFUSALS} | {GuardRule.LIMIT_KILLED}
+    tested = {case.rule for case in REFUSALS}
+    tested |= {GuardRule.LIMIT_KILLED, GuardRule.NO_PRESSURE}
     assert tested == set(GuardRule) - {GuardRule.OTHER}
-    wishes = {case.wish for case in REFUSALS} | {Wish.MEMORY}
+    wishes = {case.wish for case in REFUSALS} | {Wish.MEMORY, Wish.HOLD}
     assert wishes == set(Wish) - {Wish.OTHER}
 
 

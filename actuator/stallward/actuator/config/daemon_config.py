@@ -121,6 +121,13 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.late_allowance_s", guard.late_allowance_s, 0, 10),
         ("guard.hard_limit_margin_bytes", guard.hard_limit_margin_bytes, 0, 2**62),
         ("guard.kill_wait_s", guard.kill_wait_s, 0, 7 * 86400),
+        (
+            "guard.max_hold_without_pressure_share",
+            guard.max_hold_without_pressure_share,
+            0,
+            1,
+        ),
+        ("guard.pressure_lasts_s", guard.pressure_lasts_s, 0, 86400),
         ("guard.min_cpu_cores", guard.min_cpu_cores, 0.001, 1024),
         ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
         ("guard.stale_s", guard.stale_s, 0.01, 60),

@@ -24,6 +24,11 @@ class Budgets:
     """How far a hard limit stays above the memory that a slot uses, while it is tightened."""
     kill_wait_s: float = 600.0
     """How long a slot gets no limit after the kernel killed one of its processes under a limit."""
+    max_hold_without_pressure_share: float = 0.1
+    """The largest share of any hour for which background work is held back while nothing shows
+    that memory is short; 1 for no bound."""
+    pressure_lasts_s: float = 300.0
+    """How long after the last sign of memory pressure a hold still counts as caused by it."""
     min_cpu_cores: float = 0.05
     """The lowest CPU limit of a slot."""
     min_io_bytes_per_s: int = 65536

@@ -26,6 +26,8 @@ class Wish(enum.Enum):
     RECLAIM = "reclaim"
     MEMORY = "memory"
     """Everything that takes memory from a slot: limits, hard limits, swap limits and reclaim."""
+    HOLD = "hold"
+    """Everything that holds a slot back: its pause and everything that takes memory from it."""
     CPU_MAX = "cpu_max"
     IO_MAX = "io_max"
     NICE = "nice"
@@ -88,6 +90,9 @@ class GuardRule(enum.Enum):
     """The memory of the zone is not known."""
     ZONE_MEMORY = "zone_memory"
     """The guaranteed memory is at most the memory of the zone, ``bound`` bytes."""
+    NO_PRESSURE = "no_pressure"
+    """The last sign of memory pressure was ``found`` seconds ago, and without one a slot is held
+    back for at most ``bound`` seconds of an hour."""
     OTHER = "other"
     """A rule that this version does not know."""
 

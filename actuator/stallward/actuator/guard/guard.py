@@ -9,6 +9,8 @@ Its rules hold for every controller, for a shipped rule as much as for a remote 
   counts as paused.
 * A limit is never below the slot's floor, and tightens at most one level a tick unless the slot
   is paused. Releasing a limit and squeezing a paused slot are immediate.
+* While nothing shows that memory is short, background work is held back for at most
+  ``max_hold_without_pressure_share`` of any hour, whatever the latencies are.
 * No group is limited before the memory that it needs is known, that is, before it has used some.
 * Every slot keeps some CPU time and disk throughput, and never gets a higher priority than the
   protected application.
@@ -22,12 +24,18 @@ docs/reference/guard.md lists the rules, their defaults and what they guarantee.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.expressible import inexpressible
+from stallward.actuator.guard.hold_budget import (
+    HoldMemory,
+    note_holds,
+    watch_holds,
+    without_holds,
+)
 from stallward.actuator.guard.limits import LimitMemory, SlotCase
 from stallward.actuator.guard.problem import Problem
 from stallward.actuator.guard.processes import (
@@ -59,6 +67,7 @@ class GuardMemory:
     """One entry for each slot."""
     aside: Aside = ()
     """The levers that the guard steps aside from."""
+    holds: HoldMemory = field(default_factory=HoldMemory)
     time_s: float = 0.0
     """The latest time of any sample; a later sample with an earlier time is given this one."""
 
@@ -123,7 +132,9 @@ class Guard:
         aside = update_aside(memory.aside, sample, self.aside_s)
         remaining, aside_changes = step_aside(desired, aside, sample)
         paused_by_others = foreign_pauses(aside, sample)
-        changes = list(aside_changes)
+        holds = watch_holds(memory.holds, sample, self.budgets, self.zone_limit_bytes, horizon_s)
+        remaining, hold_changes = without_holds(remaining, sample, holds, self.budgets)
+        changes = [*aside_changes, *hold_changes]
         protected = protected_pids(sample, self.protected_pids)
         protected_in_slot = slots_with_pids(sample, protected)
         slots: list[SlotDesire] = []
@@ -174,6 +185,7 @@ class Guard:
             memory=GuardMemory(
                 limits=tuple(limits),
                 aside=aside,
+                holds=note_holds(holds, granted_state),
                 time_s=sample.time_s if math.isfinite(sample.time_s) else memory.time_s,
             ),
             stepped_aside=tuple(lever for lever, _ in aside if lever not in before),

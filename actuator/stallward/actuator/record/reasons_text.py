@@ -204,6 +204,9 @@ _BY_RULE: Final = {
     GuardRule.NOT_BACKGROUND: "not a background process",
     GuardRule.NOT_ALLOWED: "the configuration does not allow it",
     GuardRule.SET_BY_OTHERS: "left to another program",
+    GuardRule.NO_PRESSURE: (
+        "no sign of memory pressure for {found:.0f} s, and without one only {bound:g} s of an hour"
+    ),
 }
 _SLOT_RULES: Final = frozenset(
     {
@@ -274,6 +277,7 @@ _BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {
     Wish.TERMINATE: lambda change: f"not terminated, {_refusal(change)}",
     Wish.LIMIT: _limit("limit"),
     Wish.HARD_LIMIT: _limit("hard limit"),
+    Wish.HOLD: lambda change: f"not held back, {_refusal(change)}",
     Wish.MEMORY: lambda change: (
         f"not limited: under a limit the kernel killed in it {_numbers(change)['found']:.0f} s ago"
     ),

@@ -67,6 +67,7 @@ class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WISH_PAGE_ADVICE: _ClassVar[Wish]
     WISH_PROTECTED_LOW: _ClassVar[Wish]
     WISH_LEVER: _ClassVar[Wish]
+    WISH_HOLD: _ClassVar[Wish]
 
 class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +95,7 @@ class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GUARD_RULE_STILL_RUNNING: _ClassVar[GuardRule]
     GUARD_RULE_ZONE_UNKNOWN: _ClassVar[GuardRule]
     GUARD_RULE_ZONE_MEMORY: _ClassVar[GuardRule]
+    GUARD_RULE_NO_PRESSURE: _ClassVar[GuardRule]
 
 class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -161,6 +163,7 @@ WISH_CPUS: Wish
 WISH_PAGE_ADVICE: Wish
 WISH_PROTECTED_LOW: Wish
 WISH_LEVER: Wish
+WISH_HOLD: Wish
 GUARD_RULE_OTHER: GuardRule
 GUARD_RULE_MAX_PAUSE: GuardRule
 GUARD_RULE_PAUSE_SHARE: GuardRule
@@ -185,6 +188,7 @@ GUARD_RULE_NO_CPU_ONLINE: GuardRule
 GUARD_RULE_STILL_RUNNING: GuardRule
 GUARD_RULE_ZONE_UNKNOWN: GuardRule
 GUARD_RULE_ZONE_MEMORY: GuardRule
+GUARD_RULE_NO_PRESSURE: GuardRule
 UNIT_NONE: Unit
 UNIT_SECONDS: Unit
 UNIT_SHARE: Unit
@@ -783,7 +787,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -817,6 +821,7 @@ class StatusResponse(_message.Message):
     FALLBACKS_FIELD_NUMBER: _ClassVar[int]
     STEPPED_ASIDE_FIELD_NUMBER: _ClassVar[int]
     LATENCY_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    HOLD_BUDGET_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -836,7 +841,20 @@ class StatusResponse(_message.Message):
     fallbacks: _containers.ScalarMap[str, int]
     stepped_aside: int
     latency_source: LatencySourceStatus
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ...) -> None: ...
+    hold_budget: HoldBudgetStatus
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ...) -> None: ...
+
+class HoldBudgetStatus(_message.Message):
+    __slots__ = ("used_s", "allowed_s", "refusing", "since_pressure_s")
+    USED_S_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_S_FIELD_NUMBER: _ClassVar[int]
+    REFUSING_FIELD_NUMBER: _ClassVar[int]
+    SINCE_PRESSURE_S_FIELD_NUMBER: _ClassVar[int]
+    used_s: float
+    allowed_s: float
+    refusing: bool
+    since_pressure_s: float
+    def __init__(self, used_s: _Optional[float] = ..., allowed_s: _Optional[float] = ..., refusing: bool = ..., since_pressure_s: _Optional[float] = ...) -> None: ...
 
 class LatencySourceStatus(_message.Message):
     __slots__ = ("source", "fault", "malformed", "failed", "lost", "accepted", "ignored_names", "ignored_types", "ignored_tags", "refused", "first_malformed", "names")

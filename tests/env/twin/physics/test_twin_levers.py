@@ -14,6 +14,7 @@ from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S, SlotFacts, SlotTracker
 from stallward.agent.desired import ACTION_SIZES, SLOTS, DesiredState, SlotDesire, decode_action
 from stallward.agent.sample import GroupSample, NodeSample, Sample
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.physics.levers import (
     Rules,
     advance,
@@ -150,3 +151,8 @@ def test_moves_are_counted() -> None:
     levers.pass_tick([5e7] * SLOTS)
     assert np.isnan(reference_bytes(levers.node, 0)), "a paused group changes its reference"
     assert reference_bytes(levers.node, 1) == 5e7
+
+
+def test_no_episode_is_long_enough_for_a_hold_without_pressure_to_be_refused() -> None:
+    """So the twin's levers leave that rule of the guard out."""
+    assert SimulationSettings().episode_s < Budgets().pressure_lasts_s

@@ -23,6 +23,7 @@ _BY_WISH: Final = {
     pb.WISH_STOP: "stop",
     pb.WISH_TERMINATE: "terminate",
     pb.WISH_MEMORY: "limit_unknown",
+    pb.WISH_HOLD: "no_pressure",
     pb.WISH_CPU_MAX: "minimum",
     pb.WISH_IO_MAX: "minimum",
     pb.WISH_NICE: "minimum",

@@ -1,0 +1,207 @@
+"""Bounds how long work is held back while nothing shows that memory is short. Pure.
+
+To *hold back* is to pause a slot, to stop its processes, or to take memory from it. Latencies
+alone do not prove memory pressure: a slow disk elsewhere, a busy CPU or a forged report raises
+them as well, and holding the background back then only costs its work. The guard does not know
+why a controller decides. So it looks at the node: a hold is *explained* by a sign of memory
+pressure that is at most ``pressure_lasts_s`` old, and the others have a budget.
+
+A hold that works keeps its signs away. So a sign counts for minutes, and memory counts as short
+where it would be if everything were released. When the budget is used up, everything is released,
+which is a trial: where memory is short, the next sign follows within seconds, and explains the
+holds after it.
+
+``pressure_signs`` says what a sign is.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final
+
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard.pressure_signs import (
+    NO_TOTALS,
+    Totals,
+    is_sign,
+    newest,
+    read_totals,
+)
+from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.sample import Sample
+
+_HOUR_S: Final = 3600.0
+_ROUNDING: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldMemory:
+    """The state that the guard keeps about holds and signs of memory pressure."""
+
+    time_s: float = math.nan
+    """The time of the last sample; NaN before the first."""
+    sign_s: float = math.nan
+    """The time of the last sign. The first sample counts as one, since what was before it is not
+    known."""
+    limited_s: float = -math.inf
+    """The last time at which memory was being taken from a slot."""
+    totals: Totals = NO_TOTALS
+    held: bool = False
+    """Whether something has been held back since the last sample."""
+    limits: bool = False
+    """Whether memory has been taken from a slot since the last sample."""
+    used_s: float = 0.0
+    """What holds without a sign have used up, less what was regained."""
+    used_up: bool = False
+    """Whether the budget was used up and has not regained half of it yet."""
+    explained: bool = True
+    """Whether the last sign explains holds until the next tick."""
+
+    @property
+    def refusing(self) -> bool:
+        """Whether nothing may be held back now."""
+        return self.used_up and not self.explained
+
+    @property
+    def since_sign_s(self) -> float | None:
+        """The time since the last sign; ``None`` before the first sample."""
+        since_s = self.time_s - self.sign_s
+        return since_s if math.isfinite(since_s) else None
+
+
+def is_bounded(budgets: Budgets) -> bool:
+    """Whether holds without a sign of memory pressure have a bound."""
+    return budgets.max_hold_without_pressure_share < 1.0 and not budgets.lift_budgets
+
+
+def allowed_s(budgets: Budgets) -> float:
+    """The most that holds without a sign may use up.
+
+    It is half of what they may take of an hour. The other half is regained in the course of an
+    hour, evenly. So in no hour, wherever it begins, do they take more than both halves.
+    """
+    return budgets.max_hold_without_pressure_share * _HOUR_S / 2.0
+
+
+def watch_holds(
+    memory: HoldMemory,
+    sample: Sample,
+    budgets: Budgets,
+    zone_limit_bytes: int | None,
+    horizon_s: float,
+) -> HoldMemory:
+    """Update the state with one more sample.
+
+    Args:
+        memory: The state after the last tick.
+        sample: This tick's sample.
+        budgets: The bounds.
+        zone_limit_bytes: The memory of the zone, used where the sample does not have it.
+        horizon_s: The longest time until the next tick is due.
+    """
+    time_s = sample.time_s
+    if not is_bounded(budgets) or not math.isfinite(time_s):
+        return memory
+    totals = read_totals(sample)
+    if math.isnan(memory.time_s):
+        return HoldMemory(time_s=time_s, sign_s=time_s, totals=totals)
+    passed_s = max(time_s - memory.time_s, 0.0)
+    limited_s = time_s if memory.limits else memory.limited_s
+    disturbed = time_s - limited_s <= _HOUR_S
+    sign = is_sign(
+        sample,
+        before=memory.totals,
+        now=totals,
+        passed_s=passed_s,
+        disturbed=disturbed,
+        zone_limit_bytes=zone_limit_bytes,
+    )
+    sign_s = time_s if sign else memory.sign_s
+    most_s = allowed_s(budgets)
+    used_s = max(memory.used_s - most_s / _HOUR_S * passed_s, 0.0)
+    if memory.held and not memory.explained:
+        used_s += passed_s
+    room_from_s = most_s / 2.0 if memory.used_up else most_s
+    used_up = used_s + horizon_s > room_from_s - _ROUNDING
+    return HoldMemory(
+        time_s=time_s,
+        sign_s=sign_s,
+        limited_s=limited_s,
+        totals=newest(totals, memory.totals),
+        held=memory.held,
+        limits=memory.limits,
+        used_s=used_s,
+        used_up=used_up,
+        explained=time_s - sign_s <= budgets.pressure_lasts_s,
+    )
+
+
+def without_holds(
+    desired: DesiredState, sample: Sample, memory: HoldMemory, budgets: Budgets
+) -> tuple[DesiredState, tuple[GuardChange, ...]]:
+    """Remove everything that holds work back, if that is refused now.
+
+    Returns:
+        The rest of ``desired``, and a change for each slot and for each process that was to be
+        stopped.
+    """
+    if not memory.refusing or not holds_back(desired):
+        return desired, ()
+    refusal = GuardChange(
+        rule=GuardRule.NO_PRESSURE,
+        wish=Wish.HOLD,
+        found=memory.since_sign_s,
+        bound=budgets.max_hold_without_pressure_share * _HOUR_S,
+        unit=Unit.SECONDS,
+    )
+    slots = tuple(map(_released, desired.slots))
+    changes = [
+        replace(refusal, slot=index, group=_name(sample, index))
+        for index, (rest, wanted) in enumerate(zip(slots, desired.slots, strict=True))
+        if rest is not wanted
+    ]
+    changes += [replace(refusal, wish=Wish.STOP, pid=ref.pid) for ref in desired.stopped]
+    return replace(desired, slots=slots, stopped=()), tuple(changes)
+
+
+def note_holds(memory: HoldMemory, granted: DesiredState) -> HoldMemory:
+    """Update the state with what was granted."""
+    held, limits = holds_back(granted), any(map(_takes_memory, granted.slots))
+    if (held, limits) == (memory.held, memory.limits):
+        return memory
+    return replace(memory, held=held, limits=limits)
+
+
+def holds_back(desired: DesiredState) -> bool:
+    """Whether ``desired`` pauses a slot, stops a process or takes memory from a slot."""
+    if desired.stopped:
+        return True
+    return any(slot.paused or _takes_memory(slot) for slot in desired.slots)
+
+
+def _takes_memory(slot: SlotDesire) -> bool:
+    return not (
+        slot.limit_bytes is None
+        and slot.hard_limit_bytes is None
+        and slot.swap_max_bytes is None
+        and slot.reclaim_to_bytes is None
+    )
+
+
+def _released(slot: SlotDesire) -> SlotDesire:
+    if not slot.paused and not _takes_memory(slot):
+        return slot
+    return replace(
+        slot,
+        paused=False,
+        limit_bytes=None,
+        hard_limit_bytes=None,
+        swap_max_bytes=None,
+        reclaim_to_bytes=None,
+    )
+
+
+def _name(sample: Sample, slot: int) -> str:
+    return sample.slots[slot].name if slot < len(sample.slots) else ""

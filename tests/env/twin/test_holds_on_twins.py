@@ -1,0 +1,39 @@
+"""The shipped rule and policy hold pressure down on every twin, and no hold is refused there."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.registry import make_controller
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.env.twin.node import TwinNode
+from stallward.models.registry import find_twin, load_policy, twin_names
+
+TICKS = 6000
+"""Ten minutes, twice as long as a sign of memory pressure lasts."""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("twin", twin_names())
+@pytest.mark.parametrize("arm", ["rule", "policy"])
+def test_no_hold_is_refused_while_pressure_is_held_down(twin: str, arm: str) -> None:
+    fitted = load_fitted(find_twin(twin))
+    node = TwinNode(fitted.scenario, fitted.draws[0], seed=1)
+    engine = Engine(
+        settings=EngineSettings(context=node.context(seed=1), budgets=Budgets()),
+        configured=load_policy() if arm == "policy" else make_controller(arm),
+        default=make_controller("none"),
+    )
+    held, longest_s = 0, 0.0
+    for _ in range(TICKS):
+        node.step(engine.step(node.sample(), late=False).granted)
+        holds = engine.memory.holds
+        held, longest_s = held + holds.held, max(longest_s, holds.since_sign_s or 0.0)
+        assert not holds.refusing
+    assert held > 0.9 * TICKS, "or it tests nothing"
+    assert longest_s < Budgets().pressure_lasts_s / 2
+    assert engine.memory.holds.used_s == 0.0
