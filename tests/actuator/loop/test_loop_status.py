@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from stallward.actuator.cli.tick_text import status_rows, status_values
+from stallward.actuator.client.status import DaemonStatus, status_from_wire
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
     JournalConfig,
@@ -29,7 +32,9 @@ from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import NodeContext
+from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.registry import make_controller
+from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
 
 
 class FakeNode:
@@ -54,11 +59,11 @@ class FakeNode:
 class Case:
     """The status of a loop on a fake node."""
 
-    def __init__(self, folder: Path, link: GuardianLink) -> None:
+    def __init__(self, folder: Path, link: GuardianLink, budgets: Budgets | None = None) -> None:
         self.node = FakeNode()
         context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("bg",))
         self.engine = Engine(
-            settings=EngineSettings(context=context, budgets=Budgets()),
+            settings=EngineSettings(context=context, budgets=budgets or Budgets()),
             configured=make_controller("none"),
             default=make_controller("none"),
         )
@@ -126,3 +131,54 @@ def test_a_journal_that_takes_nothing_is_reported_at_once(case: Case) -> None:
     with pytest.raises(JournalError):
         case.status._sources.link.hold(Stopped(999_999, 1))
     assert case.missing()[0].startswith("journal: The guardian did not take")
+
+
+def _status(tmp_path: Path, budgets: Budgets, *times_s: float) -> DaemonStatus:
+    """The status of a loop whose client paused a group of a calm node at some times."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    sample = Sample(
+        sequence=0,
+        time_s=0.0,
+        node=NodeSample(memory_total_bytes=8 << 30, memory_available_bytes=4 << 30),
+        zone=GroupSample(
+            name="zone",
+            psi=PsiTotals(memory_some_us=0, memory_full_us=0),
+            memory_usage_bytes=1 << 20,
+        ),
+        protected=GroupSample(name="app", psi=PsiTotals(memory_some_us=0, memory_full_us=0)),
+        slots=(GroupSample(name="bg", memory_usage_bytes=1 << 20),),
+        slot_states=(SlotState(),),
+    )
+    with ours, theirs:
+        case = Case(tmp_path, GuardianLink(ours, timeout_s=0.01), budgets)
+        wish = DesiredState(slots=(SlotDesire(paused=True),))
+        for time_s in times_s:
+            case.engine.step(replace(sample, time_s=time_s), remote=wish)
+        return status_from_wire(case.status.make(ticks=len(times_s), calm=True))
+
+
+def test_a_status_says_how_long_work_was_held_back_without_pressure(tmp_path: Path) -> None:
+    budgets = Budgets(max_hold_without_pressure_share=0.01, pressure_lasts_s=10.0)
+    for times_s, held_s, refusing, row in (
+        ((), 0.0, False, "0 s of 18 s used up"),
+        ((5.0, 8.0), 0.0, False, "0 s of 18 s used up, last sign of memory pressure 3 s ago"),
+        (
+            (5.0, 16.0, 36.0), 20.0, True,
+            "20 s of 18 s used up, last sign of memory pressure 31 s ago, "
+            "nothing is held back now",
+        ),
+    ):  # fmt: skip
+        status = _status(tmp_path, budgets, *times_s)
+        budget = status.hold_budget
+        assert budget is not None
+        assert budget.used_s == pytest.approx(held_s, abs=0.2)
+        assert (budget.allowed_s, budget.refusing) == (18.0, refusing)
+        assert dict(status_rows(status))["held without pressure"] == row
+        assert status_values(status)["hold_budget"]["refusing"] is refusing
+
+
+def test_a_status_says_that_nothing_bounds_holds_without_pressure(tmp_path: Path) -> None:
+    status = _status(tmp_path, Budgets(max_hold_without_pressure_share=1.0), 5.0, 1e4)
+    assert status.hold_budget is None
+    assert dict(status_rows(status))["held without pressure"] == "no bound"
+    assert status_values(status)["hold_budget"] is None

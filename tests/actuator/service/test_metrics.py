@@ -79,6 +79,7 @@ def link() -> Iterator[LoopLink]:
         latency_source=pb.LatencySourceStatus(
             source="statsd", malformed=3, ignored_names=8, fault="gone"
         ),
+        hold_budget=pb.HoldBudgetStatus(used_s=90.0, allowed_s=180.0, refusing=True),
     )
     theirs.send(pb.LoopMessage(status=status).SerializeToString())
     made.receive()
@@ -154,6 +155,9 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_latency_source_up,statsd": 0,
         "stallward_latency_rejected_total,malformed": 3,
         "stallward_latency_rejected_total,ignored_names": 8,
+        "stallward_hold_without_pressure_seconds": 90,
+        "stallward_hold_without_pressure_allowed_seconds": 180,
+        "stallward_holds_refused": 1,
         "stallward_missing_signals": 2,
         "stallward_tick_phase_seconds_count,sense": 6,
         "stallward_tick_phase_seconds_bucket,0.0005,sense": 0,

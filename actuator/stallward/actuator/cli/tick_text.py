@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any, Final
 
 from stallward.actuator.client import DaemonStatus, LatencyInfo
+from stallward.actuator.client.status import HoldBudgetInfo
 from stallward.actuator.guard.changes import GuardChange
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
@@ -180,6 +182,7 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "fallbacks": dict(status.fallbacks),
         "stepped_aside": status.stepped_aside,
         "latency": _latency_values(status.latency),
+        "hold_budget": status.hold_budget and asdict(status.hold_budget),
     }
 
 
@@ -198,10 +201,20 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
         ("stepped aside", f"{status.stepped_aside}"),
+        ("held without pressure", _hold_budget_row(status.hold_budget)),
     ]
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
     return rows + [("missing", reason) for reason in status.missing]
+
+
+def _hold_budget_row(budget: HoldBudgetInfo | None) -> str:
+    if budget is None:
+        return "no bound"
+    parts = [f"{budget.used_s:.0f} s of {budget.allowed_s:g} s used up"]
+    if budget.since_pressure_s is not None:
+        parts.append(f"last sign of memory pressure {budget.since_pressure_s:.0f} s ago")
+    return ", ".join([*parts, *(["nothing is held back now"] if budget.refusing else [])])
 
 
 def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:

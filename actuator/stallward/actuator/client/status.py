@@ -32,6 +32,20 @@ class LatencyInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HoldBudgetInfo:
+    """How long background work may be held back while nothing shows that memory is short."""
+
+    used_s: float
+    """What holds without a sign of memory pressure have used up."""
+    allowed_s: float
+    """The most that they may use up."""
+    refusing: bool
+    """Whether nothing may be held back now, because it is used up."""
+    since_pressure_s: float | None
+    """The time since the last sign of memory pressure; ``None`` if there was none yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """What a daemon is doing."""
 
@@ -56,6 +70,8 @@ class DaemonStatus:
     """How often this loop stepped aside from a lever after a foreign change."""
     latency: LatencyInfo | None
     """The source of latencies; ``None`` if none is configured."""
+    hold_budget: HoldBudgetInfo | None
+    """``None`` if there is no bound."""
 
 
 def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
@@ -86,6 +102,17 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         fallbacks=tuple(sorted(wire.fallbacks.items())),
         stepped_aside=wire.stepped_aside,
         latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
+        hold_budget=_hold_budget(wire.hold_budget) if wire.HasField("hold_budget") else None,
+    )
+
+
+def _hold_budget(wire: pb.HoldBudgetStatus) -> HoldBudgetInfo:
+    known = wire.HasField("since_pressure_s")
+    return HoldBudgetInfo(
+        used_s=wire.used_s,
+        allowed_s=wire.allowed_s,
+        refusing=wire.refusing,
+        since_pressure_s=wire.since_pressure_s if known else None,
     )
 
 

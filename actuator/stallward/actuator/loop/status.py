@@ -9,6 +9,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
+from stallward.actuator.guard.hold_budget import allowed_s, is_bounded
 from stallward.actuator.ipc.channels import GuardianLink, MessageSocket
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.node.node import Node
@@ -84,7 +85,21 @@ class LoopStatus:
             calm=calm,
             fallbacks=counts.fallbacks,
             stepped_aside=counts.stepped_aside,
+            hold_budget=self._hold_budget(),
             latency_source=wire.latency_status(sources.config.latency, sources.node.latency),
+        )
+
+    def _hold_budget(self) -> pb.HoldBudgetStatus | None:
+        """Return what holds without pressure have used up; ``None`` if they have no bound."""
+        engine = self._sources.engine
+        budgets, holds = engine.guard.budgets, engine.memory.holds
+        if not is_bounded(budgets):
+            return None
+        return pb.HoldBudgetStatus(
+            used_s=holds.used_s,
+            allowed_s=allowed_s(budgets),
+            refusing=holds.refusing,
+            since_pressure_s=holds.since_sign_s,
         )
 
     def _missing_now(self, now_s: float) -> tuple[str, ...]:

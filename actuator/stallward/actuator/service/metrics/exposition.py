@@ -118,6 +118,11 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
     yield "stallward_lease_held", [((), status.lease_held)]
     yield "stallward_missing_signals", [((), len(status.missing))]
     yield "stallward_records_dropped_total", [((), status.records_dropped + skipped)]
+    if status.HasField("hold_budget"):
+        budget = status.hold_budget
+        yield "stallward_hold_without_pressure_seconds", [((), budget.used_s)]
+        yield "stallward_hold_without_pressure_allowed_seconds", [((), budget.allowed_s)]
+        yield "stallward_holds_refused", [((), budget.refusing)]
     if status.HasField("latency_source"):
         source = status.latency_source
         yield "stallward_latency_source_up", [((source.source,), not source.fault)]

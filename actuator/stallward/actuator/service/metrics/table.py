@@ -81,6 +81,21 @@ METRICS: Final = (
         labels=("rule",),
     ),
     Metric(
+        name="stallward_hold_without_pressure_seconds",
+        kind="gauge",
+        help="What holds without a sign of memory pressure have used up of their budget.",
+    ),
+    Metric(
+        name="stallward_hold_without_pressure_allowed_seconds",
+        kind="gauge",
+        help="The most that they may use up; absent if there is no bound.",
+    ),
+    Metric(
+        name="stallward_holds_refused",
+        kind="gauge",
+        help="1 while nothing may be held back, because that budget is used up.",
+    ),
+    Metric(
         name="stallward_lever_moves_total",
         kind="counter",
         help="Attempts to move a lever, by success.",
