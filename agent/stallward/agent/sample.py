@@ -164,6 +164,9 @@ class SlotState:
     is set while the group still starts, the reference grows with what the group swaps. A group
     that only reads files swaps nothing: its reference grows only after it is unlimited again.
     """
+    memory_waits: int = 0
+    """How often its processes had to wait for memory under a limit, since the loop started. Only
+    v1 groups wait, where the kernel would kill otherwise; v2 memory.high slows down instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import socket
 import threading
 import time
@@ -14,6 +15,7 @@ import pytest
 
 from stallward.actuator.config.tables import Rates
 from stallward.actuator.ipc.channels import GuardianLink
+from stallward.actuator.kernel.interruptible import INTERRUPT
 from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.loop.wait import Waiter, Woken
 from stallward.actuator.node.stall_watch import StallWatch
@@ -28,6 +30,7 @@ class Case:
         self.guardian, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.wake_read, self.wake_write = os.pipe()
         self.client, self.command = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.alarm = os.eventfd(0, os.EFD_NONBLOCK)
         self.asked: list[bytes] = []
         self.psi = psi
         self.stall(0)
@@ -42,6 +45,7 @@ class Case:
             command_fd=self.command.fileno(),
             answer=lambda: self.asked.append(self.command.recv(100)),
             watch=self.watch,
+            alarm_fd=self.alarm,
         )
 
     def stall(self, total_us: int) -> None:
@@ -57,6 +61,7 @@ class Case:
             end.close()
         os.close(self.wake_read)
         os.close(self.wake_write)
+        os.close(self.alarm)
         self.watch.close()
 
 
@@ -89,6 +94,17 @@ def test_a_stall_calls_for_a_tick(case: Case) -> None:
 def test_a_stall_before_the_wait_does_not_end_it(case: Case) -> None:
     case.stall(1_000)
     assert case.until(0.1)[0] is Woken.DUE
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_a_slot_that_waits_for_memory_calls_for_a_tick_until_one_has_seen_it(
+    case: Case, watching: bool
+) -> None:
+    os.eventfd_write(case.alarm, 1)
+    for _ in range(2):
+        assert case.until(30.0, watching=watching)[0] is Woken.OUT_OF_MEMORY
+    os.eventfd_read(case.alarm)
+    assert case.until(0.05, watching=watching)[0] is Woken.DUE
 
 
 def test_looks_are_spread_evenly_over_the_wait(
@@ -212,3 +228,10 @@ def test_the_files_of_a_group_made_anew_are_watched(case: Case) -> None:
     timer.start()
     assert case.until(30.0)[0] is Woken.STALLED
     timer.join()
+
+
+def test_a_signal_that_only_interrupts_a_write_does_not_end_the_wait(case: Case) -> None:
+    os.write(case.wake_write, bytes([INTERRUPT] * 3))
+    assert case.until(0.05)[0] is Woken.DUE
+    os.write(case.wake_write, bytes([INTERRUPT, signal.SIGTERM]))
+    assert case.until(30.0)[0] is Woken.STOPPED

@@ -66,6 +66,7 @@ class _Track:
     changes: int = 0
     """How often a pause began or ended."""
     limit_bytes: int | None = None
+    memory_waits: int = 0
     updated_s: float | None = None
     peak_bytes: float = 0.0
     """The largest memory that the group held, decaying while it is not limited."""
@@ -161,6 +162,11 @@ class SlotTracker:
             if not fact.paused and fact.held_bytes is not None:
                 _update_reference(track, elapsed_s, fact.held_bytes)
 
+    def note_waits(self, waits: Sequence[int]) -> None:
+        """Note how often each slot had to wait for memory under a limit so far."""
+        for track, total in zip(self._tracks, waits, strict=True):
+            track.memory_waits = total
+
     def states(self, time_s: float) -> tuple[SlotState, ...]:
         """The state of every slot as of ``time_s``."""
         time_s = self._monotonic(time_s)
@@ -248,4 +254,5 @@ def _state(track: _Track, time_s: float) -> SlotState:
         paused_share=min(paused_s / SHARE_WINDOW_S, 1.0),
         limit_bytes=track.limit_bytes,
         reference_bytes=track.reference_bytes,
+        memory_waits=track.memory_waits,
     )

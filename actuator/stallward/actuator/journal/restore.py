@@ -30,6 +30,7 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.kernel.cgroup_dirs import walk
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
+from stallward.actuator.kernel.oom_alarms import OOM_CONTROL
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
@@ -41,7 +42,7 @@ _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
 _MOST_PROBLEMS: Final = 3
 """For at most this many threads the reason of a failure is reported."""
-_FIRST: Final = ("run", "limits", "knobs")
+_FIRST: Final = ("run", "limits", "waits", "knobs")
 _LATER: Final = ("groups", "folders", "swap")
 
 
@@ -49,8 +50,10 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     """Undo ``entries``.
 
     Paused work runs again first, then limits and other settings are put back; a write that blocks
-    in the kernel does not hold up the others. Then our own groups are killed and removed, and
-    last our own folders and swap files. If a file has several entries, the first is the original.
+    in the kernel does not hold up the others. Whether the kernel kills under a limit is put back
+    after all limits: it would kill what waits under one. Then our own groups are killed and
+    removed, and last our own folders and swap files. If a file has several entries, the first is
+    the original.
     A target that has vanished is no failure. Nothing is written to a disk that does not have to
     be undone.
 
@@ -80,6 +83,7 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
                 actions["swap"].append(partial(_remove_swap, path, paths))
     for path, value in _originals(wanted):
         kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
+        kind = "waits" if path.name == OOM_CONTROL else kind
         actions[kind].append(partial(_write, path, value))
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
     groups = tuple(e for e in wanted if isinstance(e, GroupThreads))

@@ -7,15 +7,23 @@ from dataclasses import dataclass
 from functools import partial
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import FileLever
 from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LARGEST_PAGE_BYTES, LimitFile, PlainFile
+from stallward.actuator.levers.base.setting_files import (
+    LARGEST_PAGE_BYTES,
+    LimitFile,
+    PlainFile,
+    ReclaimingFile,
+)
 from stallward.actuator.levers.cgroup import cpu_and_io
-from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.cgroup.limit_writer import LimitSpec
+from stallward.actuator.levers.cgroup.memory_limit import MemoryLimitLever
+from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import vm_levers
@@ -49,6 +57,8 @@ class Site:
     """The zone's memory limit; ``None`` for the whole machine."""
     exempt: ExemptProcesses
     """Exempt processes: a group that holds one of them is not changed."""
+    alarms: OomAlarms
+    """Reports the waits for memory of the slots' processes."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change."""
 
@@ -142,8 +152,11 @@ class _Slot:
         usage = folder / ("memory.current" if v2 else "memory.usage_in_bytes")
         lock = threading.Lock()
         v1_limit = folder / "memory.limit_in_bytes"
+        wait = None
+        if not v2:
+            wait = OomWait(self._index, folder, self._originals, self._site.alarms)
         soft: PlainFile = (
-            PlainFile(path=folder / "memory.high", tolerance=LARGEST_PAGE_BYTES, cap=True)
+            ReclaimingFile(path=folder / "memory.high", tolerance=LARGEST_PAGE_BYTES, cap=True)
             if v2
             else LimitFile(path=v1_limit, tolerance=LARGEST_PAGE_BYTES, cap=True)
         )
@@ -153,6 +166,7 @@ class _Slot:
                 setting=soft,
                 usage=usage,
                 value_of=lambda granted: self._desire(granted).limit_bytes,
+                wait=wait,
                 check=self._check,
                 missing=self._missing(soft),
             ),
@@ -171,13 +185,14 @@ class _Slot:
                 target_of=lambda granted: self._desire(granted).reclaim_to_bytes,
                 file=reclaim_file if v2 else None,
                 limit=None if v2 else v1_limit,
+                wait=wait,
                 missing=no_reclaim,
                 lock=lock,
                 check=self._check,
             ),
             self._originals,
         )
-        hard = PlainFile(path=folder / "memory.max", tolerance=LARGEST_PAGE_BYTES, cap=True)
+        hard = ReclaimingFile(path=folder / "memory.max", tolerance=LARGEST_PAGE_BYTES, cap=True)
         why = self._missing(hard) or no_reclaim if v2 else "on v1 limit_bytes is hard already"
         hard_limit = MemoryLimitLever(
             LimitSpec(

@@ -11,6 +11,7 @@ from typing import Final
 
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
@@ -87,6 +88,7 @@ class LeverSet:
                 send_journal(*entries)
 
         options = options or LeverOptions()
+        self._alarms = OomAlarms(len(slots))
         self._originals = Originals(send, release_journal, touch_journal)
         site = Site(
             paths=paths,
@@ -96,6 +98,7 @@ class LeverSet:
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
             exempt=ExemptProcesses(exempt, lambda: protected_pids(protected)),
+            alarms=self._alarms,
             aside_s=options.aside_s,
         )
         self._levers: NodeLevers = cgroup_levers(site, self._originals)
@@ -191,6 +194,15 @@ class LeverSet:
         """Whether no write of the limit of slot ``index`` is under way."""
         return not self._levers.limits[index].busy
 
+    @property
+    def alarm_fd(self) -> int:
+        """A descriptor that is readable once a slot waits for memory under a limit."""
+        return self._alarms.fd
+
+    def memory_waits(self) -> tuple[int, ...]:
+        """For each slot, how often it had to wait for memory under a limit."""
+        return self._alarms.take()
+
     def states(self) -> tuple[LeverState, ...]:
         """What is held now besides pauses and limits, and what levers have stepped aside from."""
         now_s = time.monotonic()
@@ -218,6 +230,10 @@ class LeverSet:
     def anything_held(self) -> bool:
         """Whether :meth:`held` names any lever; asks only the active ones."""
         return any(lever.held for lever in self._active)
+
+    def close(self) -> None:
+        """Close what the levers listen on; they cannot be used afterwards."""
+        self._alarms.close()
 
     def survey(self) -> tuple[tuple[str, str], ...]:
         """The name of every lever, and why it cannot be used (empty where it can)."""

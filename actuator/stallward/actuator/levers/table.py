@@ -53,7 +53,7 @@ LEVERS: Final = (
         field="slots.limit_bytes",
         unit="bytes",
         v2="memory.high",
-        hybrid="memory.limit_in_bytes",
+        hybrid="memory.limit_in_bytes, under oom_kill_disable of memory.oom_control",
         none="process_madvise(2): paged out while paused, cold while running",
         blocking=True,
         undone=f"{_BACK}; pages of a process tree come back as they are used",
@@ -277,7 +277,8 @@ _NOTES: Final = """
 ## Notes
 
 - A hard limit is never written below what the group uses: memory is reclaimed first, and what
-  cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does.
+  cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does,
+  and the [guard](guard.md#a-limit-kills-nothing) keeps it away from what grows.
 - v1 has memory.force_empty, but that takes everything. A limit that is set for a moment takes what
   is asked for.
 - v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not

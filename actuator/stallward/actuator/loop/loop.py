@@ -26,6 +26,7 @@ from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSock
 from stallward.actuator.ipc.options import LoopOptions
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import SharedMemory
+from stallward.actuator.kernel.interruptible import allow_interrupts
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.orphan import end_and_restore
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
@@ -122,6 +123,7 @@ class Loop:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._stop)
+        allow_interrupts()
         try:
             self._journal_originals()
             release_code_pages()
@@ -134,6 +136,7 @@ class Loop:
                 command_fd=self._service.connection.fileno(),
                 answer=self._ticker.answer_commands,
                 watch=self._node.stall_watch(),
+                alarm_fd=self._node.levers.alarm_fd,
             )
             self._ticker.run(waiter, lambda: self._stopping)
         finally:

@@ -103,7 +103,7 @@ class Ticker:
             woken = waiter.until(pacer.due_s, rate, watching=watching)
             if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break
-            if woken is Woken.STALLED:
+            if woken in {Woken.STALLED, Woken.OUT_OF_MEMORY}:
                 pacer.restart(time.monotonic(), rate.tick_s)
             period_s, due_s = rate.tick_s, pacer.due_s
             self._tick(due_s)

@@ -1,16 +1,21 @@
-"""Waits between two ticks: for the next tick, a stall, a command or a signal."""
+"""Waits between two ticks: for the next tick, an emergency, a command or a signal."""
 
 from __future__ import annotations
 
 import enum
 import math
+import os
 import select
 import time
 from collections.abc import Callable
+from typing import Final
 
 from stallward.actuator.ipc.channels import GuardianLink
+from stallward.actuator.kernel.interruptible import INTERRUPT
 from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.node.stall_watch import StallWatch
+
+_MOST_SIGNALS: Final = 4096
 
 
 class Woken(enum.Enum):
@@ -20,7 +25,9 @@ class Woken(enum.Enum):
     """The next tick is due."""
     STALLED = 2
     """The protected application stalls, which calls for a tick now."""
-    STOPPED = 3
+    OUT_OF_MEMORY = 3
+    """A slot waits for memory under a limit, which calls for a tick now."""
+    STOPPED = 4
     """A signal came, or the guardian is gone."""
 
 
@@ -29,10 +36,12 @@ class Waiter:
 
     Args:
         link: The connection to the guardian.
-        wake_fd: A descriptor that is readable when a signal has come.
+        wake_fd: A descriptor from which the numbers of the signals that have come are read.
         command_fd: A descriptor that is readable when the service has sent a command.
         answer: Answers the commands.
         watch: Detects stalls of the protected application.
+        alarm_fd: A descriptor that is readable while a slot waits for memory under a limit and no
+            tick has seen it.
     """
 
     def __init__(
@@ -43,6 +52,7 @@ class Waiter:
         command_fd: int,
         answer: Callable[[], None],
         watch: StallWatch,
+        alarm_fd: int = -1,
     ) -> None:
         self._link = link
         self._guardian_fd = link.connection.fileno()
@@ -50,9 +60,11 @@ class Waiter:
         self._command_fd = command_fd
         self._answer = answer
         self._watch = watch
+        self._alarm_fd = alarm_fd
         self._poller = select.poll()  # select(2) takes no descriptors beyond 1023
-        for fd in (wake_fd, command_fd):
-            self._poller.register(fd, select.POLLIN)
+        for fd in (wake_fd, command_fd, alarm_fd):
+            if fd >= 0:
+                self._poller.register(fd, select.POLLIN)
         # With 0, only the end of the guardian wakes the loop, and none of its answers.
         self._poller.register(self._guardian_fd, 0)
         self._trigger_fd = -1
@@ -94,6 +106,8 @@ class Waiter:
                 ready = dict(events)
                 if self._stopped(ready):
                     return Woken.STOPPED
+                if self._alarm_fd in ready:
+                    return Woken.OUT_OF_MEMORY
                 if self._triggered(ready) and watching:
                     return Woken.STALLED
             else:
@@ -108,7 +122,12 @@ class Waiter:
         """Answer commands; return whether a signal has come or the guardian is gone."""
         if self._command_fd in ready:
             self._answer()
-        return self._wake_fd in ready or (self._guardian_fd in ready and self._link.gone)
+        signalled = self._wake_fd in ready and self._signalled()
+        return signalled or (self._guardian_fd in ready and self._link.gone)
+
+    def _signalled(self) -> bool:
+        """Return whether a signal has come other than the one that only interrupts a write."""
+        return any(number != INTERRUPT for number in os.read(self._wake_fd, _MOST_SIGNALS))
 
     def _triggered(self, ready: dict[int, int]) -> bool:
         """Return whether the kernel reports a stall; detach from a trigger whose group is gone.

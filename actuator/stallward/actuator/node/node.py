@@ -148,6 +148,7 @@ class Node:
         Raises:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
+        self.tracker.note_waits(self.levers.memory_waits())
         sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
         sample = self.page_cache.fill(sample)
         moved = self.levers.states()
@@ -248,4 +249,6 @@ class Node:
         self.page_cache.close()
         self._forest.close()
         self.sampler.close()
-        return not self.levers.held()
+        restored = not self.levers.held()
+        self.levers.close()
+        return restored

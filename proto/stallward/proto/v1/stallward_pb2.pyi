@@ -96,6 +96,8 @@ class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GUARD_RULE_ZONE_UNKNOWN: _ClassVar[GuardRule]
     GUARD_RULE_ZONE_MEMORY: _ClassVar[GuardRule]
     GUARD_RULE_NO_PRESSURE: _ClassVar[GuardRule]
+    GUARD_RULE_LOWEST_WORKABLE: _ClassVar[GuardRule]
+    GUARD_RULE_HARD_ALONE: _ClassVar[GuardRule]
 
 class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -189,6 +191,8 @@ GUARD_RULE_STILL_RUNNING: GuardRule
 GUARD_RULE_ZONE_UNKNOWN: GuardRule
 GUARD_RULE_ZONE_MEMORY: GuardRule
 GUARD_RULE_NO_PRESSURE: GuardRule
+GUARD_RULE_LOWEST_WORKABLE: GuardRule
+GUARD_RULE_HARD_ALONE: GuardRule
 UNIT_NONE: Unit
 UNIT_SECONDS: Unit
 UNIT_SHARE: Unit
@@ -381,20 +385,22 @@ class LeverState(_message.Message):
     def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: bool = ...) -> None: ...
 
 class SlotState(_message.Message):
-    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes")
+    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes", "memory_waits")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FOR_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_THAW_S_FIELD_NUMBER: _ClassVar[int]
     PAUSED_SHARE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_WAITS_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     paused_for_s: float
     since_thaw_s: float
     paused_share: float
     limit_bytes: int
     reference_bytes: int
-    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ...) -> None: ...
+    memory_waits: int
+    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ...) -> None: ...
 
 class Sample(_message.Message):
     __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers")

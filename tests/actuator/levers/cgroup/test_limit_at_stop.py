@@ -16,7 +16,8 @@ from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import write_text
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import LimitFile
-from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
+from stallward.actuator.levers.cgroup.limit_writer import LimitSpec
+from stallward.actuator.levers.cgroup.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
@@ -151,7 +152,8 @@ def test_the_short_limit_of_reclaim_is_no_original(slot: Slot) -> None:
 
 
 def evict(slot: Slot, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None]) -> None:
-    monkeypatch.setattr("stallward.actuator.levers.cgroup.reclaim.write_text", write)
+    for name in ("write_text", "write_interruptibly"):
+        monkeypatch.setattr(f"stallward.actuator.levers.cgroup.reclaim.{name}", write)
     slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=int(UNREACHED)),)), 1.0)
 
 

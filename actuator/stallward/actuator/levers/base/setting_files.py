@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.interruptible import write_interruptibly
 
 LARGEST_PAGE_BYTES: Final = 65536
 """The largest page size in use; the kernel rounds memory settings to whole pages."""
@@ -129,7 +130,16 @@ class PairFile(PlainFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LimitFile(PlainFile):
+class ReclaimingFile(PlainFile):
+    """A memory limit: a write of a lower one reclaims, and can be interrupted meanwhile."""
+
+    def write(self, value: str) -> None:
+        """Write the whole file."""
+        write_interruptibly(self.path, value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitFile(ReclaimingFile):
     """A v1 memory limit: the kernel refuses one below the present usage."""
 
     def put_back(self, entry: JournalEntry) -> None:

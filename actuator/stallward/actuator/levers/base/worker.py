@@ -1,4 +1,7 @@
-"""A thread that makes writes which may block; the latest request wins."""
+"""A thread that makes writes which may block; the latest request wins.
+
+A newer request interrupts a write that blocks, and so does time: see ``kernel.interruptible``.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
+from stallward.actuator.kernel.interruptible import INTERRUPT, interrupt
 from stallward.actuator.record.lever_result import LeverResult
 
 R = TypeVar("R")
 
 PENDING_S: Final = 2.0
 """A request that takes longer than this is reported as pending, once."""
+
+INTERRUPT_S: Final = 1.0
+"""A request under way is interrupted this often: a single write must not last longer."""
 
 _STOP_S: Final = 1.0
 
@@ -53,6 +60,9 @@ class Worker(Generic[R]):
         self._said_pending = False
         self._results: deque[LeverResult] = deque()
         self._running = False
+        self._thread_id = 0
+        """The thread while it carries out a request; 0 otherwise."""
+        self._interrupted_s = 0.0
 
     @property
     def busy(self) -> bool:
@@ -67,10 +77,17 @@ class Worker(Generic[R]):
             self._request = request
             self._asked += 1
             self._wake.notify_all()
+            self._interrupt(time.monotonic())
             if not self._start():
                 error = "no room for another thread; it is tried again"
                 result = LeverResult(lever=self._name, value=str(request), ok=False, error=error)
                 self._results.append(result)
+
+    def _interrupt(self, now_s: float) -> None:
+        """Interrupt a write that is under way; call with the lock held."""
+        self._interrupted_s = now_s
+        if self._thread_id:
+            interrupt(self._thread_id)
 
     def _start(self) -> bool:
         """Start the thread if it does not run; call with the lock held. False if it cannot."""
@@ -88,6 +105,9 @@ class Worker(Generic[R]):
         if self.busy and not self._running:
             with self._wake:
                 self._start()
+        if self.busy and now_s - max(self._started_s, self._interrupted_s) >= INTERRUPT_S:
+            with self._wake:
+                self._interrupt(now_s)
         results = []
         while self._results:
             results.append(self._results.popleft())
@@ -145,8 +165,8 @@ class Worker(Generic[R]):
         return number != self._asked
 
     def _run(self) -> None:
-        # A signal would interrupt a write; the main thread handles signals.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        # Any other signal would interrupt a write; the main thread handles those.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - {INTERRUPT})
         while True:
             with self._wake:
                 while not self.busy:
@@ -161,7 +181,10 @@ class Worker(Generic[R]):
         """Carry out the latest request."""
         with self._wake:
             number, request = self._asked, self._request
+            self._thread_id = threading.get_ident()
         results = self._attempt(request, number)
+        with self._wake:
+            self._thread_id = 0
         if results is None:
             return  # a newer request came in
         self._results.extend(results)

@@ -3,60 +3,33 @@
 The soft limit is v2 memory.high, at which the kernel never kills, or v1 memory.limit_in_bytes,
 which is hard already. The hard limit is v2 memory.max.
 
-Writing a limit below what the group uses reclaims before the write returns (0.2-0.8 s for
-300 MB), and v1 may refuse with EBUSY after having reclaimed most. So a thread writes the limit in
-bounded steps: between two steps it takes up a newer request, and the latest one wins. A hard
-limit is never written below the usage: reclaim comes first, so that lowering it kills nothing.
+A write may block while the kernel reclaims, so a thread makes it, in bounded steps. Lowering a
+limit kills nothing: a v1 group waits for memory under it (see ``oom_wait``), and a v2 hard limit
+is never written below the usage, since reclaim comes first.
 """
 
 from __future__ import annotations
 
-import errno
+import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import ForeignError, KernelFileError, LeverError, NotTakenError
+from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
 from stallward.actuator.levers.base.file_lever import ORIGINAL, RETRY_S, Aside
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LimitFile, PlainFile
 from stallward.actuator.levers.base.worker import Superseded, Worker
-from stallward.actuator.levers.cgroup.reclaim import STEP_BYTES, STUCK_TRIES, read_usage, reclaim
+from stallward.actuator.levers.cgroup.limit_writer import LimitSpec, LimitWriter
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
 
-_MOST_STEPS: Final = 2000
 _RESCUE_S: Final = 0.5
 """How long the thread may take that writes the original beside a hanging one."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitSpec:
-    """The description of a memory limit."""
-
-    name: str
-    """The lever's name, e.g. ``limit:hog0``."""
-    setting: PlainFile | LimitFile | None
-    """The limit's file; ``None`` where the lever is missing."""
-    usage: Path
-    """The file with the bytes in use."""
-    value_of: Callable[[DesiredState], int | None]
-    """Takes the limit from a desired state; ``None`` stands for the original."""
-    reclaim_first: Path | None = None
-    """The v2 memory.reclaim file, if the limit must never be below the usage."""
-    missing: str = ""
-    """Why the lever cannot be used; empty if it can."""
-    in_slot_state: bool = True
-    """Whether a sample shows it as the slot's limit already."""
-    check: Callable[[], None] = field(default=lambda: None)
-    """Called before each change; raises to refuse it."""
 
 
 class MemoryLimitLever(LeverDefaults):
@@ -81,9 +54,9 @@ class MemoryLimitLever(LeverDefaults):
         self._spec = spec
         self._limit = None if spec.setting is None else HeldSetting(spec.setting, originals)
         self._lock = lock or threading.Lock()
+        self._writer = LimitWriter(spec, self._limit, self._lock)
         self._aside = Aside(wait_s=aside_s)
         self._wanted: int | None = None
-        self._in_force: int | None = None
         self._failed_at_s = 0.0
         self._since_s = 0.0
         self._worker: Worker[int | None] = Worker(spec.name, self._work)
@@ -96,12 +69,13 @@ class MemoryLimitLever(LeverDefaults):
     @property
     def limit_bytes(self) -> int | None:
         """The limit that is in force or being approached; ``None`` for the original one."""
-        return self._in_force if self._failed_at_s or self._aside.foreign else self._wanted
+        return self._writer.in_force if self._failed_at_s or self._aside.foreign else self._wanted
 
     @property
     def held(self) -> bool:
         """Whether the limit may not be the original one."""
-        return self._worker.busy or (self._limit is not None and self._limit.held)
+        waits = self._spec.wait is not None and self._spec.wait.held
+        return self._worker.busy or waits or (self._limit is not None and self._limit.held)
 
     @property
     def busy(self) -> bool:
@@ -155,9 +129,8 @@ class MemoryLimitLever(LeverDefaults):
             return ()
         before = limit.taken
         try:
-            limit.look()
-        except ForeignError as error:
-            self._step_aside(error, now_s)
+            self._look(limit, now_s)
+        except StallwardError as error:
             return (LeverResult(lever=self.name, value=before or "", ok=False, error=str(error)),)
         finally:
             self._lock.release()
@@ -165,9 +138,26 @@ class MemoryLimitLever(LeverDefaults):
             self._failed_at_s = now_s - RETRY_S  # its group was removed, and perhaps made anew
         return ()
 
+    def _look(self, limit: HeldSetting, now_s: float) -> None:
+        """Check the limit, and that the group waits under it; call with the lock held."""
+        try:
+            limit.look()
+        except ForeignError as error:
+            self._step_aside(error, now_s)
+            self._writer.end_wait()
+            raise
+        if self._spec.wait is not None:
+            try:
+                self._spec.wait.check()
+            except LeverError:
+                self._aside.step("", now_s)
+                self._writer.in_force = None
+                self._worker.ask(None)
+                raise
+
     def _step_aside(self, error: ForeignError, now_s: float) -> None:
         self._aside.step(error.value, now_s)
-        self._in_force = int(error.value) if error.value.isdigit() else None
+        self._writer.in_force = int(error.value) if error.value.isdigit() else None
         if self._wanted is None:
             self._aside.end()
 
@@ -221,7 +211,9 @@ class MemoryLimitLever(LeverDefaults):
 
     def _work(self, wanted: int | None, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         finished: list[bool] = []
-        result = self._attempt(wanted, lambda: finished.append(self._write(wanted, superseded)))
+        result = self._attempt(
+            wanted, lambda: finished.append(self._writer.write(wanted, superseded))
+        )
         return None if finished == [False] else (result,)
 
     def _attempt(self, wanted: int | None, action: Callable[[], object]) -> LeverResult:
@@ -231,64 +223,17 @@ class MemoryLimitLever(LeverDefaults):
         except ForeignError as failure:
             self._step_aside(failure, time.monotonic())
             error = str(failure)
+            with self._lock, contextlib.suppress(StallwardError):
+                self._writer.end_wait()
         except NotTakenError as failure:
             error = str(failure)  # the value that the kernel made of it is in force
         except (StallwardError, OSError) as failure:
             self._failed_at_s, error = time.monotonic(), str(failure)
         else:
-            self._in_force = wanted
+            self._writer.in_force = wanted
         taken = self._limit.taken if self._limit is not None else None
         value = ORIGINAL if wanted is None else str(wanted) if error else taken or str(wanted)
         took_ms = (time.monotonic() - started_s) * 1e3
         return LeverResult(
             lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms
         )
-
-    def _write(self, wanted: int | None, superseded: Superseded) -> bool:
-        """Move to ``wanted``; false if a newer request came in before it was reached.
-
-        Raises:
-            StallwardError: If the limit cannot be reached.
-        """
-        limit, path = self._limit, self._spec.setting
-        if limit is None or path is None:
-            raise LeverError(self._spec.missing)
-        if wanted is None:
-            with self._lock:
-                limit.put_back()
-            return True
-        self._spec.check()
-        with self._lock:  # a temporary limit of reclaim is no original
-            original = limit.save()
-        wanted = int(path.capped(str(wanted), original))
-        stuck = 0
-        for _ in range(_MOST_STEPS):
-            usage = read_usage(self._spec.usage)
-            if self._step(limit, wanted, usage):
-                return True
-            if superseded():
-                return False
-            stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
-            if stuck >= STUCK_TRIES:
-                break
-        raise LeverError(
-            f"{path.path}: {usage} bytes in use cannot be reclaimed to {wanted}.",
-            next_step="Give the group a larger floor, or the node more swap.",
-        )
-
-    def _step(self, limit: HeldSetting, wanted: int, usage: int) -> bool:
-        """Take one bounded step towards the limit; true once it is reached."""
-        step = max(wanted, usage - STEP_BYTES)
-        if self._spec.reclaim_first is not None:
-            if usage > wanted:
-                reclaim(self._spec.reclaim_first, usage - step)
-            step = max(wanted, read_usage(self._spec.usage))
-        try:
-            with self._lock:
-                limit.move(str(step))
-        except KernelFileError as error:
-            if error.number not in {errno.EBUSY, errno.EINTR}:
-                raise
-            return False
-        self._in_force = step
-        return step == wanted

@@ -2,11 +2,12 @@
 
 v1 has memory.force_empty, too, but that evicts everything. The kernel refuses a limit below the
 usage until enough is reclaimed, so the limit is written step by step and taken back at once after
-each step: only in the microseconds between the two could the group hit it.
+each step: only in the microseconds between the two could the group hit it, and then it waits.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import threading
 from collections.abc import Callable
@@ -18,19 +19,22 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
+from stallward.actuator.kernel.interruptible import write_interruptibly
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded
+from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState
+from stallward.agent.errors import StallwardError
 
 STEP_BYTES: Final = 64 * MIB
 """The most that one write reclaims, in about 0.1 s."""
 STUCK_TRIES: Final = 5
 """Writes in a row that may reclaim nothing before the lever gives up."""
-_LEAST_LEFT_BYTES: Final = 64 * 4096
+LEAST_LEFT_BYTES: Final = 64 * 4096
 """A usage this close to the target is near enough: the kernel reclaims in batches."""
 _NOT_ALL: Final = frozenset({errno.EAGAIN, errno.EBUSY, errno.EINTR})
 
@@ -54,7 +58,7 @@ def reclaim(path: Path, size_bytes: int) -> None:
         KernelFileError: If the kernel does not support it.
     """
     try:
-        write_text(path, str(size_bytes))
+        write_interruptibly(path, str(size_bytes))
     except KernelFileError as error:
         if error.number not in _NOT_ALL:
             raise
@@ -74,6 +78,8 @@ class ReclaimSpec:
     """The file v2 memory.reclaim; ``None`` on v1."""
     limit: Path | None = None
     """The file v1 memory.limit_in_bytes; ``None`` on v2."""
+    wait: OomWait | None = None
+    """Has the group wait for memory under a temporary limit (v1)."""
     missing: str = ""
     """Why the lever cannot be used; empty if it can."""
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -157,7 +163,7 @@ class ReclaimLever(OneShotLever[int, _Request]):
     def _evict(self, request: _Request, superseded: Superseded) -> int | None:
         """Evict down to the target; return the usage, or ``None`` if a newer request came in."""
         target, stuck = request.target_bytes or 0, 0
-        while (usage := read_usage(self._spec.usage)) > target + _LEAST_LEFT_BYTES:
+        while (usage := read_usage(self._spec.usage)) > target + LEAST_LEFT_BYTES:
             if superseded():
                 return None
             self._spec.check()
@@ -181,7 +187,7 @@ class ReclaimLever(OneShotLever[int, _Request]):
     def _reclaim(self, path: Path, size: int, swappiness: int | None) -> None:
         if swappiness is not None and self._takes_swappiness:
             try:
-                write_text(path, f"{size} swappiness={min(swappiness, 200)}")
+                write_interruptibly(path, f"{size} swappiness={min(swappiness, 200)}")
             except KernelFileError as error:
                 if error.number in _NOT_ALL:
                     return
@@ -203,8 +209,11 @@ class ReclaimLever(OneShotLever[int, _Request]):
             entry = FileValue(path, now)
             self._originals.ensure(entry)
             self._taken_from = entry
+        if self._spec.wait is not None:
+            with contextlib.suppress(StallwardError, OSError):  # then it could kill, but hardly
+                self._spec.wait.begin(self.name)
         try:
-            write_text(path, str(step))
+            write_interruptibly(path, str(step))
         except KernelFileError as error:  # nothing was set
             self._settle()
             if error.number not in _NOT_ALL:
@@ -229,3 +238,5 @@ class ReclaimLever(OneShotLever[int, _Request]):
         if self._taken_from is not None:
             self._originals.settle(self._taken_from)
             self._taken_from = None
+        if self._spec.wait is not None:
+            self._spec.wait.end(self.name)

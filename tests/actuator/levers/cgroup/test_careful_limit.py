@@ -1,0 +1,88 @@
+"""Where a v1 group cannot be made to wait, a limit takes only what the group does not miss."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import LeverError
+from stallward.actuator.kernel.files import write_text
+from stallward.actuator.kernel.oom_alarms import OomAlarms
+from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import LimitFile
+from stallward.actuator.levers.cgroup.limit_writer import LimitSpec, LimitWriter
+from stallward.actuator.levers.cgroup.oom_wait import OomWait
+from stallward.agent.desired import MIB
+
+NO_LIMIT = "9223372036854771712"
+USES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group(LimitFile):
+    """A limit, and how much of its memory the group wants all the time."""
+
+    usage: Path
+    wants: int
+    limits: list[int] = field(default_factory=list)
+
+    def write(self, value: str) -> None:
+        self.limits.append(int(value))
+        self.usage.write_text(str(min(int(value), max(self.wants, MIB))))
+        write_text(self.path, value)
+
+
+class Waiting(OomWait):
+    """A group that the kernel lets wait."""
+
+    def begin(self, user: str) -> None:
+        """Nothing to write."""
+
+
+def _writer(folder: Path, wants: int, cls: type[OomWait] = OomWait) -> tuple[LimitWriter, Group]:
+    limit, usage = folder / "limit", folder / "usage"
+    limit.write_text(NO_LIMIT)
+    usage.write_text(str(USES))
+    setting = Group(path=limit, usage=usage, wants=wants)
+    originals = Originals(lambda *_: None)
+    # There is no memory.oom_control in this folder.
+    wait = cls(0, folder, originals, OomAlarms(1))
+    spec = LimitSpec(
+        name="limit:bg",
+        setting=setting,
+        usage=usage,
+        value_of=lambda granted: granted.slot(0).limit_bytes,
+        wait=wait,
+    )
+    return LimitWriter(spec, HeldSetting(setting, originals), threading.Lock()), setting
+
+
+def test_a_limit_goes_down_by_small_steps_while_the_group_stays_below(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=20 * MIB)
+    assert writer.write(30 * MIB, lambda: False)
+    assert group.limits == [60 * MIB, 30 * MIB]
+    assert writer.in_force == 30 * MIB
+
+
+def test_a_step_that_the_group_misses_is_taken_back(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=USES)
+    with pytest.raises(LeverError, match="needs more than 62914560 bytes"):
+        writer.write(30 * MIB, lambda: False)
+    assert group.limits == [60 * MIB, USES]
+    assert writer.in_force == USES
+
+
+def test_a_higher_limit_needs_no_care(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=USES)
+    assert writer.write(80 * MIB, lambda: False)
+    assert group.limits == [80 * MIB]
+
+
+def test_a_group_that_waits_is_limited_at_once(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=USES, cls=Waiting)
+    assert writer.write(30 * MIB, lambda: False)
+    assert group.limits == [30 * MIB]
