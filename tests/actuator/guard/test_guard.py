@@ -177,7 +177,9 @@ def _tighten(
 
 @pytest.mark.parametrize("field", ["limit_bytes", "hard_limit_bytes"])
 def test_a_limit_tightens_one_level_a_tick(field: str) -> None:
-    assert _tighten(_guard(), [0.1] * 6, field) == [*LEVELS, LEVELS[-1]]
+    # Without a limit beside it, a hard limit is granted only where work may be ended.
+    guard = _guard(allow_terminate=field == "hard_limit_bytes")
+    assert _tighten(guard, [0.1] * 6, field) == [*LEVELS, LEVELS[-1]]
 
 
 def test_ticks_that_follow_at_once_do_not_tighten_faster() -> None:

@@ -99,31 +99,37 @@ def test_cpus_that_are_not_known_are_not_used() -> None:
     assert guard.review(want, _sample(), GuardMemory()).granted.slots[0].cpus == ()
 
 
+HARD = SlotDesire(paused=True, limit_bytes=FLOOR, hard_limit_bytes=FLOOR)
+
+
 def test_a_hard_limit_stays_above_what_the_slot_holds() -> None:
-    want = SlotDesire(paused=True, hard_limit_bytes=FLOOR)
-    assert _granted(want).hard_limit_bytes == 216 * MIB
-    assert _granted(want, allow_terminate=True).hard_limit_bytes == FLOOR
-    assert _granted(want, _sample(usage_bytes=None)).hard_limit_bytes is None
+    assert _granted(HARD).hard_limit_bytes == 216 * MIB
+    assert _granted(HARD, allow_terminate=True).hard_limit_bytes == FLOOR
+    assert _granted(HARD, _sample(usage_bytes=None)).hard_limit_bytes is None
 
 
-def test_a_hard_limit_is_kept_where_the_slot_has_grown_up_to_it() -> None:
-    guard, memory = _guard(), GuardMemory()
-    want = DesiredState(slots=(SlotDesire(paused=True, hard_limit_bytes=FLOOR),))
-    memory = guard.review(want, _sample(), memory).memory
-    for usage_bytes in (210 * MIB, None):
-        verdict = guard.review(want, _sample(usage_bytes=usage_bytes), memory)
-        assert verdict.granted.slots[0].hard_limit_bytes == 216 * MIB
-    verdict = guard.review(want, _sample(usage_bytes=100 * MIB), memory)
-    assert verdict.granted.slots[0].hard_limit_bytes == 116 * MIB
+def test_a_hard_limit_follows_a_slot_that_grows_up_to_it() -> None:
+    guard, memory, want = _guard(), GuardMemory(), DesiredState(slots=(HARD,))
+    for usage_mib in (200, 210, 240, 100):
+        verdict = guard.review(want, _sample(usage_bytes=usage_mib * MIB), memory)
+        memory = verdict.memory
+        assert verdict.granted.slots[0].hard_limit_bytes == (usage_mib + 16) * MIB
 
 
-def test_a_hard_limit_is_never_below_the_limit() -> None:
+def test_a_hard_limit_stays_above_the_limit_which_slows_down_before_it_kills() -> None:
     want = SlotDesire(limit_bytes=280 * MIB, hard_limit_bytes=270 * MIB)
-    assert _granted(want).hard_limit_bytes == 280 * MIB
+    assert _granted(want).hard_limit_bytes == 296 * MIB
+    assert _granted(want, allow_terminate=True).hard_limit_bytes == 280 * MIB
+
+
+def test_a_hard_limit_alone_is_granted_only_where_work_may_be_ended() -> None:
+    want = SlotDesire(hard_limit_bytes=290 * MIB)
+    assert _granted(want).hard_limit_bytes is None
+    assert _granted(want, allow_terminate=True).hard_limit_bytes == 290 * MIB
 
 
 def test_no_swap_limit_beside_a_hard_one() -> None:
-    want = SlotDesire(hard_limit_bytes=290 * MIB, swap_max_bytes=0)
+    want = SlotDesire(limit_bytes=260 * MIB, hard_limit_bytes=290 * MIB, swap_max_bytes=0)
     assert _granted(want).swap_max_bytes is None
     assert _granted(want, allow_terminate=True).swap_max_bytes == 0
 
@@ -250,8 +256,8 @@ EVERYTHING = DesiredState(
     ("lever", "fields"),
     [
         ("pause:hog0", ["paused"]),
-        ("limit:hog0", ["limit_bytes"]),
-        ("limit:edge/hog0", ["limit_bytes"]),
+        ("limit:hog0", ["limit_bytes", "hard_limit_bytes"]),
+        ("limit:edge/hog0", ["limit_bytes", "hard_limit_bytes"]),
         ("hard_limit:hog0", ["hard_limit_bytes"]),
         ("reclaim:hog0", ["reclaim_to_bytes"]),
         ("cpu_weight:hog0", ["cpu_weight"]),

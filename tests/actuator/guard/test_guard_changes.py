@@ -139,7 +139,7 @@ REFUSALS = (
     ),
     Refusal(
         rule=GuardRule.USAGE_UNKNOWN, wish=Wish.HARD_LIMIT, usage_bytes=None, label=None,
-        slot=SlotDesire(hard_limit_bytes=290 * MIB),
+        slot=SlotDesire(limit_bytes=260 * MIB, hard_limit_bytes=290 * MIB),
         says="edge/hog0: no hard limit: what it holds is not known",
     ),
     Refusal(
@@ -164,31 +164,30 @@ REFUSALS = (
         numbers=(None, 240 * MIB, Unit.BYTES),
     ),
     Refusal(
-        rule=GuardRule.ONE_LEVEL, wish=Wish.HARD_LIMIT, slot=SlotDesire(hard_limit_bytes=FLOOR),
-        label="limit_step",
-        says="edge/hog0: hard limit tightened one level only, to 251658240 bytes",
-        numbers=(None, 240 * MIB, Unit.BYTES),
-    ),
-    Refusal(
         rule=GuardRule.ONE_LEVEL, wish=Wish.RECLAIM, slot=SlotDesire(reclaim_to_bytes=FLOOR),
         label="reclaim_step", says="edge/hog0: reclaimed to 188743680 bytes only",
         numbers=(None, 180 * MIB, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ABOVE_USAGE, wish=Wish.HARD_LIMIT, label="hard_limit",
-        slot=SlotDesire(paused=True, hard_limit_bytes=FLOOR),
+        slot=SlotDesire(paused=True, limit_bytes=FLOOR, hard_limit_bytes=FLOOR),
         says="edge/hog0: hard limit kept at 226492416 bytes, above what it holds",
         numbers=(None, 216 * MIB, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ABOVE_LIMIT, wish=Wish.HARD_LIMIT, label="hard_limit",
         slot=SlotDesire(limit_bytes=280 * MIB, hard_limit_bytes=270 * MIB),
-        says="edge/hog0: hard limit raised to the limit, 293601280 bytes",
-        numbers=(None, 280 * MIB, Unit.BYTES),
+        says="edge/hog0: hard limit raised to 310378496 bytes, above the limit",
+        numbers=(None, 296 * MIB, Unit.BYTES),
+    ),
+    Refusal(
+        rule=GuardRule.HARD_ALONE, wish=Wish.HARD_LIMIT, label="hard_limit",
+        slot=SlotDesire(hard_limit_bytes=270 * MIB),
+        says="edge/hog0: no hard limit without a limit, since it could only kill",
     ),
     Refusal(
         rule=GuardRule.BESIDE_HARD_LIMIT, wish=Wish.SWAP_MAX, label=None,
-        slot=SlotDesire(hard_limit_bytes=290 * MIB, swap_max_bytes=0),
+        slot=SlotDesire(limit_bytes=260 * MIB, hard_limit_bytes=290 * MIB, swap_max_bytes=0),
         says="edge/hog0: no swap limit beside a hard limit: the kernel could only kill",
     ),
     Refusal(
@@ -327,9 +326,29 @@ def test_stops_in_a_slot_that_another_program_has_paused_are_refused() -> None:
     assert change_text(change) == "pid 100: not stopped, its slot was left to another program"
 
 
+def test_a_limit_below_what_cannot_be_reclaimed_names_the_lowest_one_that_works() -> None:
+    sample = make_sample()
+    anonymous = replace(
+        sample.slots[0], memory_usage_bytes=200 * MIB, anon_bytes=200 * MIB, file_bytes=0
+    )
+    sample = replace(
+        sample,
+        node=replace(sample.node, swap_total_bytes=0, swap_free_bytes=0),
+        slots=(anonymous, *sample.slots[1:]),
+    )
+    want = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=FLOOR),))
+    change = _only(_guard().review(want, sample, GuardMemory()).changes)
+    assert (change.rule, change.bound, change.unit) == (
+        GuardRule.LOWEST_WORKABLE, 200 * MIB, Unit.BYTES,
+    )  # fmt: skip
+    assert change_text(change).endswith(
+        "limit raised to 209715200 bytes, the least it can work with"
+    )
+
+
 def test_no_rule_is_untested() -> None:
     tested = {case.rule for case in REFUSALS}
-    tested |= {GuardRule.LIMIT_KILLED, GuardRule.NO_PRESSURE}
+    tested |= {GuardRule.LIMIT_KILLED, GuardRule.LOWEST_WORKABLE, GuardRule.NO_PRESSURE}
     assert tested == set(GuardRule) - {GuardRule.OTHER}
     wishes = {case.wish for case in REFUSALS} | {Wish.MEMORY, Wish.HOLD}
     assert wishes == set(Wish) - {Wish.OTHER}

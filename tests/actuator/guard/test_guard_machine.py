@@ -131,7 +131,6 @@ class GuardedNode(RuleBasedStateMachine):
             self.tick(PERIOD_S, 0.0, 0.0)
 
     def new_engine(self) -> Engine:
-        self.hard_bytes: list[int | None] = [None] * SLOTS
         self.steps: dict[int, tuple[float, int]] = {}
         self.seen: set[str] = set()
         self.checked_s = -math.inf
@@ -285,7 +284,6 @@ class GuardedNode(RuleBasedStateMachine):
         self.tracker.update(before_s, facts, self.kernel.now_s)
         self.pauses.note(self.tracker)
         self.blind_ticks += 1
-        self.hard_bytes = [None] * SLOTS
         self.steps.clear()
         self.due_s = self.kernel.now_s + PERIOD_S
 
@@ -497,17 +495,15 @@ class GuardedNode(RuleBasedStateMachine):
                 self.check_pace(index, slot.limit_bytes)
         if state.reference_bytes is None:
             assert (slot.limit_bytes, slot.hard_limit_bytes) == (None, None)
-        hard, before = slot.hard_limit_bytes, self.hard_bytes[index]
+        hard = slot.hard_limit_bytes
         if hard is not None:
             assert hard >= (slot.limit_bytes or 0)
         if hard is not None and not self.budgets.allow_terminate:
             assert slot.swap_max_bytes is None
             usage = sample.slots[index].memory_usage_bytes
-            if before is None or hard < before:
-                assert usage is not None
-                safe = usage + self.budgets.hard_limit_margin_bytes
-                assert hard >= (safe if before is None else min(safe, before))
-        self.hard_bytes[index] = hard
+            assert usage is not None
+            assert slot.limit_bytes is not None
+            assert hard >= max(usage, slot.limit_bytes) + self.budgets.hard_limit_margin_bytes
 
     def check_pace(self, index: int, limit_bytes: int) -> None:
         """Check that no second step follows within half a period of another."""

@@ -21,9 +21,10 @@ class Budgets:
     """How late the levers of a tick may move without overrunning the pause budgets. A later tick
     overruns them by the difference."""
     hard_limit_margin_bytes: int = 16 * MIB
-    """How far a hard limit stays above the memory that a slot uses, while it is tightened."""
+    """How far a hard limit stays above the memory that a slot uses, and above its limit."""
     kill_wait_s: float = 600.0
-    """How long a slot gets no limit after the kernel killed one of its processes under a limit."""
+    """How long a slot gets no limit after the kernel killed one of its processes under a limit,
+    and no limit below one under which it had to wait for memory."""
     max_hold_without_pressure_share: float = 0.1
     """The largest share of any hour for which background work is held back while nothing shows
     that memory is short; 1 for no bound."""

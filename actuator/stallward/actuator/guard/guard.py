@@ -9,6 +9,8 @@ Its rules hold for every controller, for a shipped rule as much as for a remote 
   counts as paused.
 * A limit is never below the slot's floor, and tightens at most one level a tick unless the slot
   is paused. Releasing a limit and squeezing a paused slot are immediate.
+* A limit is never so low that the slot cannot work under it: below what cannot be reclaimed, or
+  below a size at which it has had to wait for memory.
 * While nothing shows that memory is short, background work is held back for at most
   ``max_hold_without_pressure_share`` of any hour, whatever the latencies are.
 * No group is limited before the memory that it needs is known, that is, before it has used some.
@@ -145,8 +147,8 @@ class Guard:
         for index in range(len(self.floors_bytes)):
             slot = remaining.slot(index)
             known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
-            # Kills are remembered even if the slot cannot be judged at this tick.
-            granted, limit = NO_ACTION, LimitMemory(kills=known.kills)
+            # Kills and waits are remembered even if the slot cannot be judged at this tick.
+            granted, limit = NO_ACTION, LimitMemory(kills=known.kills, workable=known.workable)
             refusal: GuardChange | None
             if not fits:
                 refusal = _refusal(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)
@@ -238,6 +240,7 @@ class Guard:
             state=sample.slot_states[index],
             group=sample.slots[index],
             paused=desired.paused and refusal is None,
+            swap_free_bytes=sample.node.swap_free_bytes,
         )
         if desired.paused and refusal is not None:
             changes.append(refusal)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.oom_kills import KillMemory
+from stallward.actuator.guard.workable import WorkableMemory
 from stallward.agent.desired import LIMIT_RATIOS, limit_level
 from stallward.agent.sample import GroupSample, SlotState
 
@@ -34,6 +35,7 @@ class LimitMemory:
     """The hard limit granted last."""
     hard_step: Step | None = None
     kills: KillMemory = field(default_factory=KillMemory)
+    workable: WorkableMemory = field(default_factory=WorkableMemory)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +52,17 @@ class SlotCase:
     group: GroupSample
     paused: bool
     """Whether a pause is granted at this tick."""
+    swap_free_bytes: int | None = None
+    """The free swap of the node."""
+    workable_bytes: int = 0
+    """The lowest limit that the slot can work under."""
+
+    @property
+    def least(self) -> tuple[int, GuardRule]:
+        """The lowest limit that may ever be granted, and the rule that says so."""
+        if self.workable_bytes > self.floor_bytes:
+            return self.workable_bytes, GuardRule.LOWEST_WORKABLE
+        return self.floor_bytes, GuardRule.FLOOR
 
     @property
     def unpaced(self) -> bool:
@@ -89,7 +102,7 @@ class SlotCase:
         if reference is None or not math.isfinite(self.time_s):
             return before
         level = min(limit_level(before, reference) + 1, len(LIMIT_RATIOS) - 1)
-        lowest = max(int(reference * LIMIT_RATIOS[level]), self.floor_bytes)
+        lowest = max(int(reference * LIMIT_RATIOS[level]), self.least[0])
         if step is not None and not self.time_s - step.time_s >= self.tick_period_s / 2:
             # A tick so soon after the last step may repeat that step but go no further.
             lowest = max(lowest, step.to_bytes)
@@ -116,9 +129,9 @@ def grant_hard_limit(
 ) -> tuple[Granted, Step | None]:
     """The hard limit that is granted, and the last tightening after it.
 
-    The kernel kills inside a group that cannot stay under its hard limit. So while the limit is
-    tightened, it stays above the memory that the group uses by a margin, unless the configuration
-    allows ending work.
+    The kernel kills inside a group that cannot stay under its hard limit. So, unless the
+    configuration allows ending work, it is granted only beside a soft limit, which slows down
+    whatever grows beyond it, and stays by a margin above that limit and above what the group uses.
 
     Args:
         desired: The desired hard limit; ``None`` for none.
@@ -131,21 +144,23 @@ def grant_hard_limit(
         return (None, None), step
     if case.state.reference_bytes is None:
         return (None, case.change(Wish.HARD_LIMIT, GuardRule.DEMAND_UNKNOWN)), step
+    kills = case.budgets.allow_terminate
+    if limit is None and not kills:
+        return (None, case.change(Wish.HARD_LIMIT, GuardRule.HARD_ALONE)), step
     (granted, change), last_step = _pace(desired, before, case, step, Wish.HARD_LIMIT)
     if granted is None:
         return (None, change), step
-    if not case.budgets.allow_terminate and (before is None or granted < before):
+    margin = 0 if kills else case.budgets.hard_limit_margin_bytes
+    if not kills:
         usage = case.group.memory_usage_bytes
-        if usage is None and before is None:
+        if usage is None:
             return (None, case.change(Wish.HARD_LIMIT, GuardRule.USAGE_UNKNOWN)), step
-        safe = before if usage is None else usage + case.budgets.hard_limit_margin_bytes
-        safe = safe if before is None or safe is None else min(safe, before)
-        if safe is not None and granted < safe:
-            granted = safe
-            change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_USAGE, safe)
-    if limit is not None and granted < limit:
-        granted = limit
-        change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_LIMIT, limit)
+        if granted < usage + margin:
+            granted = usage + margin
+            change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_USAGE, granted)
+    if limit is not None and granted < limit + margin:
+        granted = limit + margin
+        change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_LIMIT, granted)
     return (granted, change), last_step
 
 
@@ -156,11 +171,12 @@ def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardC
 def _pace(
     desired: int, before: int | None, case: SlotCase, step: Step | None, wish: Wish
 ) -> tuple[Granted, Step | None]:
-    """The limit, not below the floor and at most one level tighter, and the last tightening."""
+    """The limit, not below the least one and at most one level tighter, and the last step."""
     limit, change = desired, None
-    if limit < case.floor_bytes:
-        limit = case.floor_bytes
-        change = _in_bytes(case, wish, GuardRule.FLOOR, limit)
+    least, rule = case.least
+    if limit < least:
+        limit = least
+        change = _in_bytes(case, wish, rule, limit)
     tightens = before is None or limit < before
     if case.unpaced or not tightens:
         return (limit, change), step
@@ -184,7 +200,7 @@ def grant_reclaim(desired: int | None, case: SlotCase) -> Granted:
     if usage is None or reference is None:
         unknown = GuardRule.USAGE_UNKNOWN if usage is None else GuardRule.DEMAND_UNKNOWN
         return None, case.change(Wish.RECLAIM, unknown)
-    lowest, rule = case.floor_bytes, GuardRule.FLOOR
+    lowest, rule = case.least
     if not case.unpaced:
         level = min(limit_level(usage, reference) + 1, len(LIMIT_RATIOS) - 1)
         one_level_down = int(reference * LIMIT_RATIOS[level])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
@@ -14,6 +15,7 @@ from stallward.actuator.guard.limits import (
     grant_swap_max,
 )
 from stallward.actuator.guard.oom_kills import note_limit, watch_kills, without_limits
+from stallward.actuator.guard.workable import learn_workable, lowest_workable_bytes
 from stallward.agent.desired import PageAdvice, SlotDesire
 
 NO_ACTION: Final = SlotDesire()
@@ -37,6 +39,15 @@ def grant_slot(
     """
     budgets = case.budgets
     kills = watch_kills(memory.kills, case.group, case.state, case.time_s)
+    workable = learn_workable(
+        memory.workable,
+        case.group,
+        case.state,
+        time_s=case.time_s,
+        remember_s=budgets.kill_wait_s,
+    )
+    lowest = lowest_workable_bytes(workable, case.group, case.swap_free_bytes)
+    case = replace(case, workable_bytes=lowest)
     desired, killed_ago_s = without_limits(desired, kills, budgets, case.time_s)
     killed = None
     if killed_ago_s is not None:
@@ -44,7 +55,9 @@ def grant_slot(
             Wish.MEMORY, GuardRule.LIMIT_KILLED, found=killed_ago_s, unit=Unit.SECONDS
         )
     if desired == NO_ACTION:
-        kept = LimitMemory(step=memory.step, hard_step=memory.hard_step, kills=kills)
+        kept = LimitMemory(
+            step=memory.step, hard_step=memory.hard_step, kills=kills, workable=workable
+        )
         return NO_ACTION, kept, () if killed is None else (killed,)
     (limit, limit_change), step = grant_limit(desired.limit_bytes, case, memory)
     (hard, hard_change), hard_step = grant_hard_limit(
@@ -89,7 +102,9 @@ def grant_slot(
         nice_change, cpus_change, advice_change, end_change,
     )  # fmt: skip
     kills = note_limit(kills, granted, case.time_s)
-    kept = LimitMemory(step=step, hard_bytes=hard, hard_step=hard_step, kills=kills)
+    kept = LimitMemory(
+        step=step, hard_bytes=hard, hard_step=hard_step, kills=kills, workable=workable
+    )
     return granted, kept, tuple(change for change in changes if change is not None)
 
 

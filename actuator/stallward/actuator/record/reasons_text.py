@@ -227,9 +227,11 @@ def _stop(change: GuardChange) -> str:
 
 _LIMITS: Final = {
     GuardRule.FLOOR: "{name} raised to its floor, {bound:.0f} bytes",
+    GuardRule.LOWEST_WORKABLE: "{name} raised to {bound:.0f} bytes, the least it can work with",
     GuardRule.ONE_LEVEL: "{name} tightened one level only, to {bound:.0f} bytes",
     GuardRule.ABOVE_USAGE: "{name} kept at {bound:.0f} bytes, above what it holds",
-    GuardRule.ABOVE_LIMIT: "{name} raised to the limit, {bound:.0f} bytes",
+    GuardRule.ABOVE_LIMIT: "{name} raised to {bound:.0f} bytes, above the limit",
+    GuardRule.HARD_ALONE: "no {name} without a limit, since it could only kill",
     GuardRule.NO_TIME: "no {name} on a sample without a time",
     GuardRule.USAGE_UNKNOWN: "no {name}: what it holds is not known",
     GuardRule.DEMAND_UNKNOWN: "no {name}: it has held nothing yet, so what it wants is not known",

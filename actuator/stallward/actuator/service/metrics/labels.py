@@ -34,6 +34,7 @@ _LIMIT: Final = {
     pb.GUARD_RULE_NO_TIME: "limit_unknown",
     pb.GUARD_RULE_FLOOR: "limit_floor",
     pb.GUARD_RULE_ONE_LEVEL: "limit_step",
+    pb.GUARD_RULE_LOWEST_WORKABLE: "limit_workable",
 }
 _BY_RULE: Final = {
     pb.WISH_PAUSE: {
@@ -46,9 +47,11 @@ _BY_RULE: Final = {
         **_LIMIT,
         pb.GUARD_RULE_ABOVE_USAGE: "hard_limit",
         pb.GUARD_RULE_ABOVE_LIMIT: "hard_limit",
+        pb.GUARD_RULE_HARD_ALONE: "hard_limit",
     },
     pb.WISH_RECLAIM: {
         pb.GUARD_RULE_FLOOR: "reclaim_step",
+        pb.GUARD_RULE_LOWEST_WORKABLE: "limit_workable",
         pb.GUARD_RULE_ONE_LEVEL: "reclaim_step",
     },
     pb.WISH_CPUS: {pb.GUARD_RULE_CPUS_OFFLINE: "cpus"},

@@ -1,0 +1,180 @@
+"""Tests that no limit goes below the size at which a slot can still work."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit
+from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
+from stallward.agent.sample import Sample, SlotState
+from stallward.agent.testing import make_sample
+
+FLOOR = 16 * MIB
+WANTS = 400 * MIB
+TIGHT = SlotDesire(limit_bytes=40 * MIB)
+SWAP = 2048 * MIB
+REMEMBERED_S = 600.0
+
+
+@dataclass
+class Node:
+    """A node with one slot of anonymous memory behind a guard; grants are in force at once."""
+
+    budgets: Budgets = field(default_factory=lambda: Budgets(lift_budgets=True))
+    memory: GuardMemory = field(default_factory=GuardMemory)
+    time_s: float = 1000.0
+    waits: int = 0
+    usage: int = 40 * MIB
+    file: int = 0
+    swap_free: int | None = SWAP
+    limit: int | None = None
+    paused: bool = False
+    changes: tuple[GuardChange, ...] = ()
+
+    def sample(self) -> Sample:
+        sample = make_sample()
+        slot = replace(
+            sample.slots[0],
+            memory_usage_bytes=self.usage,
+            anon_bytes=self.usage - self.file,
+            file_bytes=self.file,
+        )
+        state = SlotState(
+            reference_bytes=WANTS,
+            limit_bytes=self.limit,
+            since_thaw_s=60.0,
+            paused=self.paused,
+            memory_waits=self.waits,
+        )
+        return replace(
+            sample,
+            time_s=self.time_s,
+            node=replace(sample.node, swap_free_bytes=self.swap_free),
+            slots=(slot, *sample.slots[1:]),
+            slot_states=(state, *sample.slot_states[1:]),
+        )
+
+    def tick(self, want: SlotDesire = TIGHT, after_s: float = 0.1) -> SlotDesire:
+        self.time_s += after_s
+        guard = Guard(budgets=self.budgets, floors_bytes=(FLOOR, FLOOR), tick_period_s=0.1)
+        verdict = guard.review(DesiredState(slots=(want,)), self.sample(), self.memory)
+        self.memory, self.changes = verdict.memory, verdict.changes
+        granted = verdict.granted.slots[0]
+        self.limit = granted.limit_bytes
+        return granted
+
+
+def test_a_limit_under_which_the_slot_waited_is_raised_at_once_and_remembered() -> None:
+    node = Node()
+    assert node.tick().limit_bytes == 40 * MIB
+    node.waits = 1
+    assert node.tick().limit_bytes == 56 * MIB
+    (change,) = node.changes
+    assert (change.rule, change.bound, change.unit) == (
+        GuardRule.LOWEST_WORKABLE, 56 * MIB, Unit.BYTES,
+    )  # fmt: skip
+    assert node.tick(after_s=REMEMBERED_S - 1.0).limit_bytes == 56 * MIB
+    assert node.tick(after_s=1.1).limit_bytes == 40 * MIB
+
+
+def test_ten_waits_in_a_row_lift_a_limit_of_a_tenth() -> None:
+    node = Node()
+    node.tick()
+    for _ in range(10):
+        node.waits += 1
+        node.usage = node.limit or WANTS
+        node.tick(after_s=0.01)
+    assert (node.limit or WANTS) >= WANTS
+
+
+def test_a_wait_on_the_way_down_counts_at_what_the_slot_uses() -> None:
+    node = Node(usage=200 * MIB)
+    node.tick()
+    node.waits = 1
+    assert node.tick().limit_bytes == 256 * MIB  # a quarter more than 200 MiB, in steps of 8
+
+
+def test_waits_before_the_first_sample_and_without_a_limit_teach_nothing() -> None:
+    node = Node(waits=7)
+    assert node.tick().limit_bytes == 40 * MIB
+    node.tick(SlotDesire())
+    node.waits += 1  # e.g. the group was removed, which the kernel reports in the same way
+    node.tick(SlotDesire())
+    assert node.tick().limit_bytes == 40 * MIB
+
+
+def test_a_limit_above_which_usage_stays_gives_way_after_three_seconds() -> None:
+    node = Node(usage=300 * MIB)
+    limits = [node.tick().limit_bytes for _ in range(40)]
+    assert limits[:30] == [40 * MIB] * 30
+    assert limits[-1] == 304 * MIB
+
+
+def test_a_limit_is_kept_while_usage_falls_towards_it_however_slowly() -> None:
+    node = Node(usage=300 * MIB)
+    for _ in range(80):
+        node.usage -= 3 * MIB
+        assert node.tick().limit_bytes == 40 * MIB
+
+
+def test_a_paused_slot_may_stay_above_its_limit() -> None:
+    node = Node(usage=300 * MIB, paused=True)
+    assert {node.tick().limit_bytes for _ in range(60)} == {40 * MIB}
+
+
+@pytest.mark.parametrize(
+    ("file_mib", "swap_free", "lowest_mib"),
+    [
+        pytest.param(0, 0, 304, id="anonymous, no swap"),
+        pytest.param(100, 0, 200, id="files can be dropped"),
+        pytest.param(0, 200 * MIB, 104, id="some swap"),
+        pytest.param(0, SWAP, 40, id="swap for all"),
+        pytest.param(0, None, 40, id="swap not known"),
+    ],
+)
+def test_no_limit_goes_below_what_cannot_be_reclaimed(
+    file_mib: int, swap_free: int | None, lowest_mib: int
+) -> None:
+    node = Node(usage=300 * MIB, file=file_mib * MIB, swap_free=swap_free)
+    assert node.tick().limit_bytes == lowest_mib * MIB
+    reclaimed = node.tick(SlotDesire(reclaim_to_bytes=40 * MIB)).reclaim_to_bytes
+    assert reclaimed == lowest_mib * MIB
+
+
+def test_one_tick_that_cannot_be_judged_forgets_no_wait() -> None:
+    node = Node()
+    node.tick()
+    node.waits = 1
+    node.tick()
+    odd = replace(node.sample(), slots=(), slot_states=())
+    guard = Guard(budgets=node.budgets, floors_bytes=(FLOOR, FLOOR), tick_period_s=0.1)
+    node.memory = guard.review(DesiredState(slots=(TIGHT,)), odd, node.memory).memory
+    assert node.tick().limit_bytes == 56 * MIB
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.integers(0, 3), st.integers(0, 600), st.integers(0, 600), st.sampled_from([None, 0])
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_happens_a_waiting_slot_gets_more(
+    steps: list[tuple[int, int, int, int | None]],
+) -> None:
+    node = Node()
+    for waits, usage, file, swap_free in itertools.chain(steps, [(1, 0, 0, None)]):
+        node.usage, node.file, node.swap_free = usage * MIB, min(file, usage) * MIB, swap_free
+        before = node.limit
+        node.waits += waits
+        node.tick()
+        if waits and before is not None:
+            assert node.limit is None or node.limit > before
