@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from example_results import arm, comparison, exactly, figure, metrics
 
+from stallward.evaluation.report.method_text import method_facts
 from stallward.evaluation.report.text import (
     Kind,
     cell,
@@ -51,18 +52,21 @@ def test_a_target_names_its_quantile() -> None:
     assert target(table) == "p95 at most 60.0 ms", "results of versions without it"
 
 
-def _arm(p95: float, work: float, met: float, terminated: int = 0) -> ArmResult:
-    return arm(_metrics(p95, work, met), ArmFacts(controller="x", terminated_processes=terminated))
+def _arm(
+    p95: float, work: float, met: float, *, terminated: int = 0, limit_kills: int = 0
+) -> ArmResult:
+    facts = ArmFacts(controller="x", terminated_processes=terminated, limit_kills=limit_kills)
+    return arm(_metrics(p95, work, met), facts)
 
 
 def _metrics(p95: float, work: float, met: float) -> Metrics:
     return metrics(p95_ms=exactly(p95), background_work=exactly(work), slo_attainment=exactly(met))
 
 
-def _result(terminated: int = 0) -> ComparisonResult:
+def _result(terminated: int = 0, limit_kills: int = 0) -> ComparisonResult:
     arms = {
         "none": _arm(866.0, 0.9, 0.05),
-        "latd": _arm(10.0, 0.1, 0.99, terminated),
+        "latd": _arm(10.0, 0.1, 0.99, terminated=terminated, limit_kills=limit_kills),
         "ppo": _arm(11.0, 0.6, 0.97),
     }
     return comparison(arms, ample=_metrics(9.0, 0.95, 1.0), alone_p95_ms=7.8)
@@ -81,15 +85,25 @@ def test_rows_list_references_and_arms_in_order() -> None:
     assert all(len(row) == len(headers) for row in rows)
     work = headers.index("background")
     assert (rows[0][work], rows[1][work]) == ("", "95 % [95..95 %]")
-    assert "terminated" not in headers
+    assert "ended" not in headers
 
 
-def test_rows_have_the_number_of_terminated_processes() -> None:
+def test_rows_have_the_number_of_processes_that_an_arm_ended() -> None:
     result = _result(terminated=3)
     headers, rows = result_rows(result)
-    assert headers[-1] == "terminated"
+    assert headers[-1] == "ended"
     assert [row[-1] for row in rows] == ["", "", "0", "3", "0"]
     assert "latd 10.0 ms at 10 % (3 processes terminated)" in headline(result)
+
+
+def test_a_kill_under_a_limit_counts_against_the_arm_that_set_it() -> None:
+    result = _result(limit_kills=2)
+    headers, rows = result_rows(result)
+    assert headers[-1] == "ended"
+    assert [row[-1] for row in rows] == ["", "", "0", "2", "0"]
+    assert "latd 10.0 ms at 10 % (2 processes killed under its limits)" in headline(result)
+    names = {fact.name: fact.text for fact in method_facts(result)}
+    assert names["† killed by the kernel under an arm's limit"].startswith("latd: 2 in ")
 
 
 @pytest.mark.parametrize(

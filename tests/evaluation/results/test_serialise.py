@@ -48,7 +48,13 @@ def test_a_result_without_later_keys_opens(samples: Path) -> None:
     whole = json.loads((samples / "result.json").read_text())
     for key in ("slo_quantile", "other_nodes", "contrasts"):
         del whole[key]
-    for key in ("spread", "terminated_processes", "stolen_share_worst", "fallback_share_worst"):
+    for key in (
+        "spread",
+        "terminated_processes",
+        "limit_kills",
+        "stolen_share_worst",
+        "fallback_share_worst",
+    ):
         del whole["arms"]["latd"][key]
     del whole["node"]["disk"]
     del whole["method"]["files_sha256"]

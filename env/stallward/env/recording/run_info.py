@@ -62,6 +62,9 @@ class RunInfo:
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)
     oom_kills: NonNegativeInt = 0
+    """How many processes the kernel killed because memory ran out."""
+    limit_kills: NonNegativeInt = 0
+    """How many of them it killed because of a slot's own limit, which the arm had set."""
     stolen_share: NonNegativeFloat = 0.0
     """Steal time as a share of the measured CPU time; 0 if unknown."""
     policy_sha256: str = ""

@@ -15,6 +15,7 @@ from stallward.env.recording.program_lines import parse_requests, parse_units
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.launch import Program, start, wait_for
+from stallward.env.sandbox.oom_log import OomLog
 from stallward.env.sandbox.steal_time import StealTime
 from stallward.env.scenario.scenario import Command, Places, expand, running_phases
 
@@ -44,11 +45,13 @@ class BlockPrograms:
         self._load: Program | None = None
         self._slots: dict[int, Program] = {}
         self._started: list[Program] = []
+        self._oom_log = OomLog()
 
     def reap(self) -> None:
         """Wait for every program to end, once all are killed, so that no zombie is left."""
         for program in self._started:
             program.process.wait()
+        self._oom_log.close()
 
     def _start(self, name: str, command: Command, group: Cgroup) -> Program:
         program = start(name, command, group, self._places)
@@ -61,6 +64,7 @@ class BlockPrograms:
         """Run the block to its end and return its result."""
         sandbox, condition = self._site.sandbox, self._site.condition
         oom_before = sandbox.oom_kills()
+        self._oom_log.read()
         if condition != "background":
             self._start_server()
         with daemon(self._site) if daemon else contextlib.nullcontext():
@@ -93,8 +97,14 @@ class BlockPrograms:
             units=self._units(),
             psi_some_share=share,
             oom_kills=sandbox.oom_kills() - oom_before,
+            limit_kills=self._limit_kills(),
             stolen_share=stolen_share,
         )
+
+    def _limit_kills(self) -> int:
+        """How many processes the kernel killed because of a slot's own limit."""
+        slots = [slot.name for slot in self._site.sandbox.slots]
+        return sum(kill.under_limit_of(slots) for kill in self._oom_log.read())
 
     def _start_server(self) -> None:
         spec, group = self._site.scenario.protected, self._site.sandbox.protected

@@ -65,8 +65,10 @@ class BlockResult:
     """Share of the measured time in which a task of the protected group stalled for memory;
     ``None`` if the kernel does not report it."""
     oom_kills: int
-    """Processes that the kernel killed because memory ran out; not 0 means that the block is
-    invalid."""
+    """Processes that the kernel killed because memory ran out."""
+    limit_kills: int
+    """Those among them that it killed because of a background group's own limit, which only the
+    arm sets. Any other means that the block is invalid."""
     stolen_share: float
     """Steal time as a share of the CPU time in the measured time."""
 

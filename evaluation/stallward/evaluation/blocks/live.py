@@ -64,7 +64,9 @@ class LiveSession:
     def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
         result = self.run(request, out)
-        return Disturbances(oom_kills=result.oom_kills, steal_share=result.stolen_share)
+        return Disturbances(
+            oom_kills=result.oom_kills - result.limit_kills, steal_share=result.stolen_share
+        )
 
     def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:
         """Run one block and write its recording to ``out``, which must not exist yet.
@@ -122,6 +124,7 @@ class LiveSession:
             scenario_parameters=self.scenario.content,
             versions=versions(),
             oom_kills=result.oom_kills,
+            limit_kills=result.limit_kills,
             stolen_share=result.stolen_share,
             policy_sha256=run.policy_sha256,
         )

@@ -61,7 +61,8 @@ class Disturbances:
     """The disturbances of a block that ran to its end."""
 
     oom_kills: int = 0
-    """Number of OOM kills in the memory group; any makes the block invalid."""
+    """Number of OOM kills because the zone's memory ran out; any makes the block invalid. A kill
+    under a limit of the arm is its own doing, and counts against it."""
     steal_share: float = 0.0
     """Share of steal time."""
 

@@ -1,4 +1,4 @@
-"""Invalid blocks are run again: those with OOM kills, or with too much steal time."""
+"""Invalid blocks are run again: those whose zone ran out of memory, or with much steal time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def is_invalid(disturbances: Disturbances, attempt: int) -> bool:
 def never_valid(name: str) -> ComparisonError:
     """The error for a block that was invalid at every attempt."""
     return ComparisonError(
-        f"{name} was invalid {ATTEMPTS} times, the last time for memory-group OOM kills.",
+        f"{name} was invalid {ATTEMPTS} times. The last time the kernel killed because the memory "
+        "of the whole sandbox ran out, and not because of a limit that the arm had set.",
         next_step="Give the sandbox of the scenario more memory or swap.",
     )
 

@@ -231,15 +231,15 @@ class Comparison:
 
     def _facts(self, arm: Arm, measures: Sequence[BlockMeasures]) -> ArmFacts:
         blocks = [block for block in self.blocks if block.condition == arm.label]
+        runs = [load_run(self.store.path(block)) for block in blocks]
         return ArmFacts(
             controller=arm.spec,
             budgets_lifted=arm.lifts_budgets,
             invalid_blocks=sum(self.store.invalid_runs(block) for block in blocks),
             terminated_processes=sum(one.terminated for one in measures),
+            limit_kills=sum(run.limit_kills for run in runs),
             requests=sum(one.latency_ms.size for one in measures),
-            stolen_share_worst=max(
-                load_run(self.store.path(block)).stolen_share for block in blocks
-            ),
+            stolen_share_worst=max(run.stolen_share for run in runs),
             fallback_share_worst=max(one.fallback_share for one in measures),
         )
 

@@ -86,7 +86,7 @@ def demo_rows(table: Table) -> tuple[tuple[str, ...], ...]:
                 short(label),
                 _MEANINGS.get(label, ""),
                 *_cells(arm.metrics),
-                str(arm.facts.terminated_processes),
+                str(arm.facts.ended_processes),
             )
             for label, arm in table.arms.items()
         ),

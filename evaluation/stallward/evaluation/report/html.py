@@ -196,7 +196,7 @@ def _rows(table: Table, style: Mapping[str, Style]) -> list[Row]:
 
 def _marks(arm: ArmResult) -> str:
     lifted = " *" if arm.facts.budgets_lifted else ""
-    return lifted + (" †" if arm.facts.terminated_processes else "")
+    return lifted + (" †" if arm.facts.ended_processes else "")
 
 
 def _cell(figure: Interval, kind: Kind, *, certain: bool = True) -> Cell:

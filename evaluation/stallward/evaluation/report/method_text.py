@@ -44,6 +44,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         Fact(name="policies", text=", ".join(f"{k}: {v}" for k, v in method.policies.items())),
         Fact(name="* budgets lifted", text=", ".join(lifted)),
         Fact(name="† background processes terminated", text=_terminated(table)),
+        Fact(name="† killed by the kernel under an arm's limit", text=_limit_kills(table)),
     ]
     return [fact for fact in facts if fact.text]
 
@@ -76,10 +77,18 @@ def _terminated(table: Table) -> str:
     )
 
 
+def _limit_kills(table: Table) -> str:
+    return ", ".join(
+        f"{label}: {arm.facts.limit_kills} in {arm.blocks} blocks"
+        for label, arm in table.arms.items()
+        if arm.facts.limit_kills
+    )
+
+
 def _invalid(table: Table) -> str:
     text = ", ".join(
         f"{label} {arm.facts.invalid_blocks}"
         for label, arm in table.arms.items()
         if arm.facts.invalid_blocks
     )
-    return f"{text} (out-of-memory kills; run again)" if text else "none"
+    return f"{text} (the sandbox ran out of memory; run again)" if text else "none"

@@ -139,17 +139,17 @@ def cell(figure: Interval, kind: Kind) -> str:
 def result_rows(result: ComparisonResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of a comparison's table, references first.
 
-    If an arm terminated background processes, the last column has their number in all its blocks.
+    If an arm ended background processes, the last column has their number in all its blocks.
     """
     table = result.table
-    terminates = any(arm.facts.terminated_processes for arm in table.arms.values())
-    extra = ("terminated",) if terminates else ()
+    ends = any(arm.facts.ended_processes for arm in table.arms.values())
+    extra = ("ended",) if ends else ()
     headers = ("arm", *(column.title for column in COLUMNS), *extra)
     alone = [cell(c.of(table.references.alone), c.kind) if c.alone else "" for c in COLUMNS]
     ample = [cell(c.of(table.references.ample), c.kind) if c.ample else "" for c in COLUMNS]
     rows = [("alone", *alone, *[""] * len(extra)), ("ample", *ample, *[""] * len(extra))]
     for label, arm in table.arms.items():
-        counts = [str(arm.facts.terminated_processes)] if terminates else []
+        counts = [str(arm.facts.ended_processes)] if ends else []
         rows.append((label, *(cell(c.of(arm.metrics), c.kind) for c in COLUMNS), *counts))
     return headers, rows
 
@@ -170,7 +170,7 @@ def headline(result: ComparisonResult) -> str:
     text += f" {_effect(best, acting[best], none)}"
     others = [
         f"{short(label)} {number(other.metrics.p95_ms.value, 'ms')} ms at "
-        f"{number(other.metrics.background_work.value, 'share')}{_terminated(other)}"
+        f"{number(other.metrics.background_work.value, 'share')}{_ended(other)}"
         for label, other in acting.items()
         if label != best
     ]
@@ -182,17 +182,25 @@ def _effect(label: str, arm: ArmResult, none: ArmResult | None) -> str:
     p95, work = arm.metrics.p95_ms.value, arm.metrics.background_work.value
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
-    ) + _terminated(arm)
+    ) + _ended(arm)
     untouched = None if none is None else none.metrics.p95_ms.value
     if untouched is not None and p95 is not None and p95 >= 0.95 * untouched:
         return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
     return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
 
 
-def _terminated(arm: ArmResult) -> str:
-    """How many processes an arm terminated, which other figures do not show; empty for none."""
-    count = arm.facts.terminated_processes
-    return f" ({count} process{'es' if count != 1 else ''} terminated)" if count else ""
+def _ended(arm: ArmResult) -> str:
+    """How many processes an arm ended, which other figures do not show; empty for none."""
+    counts = {
+        "terminated": arm.facts.terminated_processes,
+        "killed under its limits": arm.facts.limit_kills,
+    }
+    words = [
+        f"{count} process{'es' if count != 1 else ''} {how}"
+        for how, count in counts.items()
+        if count
+    ]
+    return f" ({', '.join(words)})" if words else ""
 
 
 def _loss(arm: Metrics) -> tuple[float, float]:

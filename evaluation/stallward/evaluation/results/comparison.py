@@ -77,12 +77,19 @@ class ArmFacts:
     """How many blocks were discarded and run again."""
     terminated_processes: int = 0
     """How many background processes the arm terminated."""
+    limit_kills: int = 0
+    """How many background processes the kernel killed under a limit that the arm had set."""
     requests: int = 0
     """How many requests were measured."""
     stolen_share_worst: float = 0.0
     """Share of steal time in the worst block."""
     fallback_share_worst: float = 0.0
     """Share of ticks at which the default controller decided, in the worst block."""
+
+    @property
+    def ended_processes(self) -> int:
+        """How many background processes the arm ended: terminated, or killed under its limits."""
+        return self.terminated_processes + self.limit_kills
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -184,7 +184,7 @@ def _scenario_comparison(
         oracle=_oracle(outcome.result, oracle),
         invalid_blocks={label: one.invalid_blocks for label, one in facts.items()},
         steal_shares={label: one.stolen_share_worst for label, one in facts.items()},
-        terminated={label: one.terminated_processes for label, one in facts.items()},
+        terminated={label: one.ended_processes for label, one in facts.items()},
         nodes=1 + len(outcome.result.other_nodes),
         provenance=provenance_of(outcome.result),
     )
