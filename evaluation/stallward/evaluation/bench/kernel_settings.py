@@ -20,6 +20,9 @@ _NOT_SETTINGS: Final = re.compile(
     r"|\.kill$|reset|drop_caches|compact_memory|stat_refresh|numa_stat|hugetlb"
 )
 """Names of writable files that are not settings: counters that can be reset, and commands."""
+_COUNT_OF_KILLS: Final = re.compile(r"^oom_kill \d+\n?", re.MULTILINE)
+"""A counter among the lines of v1 memory.oom_control. Whether a process waits there must be as
+before."""
 _CPUS: Final = re.compile(r"^Cpus_allowed:\s*(\S+)", re.MULTILINE)
 
 Settings = Mapping[str, str]
@@ -57,7 +60,7 @@ def _read_folder(folder: Path, settings: dict[str, str]) -> None:
             continue
         text = _read(file)
         if text is not None and file.stat().st_mode & 0o600 == 0o600:
-            settings[str(file)] = text
+            settings[str(file)] = _COUNT_OF_KILLS.sub("", text)
 
 
 def _read_process(folder: Path, pid: int, settings: dict[str, str]) -> None:

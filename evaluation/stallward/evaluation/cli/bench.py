@@ -107,6 +107,34 @@ def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
     _print(figures, figure_rows(figures, MEANINGS), as_json=False)
 
 
+@app.command("limits", epilog="Example: stallward bench limits --blocks 200")
+def limits(
+    count: Annotated[int, typer.Option("--blocks", min=1, help="Number of blocks.")] = 200,
+    seconds: Annotated[
+        float, typer.Option(min=5.0, max=LONGEST_S, help="Length of each block.")
+    ] = 8.0,
+    as_json: Json = False,
+) -> None:
+    """Limit programs that dirty memory fast, and count what the kernel kills.
+
+    The daemon limits each program to a tenth of what it wants; needs root and takes about 11 s a
+    block. The exit code is 1 if a limit killed, or if anything was left.
+    """
+    from stallward.evaluation.bench.limit_kills import MEANINGS, LimitTally, bench_limits  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+
+    tally = LimitTally()
+    with output.progress("bench limits") as report:
+        bench_limits(tally, blocks=count, seconds=seconds, report=report)
+    for number, block in enumerate(tally.blocks):
+        for line in block.left:
+            output.note(f"block {number} ({block.program}): {line}")
+    figures = tally.figures()
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    if any(block.limit_kills or block.left for block in tally.blocks):
+        raise typer.Exit(1)
+
+
 @app.command("memory", epilog="Example: stallward bench memory")
 def memory(as_json: Json = False) -> None:
     """Measure the memory of the daemon's imports, and of locking."""
