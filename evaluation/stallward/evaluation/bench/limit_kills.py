@@ -1,7 +1,7 @@
 """``stallward bench limits``: programs that dirty memory fast, under the tightest limit.
 
 Beside an application that holds most of a small sandbox, a program rewrites its memory as fast as
-it can, and a daemon limits it to a tenth of what it wants: reclaim does not keep up. Each block
+it can, and a daemon limits it to 16 MiB: reclaim does not keep up. Each block
 has a new daemon and a new program. A limit of the daemon must never kill, and when the daemon is
 stopped nothing may be left waiting.
 """
@@ -27,6 +27,7 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
+from stallward.actuator.guard.budgets import Budgets
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.oom_log import OomLog
@@ -41,24 +42,30 @@ _ZONE_BYTES: Final = 500 * _MIB
 _SWAP_BYTES: Final = 2048 * _MIB
 _APPLICATION_MIB: Final = 450
 _PROGRAM_MIB: Final = 400
-_CONTROLLER: Final = "static:limit=0.1"
+_CONTROLLER: Final = "static:limit_mib=16"
+"""The default floor. The guard's budgets are lifted, so that it is reached at once."""
 _START_S: Final = 1.0
 """How long the program runs before the daemon starts."""
 _POLL_S: Final = 0.005
-_HOG: Final = "--program {size} --order {order} --report {{run}}/units --seed {{seed}}"
+_ANON: Final = "{workloads}/anon --order random --seed {seed} --report {run}/units --program"
+_EIGHT: Final = f"for i in 1 2 3 4 5 6 7 8; do {_ANON} {_PROGRAM_MIB // 8} & done; wait"
 PROGRAMS: Final[dict[str, tuple[str, ...]]] = {
-    "anonymous, at random": ("{workloads}/anon", *_HOG.format(
-        size=_PROGRAM_MIB, order="random").split()),
-    "anonymous, in order": ("{workloads}/anon", *_HOG.format(
-        size=_PROGRAM_MIB, order="scan").split()),
-    "file, by writes": ("{workloads}/dirty", *_HOG.format(
-        size=_PROGRAM_MIB, order="random").split(), "--file", "{run}/dirty.data"),
-}  # fmt: skip
-"""Programs that dirty memory fast; stress-ng is added where it is installed."""
-_STRESS_NG: Final = (
-    "stress-ng --quiet --temp-path {run} --vm 1 "
-    f"--vm-bytes {_PROGRAM_MIB}M --vm-keep --vm-method rand-set"
-)
+    "one process": (*_ANON.split(), str(_PROGRAM_MIB)),
+    "eight processes": ("sh", "-c", _EIGHT),
+    "file": (
+        *_ANON.replace("/anon", "/dirty").split(),
+        str(_PROGRAM_MIB),
+        "--file",
+        "{run}/dirty.data",
+    ),
+}
+"""Programs that dirty memory as fast as they can; stress-ng is added where it is installed."""
+_STRESS_NG: Final = {
+    "stress-ng rand-set": "--vm 1 --vm-keep --vm-method rand-set",
+    "stress-ng rand-set, 8 workers": "--vm 8 --vm-keep --vm-method rand-set",
+    "stress-ng flip, 4 workers": "--vm 4 --vm-method flip",
+    "stress-ng page-in, 4 workers": "--vm 4 --page-in",
+}
 MEANINGS: Final = {
     "blocks": "blocks, each with a new daemon and a new program",
     "limit_kills": "processes killed because of a limit of the daemon",
@@ -105,8 +112,10 @@ class LimitTally:
 
 def programs() -> dict[str, tuple[str, ...]]:
     """The programs of this machine, by name."""
-    stress = {"stress-ng rand-set": tuple(_STRESS_NG.split())} if shutil.which("stress-ng") else {}
-    return {**PROGRAMS, **stress}
+    if shutil.which("stress-ng") is None:
+        return PROGRAMS
+    common = ("stress-ng", "--quiet", "--temp-path", "{run}", "--vm-bytes", f"{_PROGRAM_MIB}M")
+    return {**PROGRAMS, **{name: (*common, *words.split()) for name, words in _STRESS_NG.items()}}
 
 
 def bench_limits(
@@ -216,4 +225,5 @@ def _config(sandbox: Sandbox, folder: Path) -> DaemonConfig:
         service=ServiceConfig(socket=folder / "limits.sock"),
         journal=JournalConfig(path=folder / "limits.journal"),
         control=ControlConfig(controller=_CONTROLLER, seed=1),
+        guard=Budgets(lift_budgets=True),
     )
