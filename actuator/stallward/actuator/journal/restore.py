@@ -30,7 +30,7 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.kernel.cgroup_dirs import walk
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
-from stallward.actuator.kernel.oom_alarms import OOM_CONTROL
+from stallward.actuator.kernel.memory.oom_alarms import OOM_CONTROL
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value

@@ -26,7 +26,7 @@ from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSock
 from stallward.actuator.ipc.options import LoopOptions
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import SharedMemory
-from stallward.actuator.kernel.interruptible import allow_interrupts
+from stallward.actuator.kernel.memory.interruptible import allow_interrupts
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.orphan import end_and_restore
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader

@@ -10,7 +10,7 @@ import pytest
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.files import write_text
-from stallward.actuator.kernel.oom_alarms import OomAlarms
+from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import LimitFile

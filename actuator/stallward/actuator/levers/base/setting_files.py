@@ -10,7 +10,7 @@ from typing import Final, Protocol
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import read_text, write_text
-from stallward.actuator.kernel.interruptible import write_interruptibly
+from stallward.actuator.kernel.memory.interruptible import write_interruptibly
 
 LARGEST_PAGE_BYTES: Final = 65536
 """The largest page size in use; the kernel rounds memory settings to whole pages."""

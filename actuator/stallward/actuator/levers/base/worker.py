@@ -1,6 +1,7 @@
 """A thread that makes writes which may block; the latest request wins.
 
-A newer request interrupts a write that blocks, and so does time: see ``kernel.interruptible``.
+A newer request interrupts a write that blocks, and so does time
+(:mod:`stallward.actuator.kernel.memory.interruptible`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from stallward.actuator.kernel.interruptible import INTERRUPT, interrupt
+from stallward.actuator.kernel.memory.interruptible import INTERRUPT, interrupt
 from stallward.actuator.record.lever_result import LeverResult
 
 R = TypeVar("R")

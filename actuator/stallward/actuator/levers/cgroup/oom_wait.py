@@ -17,7 +17,7 @@ from typing import Final
 from stallward.actuator.errors import ForeignError, LeverError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import read_text
-from stallward.actuator.kernel.oom_alarms import OOM_CONTROL, OomAlarms
+from stallward.actuator.kernel.memory.oom_alarms import OOM_CONTROL, OomAlarms
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import PlainFile

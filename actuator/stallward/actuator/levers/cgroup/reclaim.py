@@ -19,7 +19,7 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
-from stallward.actuator.kernel.interruptible import write_interruptibly
+from stallward.actuator.kernel.memory.interruptible import write_interruptibly
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.interruptible import (
+from stallward.actuator.kernel.memory.interruptible import (
     INTERRUPT,
     allow_interrupts,
     interrupt,

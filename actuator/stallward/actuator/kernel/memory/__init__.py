@@ -1,0 +1,1 @@
+"""Memory limits: writes of them that can be interrupted, and processes that wait under them."""
