@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
@@ -81,6 +82,11 @@ def of_file(
     )
 
 
+def as_saved(samples: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Contents, and the first as some editors save it: with a byte-order mark, and CR LF."""
+    return (*samples, BOM_UTF8 + samples[0].replace(b"\n", b"\r\n"))
+
+
 def _config_check(content: bytes, value: Any) -> None:
     sound_signed(content, value)
     assert parse_config(config_toml(value)) == value, "it does not survive being written"
@@ -112,7 +118,7 @@ def _tomls() -> tuple[Target, ...]:
         toml(
             "daemon-config",
             load_config,
-            sample("daemon.toml", "daemon-prometheus.toml", "daemon-processes.toml"),
+            as_saved(sample("daemon.toml", "daemon-prometheus.toml", "daemon-processes.toml")),
             (ConfigError,),
             file="daemon.toml",
             check=_config_check,
@@ -121,7 +127,7 @@ def _tomls() -> tuple[Target, ...]:
         toml(
             "scenario",
             parse_scenario,
-            sample("scenario.toml"),
+            as_saved(sample("scenario.toml")),
             (ScenarioError,),
             file="fuzzed.toml",
             check=_scenario_check,
@@ -130,7 +136,7 @@ def _tomls() -> tuple[Target, ...]:
         toml(
             "record-plan",
             load_plan,
-            sample("plan.toml"),
+            as_saved(sample("plan.toml")),
             (PlanError,),
             file="plan.toml",
             check=_plan_check,

@@ -23,11 +23,12 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.latency.config import LinesLatency
 
-_NOT_NUL = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+_NOT_NUL = st.characters(exclude_characters="\0\b\f\x1b", exclude_categories=["Cs"])
 MINIMAL = """
 [node]
 zone = "stallward/1"
@@ -231,3 +232,48 @@ def test_two_slots_may_not_share_a_group_or_name() -> None:
     named = (config.background[0], replace(config.background[0], group="stallward/1/hog1"))
     with pytest.raises(ConfigError, match=r"background\[1\]\.name"):
         replace(config, background=named)
+
+
+ESCAPED = r"stallward/1/dev-disk-by\x2dlabel.service"
+
+
+def test_a_configuration_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "daemon.toml"
+    path.write_text(MINIMAL, encoding="utf-8-sig")
+    assert load_config(path) == parse_config(MINIMAL)
+    path.write_bytes(MINIMAL.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert load_config(path) == parse_config(MINIMAL)
+
+
+@pytest.mark.parametrize(
+    ("content", "cause", "step"),
+    [
+        (MINIMAL.encode("utf-16"), "it is UTF-16 text", "Save it as UTF-8"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "a Git LFS pointer", "git lfs pull"),
+        (b"# Gr\xf6\xdfe\n", "line 1 holds the byte 0xf6", "save it as UTF-8"),
+    ],
+)
+def test_a_configuration_of_another_kind_is_named(
+    tmp_path: Path, content: bytes, cause: str, step: str
+) -> None:
+    path = tmp_path / "daemon.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(path) in caught.value.cause
+    assert cause in caught.value.cause
+    assert step in str(caught.value)
+
+
+def test_a_group_pasted_from_systemd_is_found_when_it_is_in_single_quotes(tmp_path: Path) -> None:
+    double = MINIMAL.replace("stallward/1/hog0", ESCAPED)
+    with pytest.raises(ConfigError, match=r"line 8 a backslash begins an escape.*single quotes"):
+        parse_config(double)
+    config = parse_config(double.replace(f'"{ESCAPED}"', f"'{ESCAPED}'"))
+    assert parse_config(config_toml(config)) == config
+    name = config.background[0].group
+    assert name == ESCAPED
+    (tmp_path / "stallward/1" / r"dev-disk-by\x2dlabel.service").mkdir(parents=True)
+    group = Hierarchy(kind="v2", memory_root=tmp_path, unified_root=tmp_path).group(name)
+    assert group.exists()
+    assert not Hierarchy(unified_root=tmp_path).group(name.replace(r"\x2d", "-")).exists()

@@ -259,7 +259,9 @@ def test_a_key_that_stands_twice_is_refused() -> None:
     }
 
 
-TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20)
+TEXTS = st.text(
+    st.characters(exclude_characters="\0\b\f\x1b", exclude_categories=["Cs"]), max_size=20
+)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
 WHEEL = st.builds(
     Wheel,
@@ -348,3 +350,15 @@ def test_the_reader_needs_the_standard_library_only() -> None:
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["stallward"]
+
+
+@pytest.mark.parametrize(("escape", "name"), [(r"\b", r"\b"), (r"\f", r"\f"), (r"\u001b", r"\e")])
+def test_an_escape_that_makes_a_control_character_was_meant_as_written(
+    escape: str, name: str
+) -> None:
+    table = read_toml(f'size_mm = 10\nname = "{escape}in/batch"')
+    with pytest.raises(SchemaError) as caught:
+        read(Wheel, table)
+    assert f"in double quotes {name} is a control character" in caught.value.cause
+    assert "single quotes" in caught.value.next_step
+    assert read(Wheel, read_toml(f"size_mm = 10\nname = '{escape}in'")).name == f"{escape}in"

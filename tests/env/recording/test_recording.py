@@ -136,6 +136,9 @@ def test_a_recording_without_ticks_can_be_opened(tmp_path: Path) -> None:
     assert len(load_recording(tmp_path / "r").requests.ok) == 0
 
 
+_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 1\n"
+
+
 @pytest.mark.parametrize(
     ("name", "damage", "message"),
     [
@@ -143,6 +146,10 @@ def test_a_recording_without_ticks_can_be_opened(tmp_path: Path) -> None:
         ("run.json", b'{"schema": 1, "scen', "cannot be read"),
         ("run.json", b"\xff\xfe", "cannot be read"),
         ("run.json", b"[1]", "not a recording's"),
+        ("run.json", '{"schema": 1}'.encode("utf-16"), "UTF-16 text"),
+        ("run.json", _POINTER, "Git LFS pointer.*git lfs pull"),
+        ("ticks.parquet", _POINTER, "Git LFS pointer.*git lfs pull"),
+        ("requests.parquet", b"<html>Sign in</html>", "HTML page"),
         ("run.json", b'{"schema": 99, "scenario": "x"}', "schema 99"),
         ("run.json", b'{"schema": 1, "scenario": "x"}', "lacks a field"),
         ("ticks.parquet", None, "missing"),
@@ -160,6 +167,12 @@ def test_broken_files_are_refused_with_a_reason(
         file.write_bytes(damage)
     with pytest.raises(RecordingError, match=message):
         load_recording(recorded)
+
+
+def test_a_run_json_that_an_editor_gave_a_byte_order_mark_is_read(recorded: Path) -> None:
+    file = recorded / "run.json"
+    file.write_text(file.read_text(), encoding="utf-8-sig")
+    assert load_recording(recorded).run == load_run(recorded)
 
 
 def test_truncated_and_foreign_parquet_are_refused(recorded: Path) -> None:

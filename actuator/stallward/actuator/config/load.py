@@ -7,7 +7,9 @@ from pathlib import Path
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
+from stallward.agent.schema.text_file import read_text_file
 from stallward.agent.schema.toml_file import read_toml
 from stallward.agent.schema.write import to_toml
 
@@ -39,9 +41,11 @@ def load_config(path: Path) -> DaemonConfig:
         ConfigError: If it cannot be read or used.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}.") from error
+        text = read_text_file(path)
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"{path} cannot be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     return parse_config(text, str(path))
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -39,6 +38,7 @@ from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_start import run_process
+from stallward.agent.schema.toml_file import read_toml_file
 
 EXIT_LEFT: Final = 1
 EXIT_NOT_TRIED: Final = 2
@@ -133,7 +133,7 @@ def journal_of(config: Path) -> tuple[Path, Paths]:
         parsed = load_config(config)
     except ConfigError:
         try:
-            table = tomllib.loads(config.read_text(encoding="utf-8"))
+            table = read_toml_file(config)
             path, node = Path(table["journal"]["path"]), table.get("node", {})
             roots = {key: Path(node[key]) for key in ("proc", "cgroup", "sys") if key in node}
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

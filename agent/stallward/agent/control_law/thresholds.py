@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.errors import SchemaError, ThresholdError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.agent.schema.write import toml_literal
 
 Array = NDArray[np.float64]
@@ -157,10 +158,11 @@ def read_thresholds(path: Path, kind: type[T], controller: str) -> tuple[T, Mapp
         ThresholdError: If the file cannot be read, or is for another controller.
     """
     try:
-        data = read_toml(path.read_text(encoding="utf-8"))
+        data = read_toml_file(path)
     except (OSError, ValueError) as error:
         raise ThresholdError(
-            f"The thresholds {path} cannot be read: {error}.", next_step=_HOW_TO_MAKE
+            f"The thresholds {path} cannot be read: {error}.",
+            next_step=next_step_of(error, _HOW_TO_MAKE),
         ) from error
     try:
         file = read(_ThresholdsFile, data)

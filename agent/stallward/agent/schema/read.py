@@ -43,6 +43,9 @@ NonNegativeFloat = Annotated[float, Expect(low=0, high=math.nextafter(2.0**63, 0
 _T = TypeVar("_T")
 _INT64: Final = 1 << 63
 """Beyond a signed integer of 64 bits TOML promises nothing."""
+_MEANT_AS_WRITTEN: Final = {"\b": r"\b", "\f": r"\f", "\x1b": r"\e"}
+"""Control characters that no name, path or pattern holds, with the escapes that make them. Whoever
+writes such an escape means a word boundary or a backslash."""
 _MAX_MISTAKES: Final = 10
 """After this many mistakes reading stops: the file must be of another kind."""
 
@@ -167,11 +170,9 @@ class _Reader:
         if isinstance(value, float) and not _is_usable(value, expectation(kind)):
             return self._refuse(f"{place} is {value!r}, not a finite number.")
         if self._strict and isinstance(value, str):
-            if "\0" in value:
-                fault = "it holds a NUL, which no name can"
-                return self._refuse(f"{place} is {shown(value)}: {fault}.")
-            if not can_encode(value, is_path=bare is Path):
-                return self._refuse(f"{place} is {shown(value)}: it holds half a character.")
+            fault, next_step = _text_fault(value, is_path=bare is Path)
+            if fault:
+                return self._refuse(f"{place} is {shown(value)}: {fault}.", next_step)
         return Path(value) if bare is Path and isinstance(value, str) else value
 
     def _list(self, kind: Any, item: Any, value: object, place: str) -> Any:
@@ -276,6 +277,17 @@ class _Reader:
         self.mistakes.append((cause, next_step))
         if len(self.mistakes) >= _MAX_MISTAKES:
             raise self.error()
+
+
+def _text_fault(text: str, *, is_path: bool) -> tuple[str, str]:
+    """What is wrong with a text that a person wrote, and what to do; empty if nothing is."""
+    if "\0" in text:
+        return "it holds a NUL, which no name can", ""
+    for character, escape in _MEANT_AS_WRITTEN.items():
+        if character in text:
+            step = "Write it in single quotes, where a backslash is a backslash."
+            return f"in double quotes {escape} is a control character", step
+    return "" if can_encode(text, is_path=is_path) else "it holds half a character", ""
 
 
 def _is_usable(number: float, expect: Expect) -> bool:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from stallward.agent.errors import SchemaError
-from stallward.agent.schema.json_file import read_json
+from stallward.agent.schema.file_kinds import next_step_of
+from stallward.agent.schema.json_file import read_json_file
 from stallward.agent.schema.read import NonNegativeFloat, NonNegativeInt, read
 from stallward.env.errors import RecordingError
 from stallward.env.scenario.scenario import Slo
@@ -102,14 +103,16 @@ def load_run(path: Path) -> RunInfo:
     file = path / "run.json"
     again = "Record it again with `stallward record`."
     try:
-        data = read_json(file.read_text(encoding="utf-8"))
+        data = read_json_file(file)
     except FileNotFoundError as error:
         raise RecordingError(
             f"{path} is not a recording: it has no run.json.",
             next_step="Give the directory that `stallward record` wrote.",
         ) from error
     except (OSError, ValueError) as error:
-        raise RecordingError(f"{file} cannot be read: {error}.", next_step=again) from error
+        raise RecordingError(
+            f"{file} cannot be read: {error}.", next_step=next_step_of(error, again)
+        ) from error
     if not isinstance(data, dict) or "schema" not in data or "scenario" not in data:
         raise RecordingError(f"{file} is not a recording's run.json.", next_step=again)
     if data["schema"] not in READABLE:

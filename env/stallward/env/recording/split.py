@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Final, Literal, get_args
 
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.env.errors import RecordingError, ScenarioError, SplitError
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.scenario.file import parse_scenario, scenario_from, scenarios_dir
@@ -140,9 +141,11 @@ def _shipped() -> Split:
 
 def _load(path: Path) -> Split:
     try:
-        table = read_toml(path.read_text(encoding="utf-8"))
+        table = read_toml_file(path)
     except (OSError, ValueError) as error:
-        raise SplitError(f"The split {path} cannot be read: {error}.") from error
+        raise SplitError(
+            f"The split {path} cannot be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     try:
         read_split = read(_SplitTable, table)
     except SchemaError as error:

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
 from stallward.env.errors import RecordingError
 
 Column = NDArray[Any]
@@ -115,9 +116,11 @@ def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> d
         ) from error
     except (OSError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
         # Names that are not Unicode, or occur twice, raise no ArrowException.
+        other = other_kind_of(file)
+        what = f"truncated, damaged or not Parquet ({type(error).__name__})"
         raise RecordingError(
-            f"{file} is truncated, damaged or not Parquet ({type(error).__name__}).",
-            next_step="Record it again with `stallward record`.",
+            f"{file} is {what if other is None else other.what}.",
+            next_step=next_step_of(other or error, "Record it again with `stallward record`."),
         ) from error
     for name in needed:
         column = columns.get(name)

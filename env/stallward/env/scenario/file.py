@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.env.errors import ScenarioError
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
@@ -76,14 +77,16 @@ def parse_scenario(path: Path) -> Scenario:
         ScenarioError: If it cannot be read or has a mistake; the error names file and key.
     """
     try:
-        values = read_toml(path.read_text(encoding="utf-8"))
+        values = read_toml_file(path)
     except OSError as error:
         raise ScenarioError(
             f"{path} cannot be read: {error.strerror or error}.",
             next_step="Check the path; `stallward scenarios` lists the shipped ones.",
         ) from error
     except ValueError as error:
-        raise ScenarioError(f"{path} is not valid TOML: {error}.") from error
+        raise ScenarioError(
+            f"{path} is not valid TOML: {error}.", next_step=next_step_of(error, "")
+        ) from error
     return scenario_from(values, path)
 
 

@@ -18,8 +18,9 @@ from typing import Annotated, Final, get_args
 
 from stallward.agent.errors import SchemaError, StallwardError, UsageError
 from stallward.agent.schema.describe import Expect
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Condition
 from stallward.evaluation.errors import PlanError
@@ -125,9 +126,11 @@ def load_plan(path: Path | None) -> Plan:
     """
     file = path or Path(str(resources.files("stallward.evaluation.blocks"))) / "recordings.toml"
     try:
-        table = read_toml(file.read_text(encoding="utf-8"))
+        table = read_toml_file(file)
     except (OSError, ValueError) as error:
-        raise PlanError(f"The plan {file} cannot be read: {error}.") from error
+        raise PlanError(
+            f"The plan {file} cannot be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     try:
         plan = read(_PlanTable, table)
         return Plan(

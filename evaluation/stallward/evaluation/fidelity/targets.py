@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.fidelity.result import FidelitySummary, JudgedTarget
 
@@ -66,9 +67,11 @@ def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
     folder = Path(str(resources.files("stallward.evaluation.fidelity")))
     file = path or folder / "fidelity_targets.toml"
     try:
-        targets = read(FidelityTargets, read_toml(file.read_text(encoding="utf-8")))
+        targets = read(FidelityTargets, read_toml_file(file))
     except (OSError, ValueError) as error:
-        raise PlanError(f"The targets {file} cannot be read: {error}.") from error
+        raise PlanError(
+            f"The targets {file} cannot be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     except SchemaError as error:
         raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
     for target in targets.targets:

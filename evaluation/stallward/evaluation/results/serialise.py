@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.keys import fields_of
 from stallward.agent.schema.read import read
+from stallward.agent.schema.text_file import read_text_file
 from stallward.evaluation.errors import ResultError
 
 T = TypeVar("T")
@@ -71,7 +72,7 @@ def load(kind: type[T], path: Path) -> T:
         ResultError: If there is no such file, or it holds something else.
     """
     try:
-        value = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+        value = json.loads(read_text_file(path), parse_constant=_refuse_constant)
         return from_json(kind, value)
     except OSError as error:
         raise ResultError(f"{path} cannot be read: {error.strerror or error}.") from error
@@ -92,7 +93,7 @@ def load_if_there(kind: type[T], path: Path) -> T | None:
 def holds_object(path: Path) -> bool:
     """Whether a file holds a complete JSON object of any kind."""
     try:
-        return isinstance(json.loads(path.read_text(encoding="utf-8")), dict)
+        return isinstance(json.loads(read_text_file(path)), dict)
     except (OSError, ValueError, RecursionError):
         return False
 

@@ -7,8 +7,9 @@ from importlib import resources
 from pathlib import Path
 
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
-from stallward.agent.schema.toml_file import read_toml
+from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.verdict.targets import BY_NAME, Target
@@ -46,9 +47,11 @@ def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
     """
     file = path or Path(str(resources.files("stallward.evaluation.verdict"))) / "verdict.toml"
     try:
-        plan = read(VerdictPlan, read_toml(file.read_text(encoding="utf-8")))
+        plan = read(VerdictPlan, read_toml_file(file))
     except (OSError, ValueError) as error:
-        raise PlanError(f"The plan {file} cannot be read: {error}.") from error
+        raise PlanError(
+            f"The plan {file} cannot be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     except SchemaError as error:
         raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
     make_arms(list(plan.arms))

@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
+from stallward.agent.schema.text_file import read_text_file
 from stallward.training.errors import TrainingError
 from stallward.training.network.log_features import with_log_features
 
@@ -136,15 +138,14 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
         TrainingError: If it is missing or broken, or has another observation schema.
     """
     try:
-        notes = json.loads((folder / TRAINING_FILE).read_text(encoding="utf-8"))
-        with np.load(folder / POLICY_FILE, allow_pickle=False) as data:
-            arrays = {name: data[name] for name in _ARRAYS}
+        notes = json.loads(read_text_file(folder / TRAINING_FILE))
+        arrays = _read_arrays(folder / POLICY_FILE)
         policy_schema = notes["schema_hash"]
         ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise TrainingError(
             f"{folder} does not hold a trained policy: {error}.",
-            next_step="Give the folder that `stallward train --out` wrote.",
+            next_step=next_step_of(error, "Give the folder that `stallward train --out` wrote."),
         ) from error
     if policy_schema != schema_hash():
         raise TrainingError(
@@ -152,3 +153,11 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
             next_step="Train again with `stallward train`.",
         )
     return TrainedPolicy(**arrays, ticks_per_action=ticks, provenance=provenance)
+
+
+def _read_arrays(file: Path) -> dict[str, Weights]:
+    try:
+        with np.load(file, allow_pickle=False) as data:
+            return {name: data[name] for name in _ARRAYS}
+    except ValueError as error:  # numpy takes what is no archive for a pickle
+        raise other_kind_of(file) or error from error

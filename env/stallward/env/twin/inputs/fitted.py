@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.errors import SchemaError
-from stallward.agent.schema.json_file import read_json
+from stallward.agent.schema.file_kinds import next_step_of
+from stallward.agent.schema.json_file import read_json_file
 from stallward.agent.schema.read import read
 from stallward.env.errors import TwinError
 from stallward.env.twin.inputs.exogenous import Exogenous, scenario_from_json, scenario_to_json
@@ -96,9 +97,11 @@ def load_fitted(path: Path) -> FittedTwin:
     """
     again = "Fit it again with `stallward fit`."
     try:
-        data = read_json(path.read_text(encoding="utf-8"))
+        data = read_json_file(path)
     except (OSError, ValueError) as error:
-        raise TwinError(f"The twin {path} cannot be read: {error}.", next_step=again) from error
+        raise TwinError(
+            f"The twin {path} cannot be read: {error}.", next_step=next_step_of(error, again)
+        ) from error
     if not isinstance(data, dict) or data.get("schema") != TWIN_SCHEMA:
         raise TwinError(f"{path} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=again)
     known = {f.name for f in fields(_TwinTable)}
