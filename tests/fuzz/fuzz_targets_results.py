@@ -14,8 +14,12 @@ import pyarrow.parquet as pq
 from fuzz_mutations import JSON_VALUES, Material
 from fuzz_target import Folder, Target, sound, sound_signed
 from fuzz_targets_files import make_tick, of_file
+from google.protobuf.message import DecodeError
+from onnx import ModelProto, TensorProto, helper
+from onnx.external_data_helper import _get_all_tensors
 
 from stallward.agent.controllers.onnx import parse_metadata
+from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError
@@ -196,6 +200,40 @@ def _policy() -> Target:
     )
 
 
+def _policy_file() -> Target:
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [2], [0.5, 1.5])
+    inner = helper.make_graph(
+        [helper.make_node("Identity", ["w"], ["y"])], "in", [], [], [weights]
+    )
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=weights),
+        helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
+    ]
+    model = helper.make_model(helper.make_graph(nodes, "policy", [], [], [weights]))
+    folder = Folder()
+
+    def check(content: bytes, value: Any) -> None:
+        assert value == content
+        try:
+            parsed = ModelProto.FromString(content)
+        except DecodeError:  # what only a parser can find stays with it
+            return
+        for tensor in _get_all_tensors(parsed):
+            assert tensor.data_location != TensorProto.EXTERNAL, "it names another file"
+
+    return Target(
+        name="policy-file",
+        run=lambda content: read_policy(folder.file("p.onnx", content)),
+        material=Material(
+            samples=(model.SerializeToString(),),
+            values=(b"\x70\x01", b"\x6a\x0d\x0a\x08location\x12\x01w", b"\x72\x01\x01"),
+        ),
+        errors=(PolicyError,),
+        names="p.onnx",
+        check=check,
+    )
+
+
 def _result(name: str, kind: type) -> Target:
     def check(_content: bytes, value: Any) -> None:
         again = json.loads(json.dumps(to_json(value), allow_nan=False))
@@ -219,6 +257,7 @@ def targets() -> tuple[Target, ...]:
         *_recordings(),
         _twin(),
         _policy(),
+        _policy_file(),
         _result("result", ComparisonResult),
         _result("verdict", Verdict),
     )

@@ -155,7 +155,7 @@ def _commands() -> tuple[Target, ...]:
         engine = Engine(settings=settings, configured=rule, default=rule)
         leases = Leases()
         loader = PolicyLoader(Path("/nonexistent"))
-        loader.start = lambda name, ticket: None  # type: ignore[method-assign]
+        loader.start = lambda name, ticket, now_s: None  # type: ignore[method-assign]
         commands = CommandHandler(engine=engine, leases=leases, loader=loader)
         answer = commands.handle(content, 5.0)
         lease = leases.current(5.0)

@@ -73,9 +73,9 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
     first.join()
     monkeypatch.setattr(policy_loader, "load", load)
     loader = PolicyLoader(None)
-    loader.start("any", 7)
+    loader.start("any", 7, time.monotonic())
     deadline_s = time.monotonic() + 5.0
-    while (loaded := loader.collect()) is None and time.monotonic() < deadline_s:
+    while (loaded := loader.collect(time.monotonic())) is None and time.monotonic() < deadline_s:
         time.sleep(0.01)
     assert loaded == LoadResult(ticket=7)
     assert seen[0] == seen[1]

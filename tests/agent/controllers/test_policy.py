@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from stallward.agent.controller import PolicyController
+from stallward.agent.controllers import policy_file
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import ACTION_SIZES, RELEASED
 from stallward.agent.errors import PolicyError
@@ -194,7 +200,244 @@ def test_a_file_that_is_not_a_policy_is_refused(tmp_path: Path, content: bytes) 
         OnnxController(path)
 
 
-def test_a_no_schema_hash_file_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "cause", "step"),
+    [
+        (b"", "is empty", "Copy or export"),
+        (
+            b"version https://git-lfs.github.com/spec/v1\noid sha256:4d\n",
+            "Git LFS",
+            "git lfs pull",
+        ),
+        (b"<!doctype html><html>Sign in</html>", "HTML page", "Download the file itself"),
+        (b"PK\x03\x04archive/data.pkl", "ZIP archive", "stallward export"),
+        (b"\x80\x02}q\0X", "Python pickle", "stallward export"),
+        (b"\x18\0\0\0ORTM\0\0", "format of ONNX Runtime", "stallward export"),
+        (b"policy: 1\n", "not an ONNX model", "stallward export"),
+    ],
+)
+def test_what_was_given_in_place_of_a_policy_is_named(
+    tmp_path: Path, content: bytes, cause: str, step: str
+) -> None:
+    path = tmp_path / "p.onnx"
+    path.write_bytes(content)
+    with pytest.raises(PolicyError, match=cause) as caught:
+        OnnxController(path)
+    assert str(path) in caught.value.cause
+    assert step in caught.value.next_step
+
+
+def test_a_policy_cut_short_anywhere_is_refused(tmp_path: Path) -> None:
+    path = write_policy(tmp_path / "p.onnx")
+    whole = path.read_bytes()
+    for length in range(1, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:length])
+        with pytest.raises(PolicyError, match=r"p\.onnx") as caught:
+            OnnxController(path)
+        check_plain(caught.value)
+
+
+def check_plain(error: PolicyError) -> None:
+    """An error shows nothing of the C++ code of ONNX Runtime."""
+    assert len(str(error).splitlines()) == 1
+    for sign in (".cc", ".h:", "::", "ONNXRuntimeError", "std::"):
+        assert sign not in str(error)
+
+
+def changed(path: Path, change: Callable[[onnx.ModelProto], None]) -> Path:
+    """The file of a policy with a change made to its model."""
+    model = onnx.load(str(path))
+    change(model)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def _next_ir_version(model: onnx.ModelProto) -> None:
+    model.ir_version = 99
+
+
+def _next_opset(model: onnx.ModelProto) -> None:
+    model.opset_import[0].version = 999
+
+
+def _unknown_operator(model: onnx.ModelProto) -> None:
+    model.graph.node[0].op_type = "Ponder"
+
+
+def _loose_end(model: onnx.ModelProto) -> None:
+    model.graph.node[0].input[0] = "nowhere"
+
+
+def _other_kind_of_weights(model: onnx.ModelProto) -> None:
+    model.graph.initializer[0].data_type = TensorProto.STRING
+
+
+@pytest.mark.parametrize(
+    ("change", "cause"),
+    [
+        (_next_ir_version, "its IR version is 99, and this ONNX Runtime reads up to"),
+        (_next_opset, "its opset is 999, and this ONNX Runtime knows up to"),
+        (_unknown_operator, "has no operator Ponder"),
+        (_loose_end, "p.onnx"),
+        (_other_kind_of_weights, "p.onnx"),
+    ],
+)
+def test_a_model_that_the_runtime_refuses_is_explained_without_its_code(
+    tmp_path: Path, change: Callable[[onnx.ModelProto], None], cause: str
+) -> None:
+    with pytest.raises(PolicyError) as caught:
+        OnnxController(changed(write_policy(tmp_path / "p.onnx"), change))
+    assert cause in caught.value.cause
+    check_plain(caught.value)
+
+
+def _outside(model: onnx.ModelProto, location: str) -> None:
+    tensor = model.graph.initializer[0]
+    tensor.ClearField("float_data")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value=location)
+
+
+@pytest.mark.parametrize(
+    "location", ["p.onnx.data", "../p.onnx.data", "/etc/passwd", "a/../../x", "", "\x00"]
+)
+def test_weights_in_another_file_are_refused_wherever_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str
+) -> None:
+    # A model that is read from memory would find it in the working folder.
+    (tmp_path / "p.onnx.data").write_bytes(bytes(1 << 20))
+    monkeypatch.chdir(tmp_path)
+    path = changed(write_policy(tmp_path / "p.onnx"), lambda model: _outside(model, location))
+    with pytest.raises(PolicyError, match="in other files") as caught:
+        OnnxController(path)
+    assert repr(location) in caught.value.cause
+
+
+def test_the_command_that_a_policy_in_two_files_is_refused_with_makes_it_one(
+    tmp_path: Path,
+) -> None:
+    path = write_policy(tmp_path / "p.onnx")
+    model = onnx.load(str(path))
+    for tensor in model.graph.initializer:  # only raw data can be kept elsewhere
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))
+    onnx.save(
+        model,
+        str(path),
+        save_as_external_data=True,
+        all_tensors_to_one_file=True,
+        location="p.onnx.data",
+        size_threshold=0,
+    )
+    with pytest.raises(PolicyError, match=r"in other files \('p\.onnx\.data'\)") as caught:
+        OnnxController(path)
+    _, _, command = caught.value.next_step.partition('python3 -c "')
+    subprocess.run([sys.executable, "-c", command.removesuffix('"')], check=True)
+    (tmp_path / "p.onnx.data").unlink()
+    check_controller(lambda: OnnxController(path))
+
+
+def test_tensors_are_looked_for_in_every_part_of_a_model_that_can_hold_one() -> None:
+    def parts(message: Any) -> dict[int, str]:
+        return {
+            field.number: field.message_type.name
+            for field in message.fields
+            if field.message_type is not None and "TensorProto" in reachable(field.message_type)
+        }
+
+    def reachable(message: Any, seen: frozenset[str] = frozenset()) -> frozenset[str]:
+        if message.name in seen:
+            return seen
+        seen |= {message.name}
+        for field in message.fields:
+            if field.message_type is not None:
+                seen |= reachable(field.message_type, seen)
+        return seen
+
+    found: dict[str, dict[int, str]] = {}
+    left: list[Any] = [onnx.ModelProto.DESCRIPTOR]
+    while left:
+        message = left.pop()
+        if message.name not in found and message.name != "TensorProto":
+            found[message.name] = parts(message)
+            left += [f.message_type for f in message.fields if f.number in found[message.name]]
+    known = {name: fields for name, fields in policy_file._PARTS.items() if name != "TensorProto"}
+    assert known == found
+    tensor = TensorProto.DESCRIPTOR.fields_by_name
+    assert (tensor["external_data"].number, tensor["data_location"].number) == (13, 14)
+
+
+def test_a_model_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    nested = b""
+    for _ in range(3000):  # a graph in the attribute of a node, again and again
+        for tag in (0x32, 0x2A, 0x0A):
+            nested = bytes([tag]) + _varint(len(nested)) + nested
+    path = tmp_path / "p.onnx"
+    path.write_bytes(b"\x3a" + _varint(len(nested)) + nested)
+    with pytest.raises(PolicyError, match="nested too deeply"):
+        OnnxController(path)
+
+
+def _varint(number: int) -> bytes:
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def test_a_policy_larger_than_the_bound_is_refused_unread(tmp_path: Path) -> None:
+    path = tmp_path / "p.onnx"
+    with path.open("wb") as file:
+        file.truncate(policy_file.MAX_POLICY_BYTES + 1)
+    with pytest.raises(PolicyError, match="at most 67108864 are read"):
+        OnnxController(path)
+
+
+def test_what_never_ends_or_waits_for_a_writer_is_no_policy(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "p.onnx")
+    for path in (tmp_path / "p.onnx", Path("/dev/zero"), tmp_path):
+        with pytest.raises(PolicyError, match=r"regular file|Is a directory"):
+            OnnxController(path)
+
+
+def status(uid: int, gid: int, mode: int) -> os.stat_result:
+    return os.stat_result((stat.S_IFREG | mode, 1, 1, 1, uid, gid, 0, 0, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("file", "program", "guarded"),
+    [
+        ((0, 0, 0o644), (0, 0, 0o644), True),
+        ((0, 0, 0o666), (0, 0, 0o644), False),
+        ((0, 50, 0o664), (0, 0, 0o644), False),
+        ((1000, 1000, 0o644), (0, 0, 0o644), False),
+        ((1000, 1000, 0o600), (0, 0, 0o644), False),
+        # Run from a user's own installation, as with sudo .venv/bin/stallward.
+        ((1000, 1000, 0o644), (1000, 1000, 0o644), True),
+        ((1000, 1000, 0o664), (1000, 1000, 0o664), True),
+        ((1000, 1001, 0o664), (1000, 1000, 0o664), False),
+        ((1001, 1001, 0o644), (1000, 1000, 0o644), False),
+        ((1000, 1000, 0o646), (1000, 1000, 0o646), False),
+    ],
+)
+def test_root_takes_a_policy_guarded_as_well_as_the_program(
+    file: tuple[int, int, int], program: tuple[int, int, int], guarded: bool
+) -> None:
+    assert policy_file.is_guarded(status(*file), status(*program)) == guarded
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused what others wrote")
+def test_root_refuses_a_policy_that_others_can_write(tmp_path: Path) -> None:
+    path = write_policy(tmp_path / "p.onnx")
+    path.chmod(0o666)
+    with pytest.raises(PolicyError, match="mode 666, so others than root may have written it"):
+        OnnxController(path)
+    path.chmod(0o644)
+    OnnxController(path)
+
+
+def test_a_missing_policy_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="cannot be read"):
         OnnxController(tmp_path / "none.onnx")
 

@@ -93,7 +93,7 @@ class CommandHandler:
         """Return the answers that waited for a tick: to Apply, and to Load once it is done."""
         tickets, self._applies = self._applies, []
         answers = [self._applied(ticket, outcome, now_s) for ticket in tickets]
-        loaded = self._loader.collect()
+        loaded = self._loader.collect(now_s)
         if loaded is not None:
             answers.append(self._loaded(loaded))
         return tuple(answers)
@@ -107,7 +107,7 @@ class CommandHandler:
                 self._leases.release(command.release.holder, now_s)
                 return {"release": pb.ReleaseResponse()}
             case "load":
-                self._loader.start(command.load.path, command.id)
+                self._loader.start(command.load.path, command.id, now_s)
                 return None
             case "set_mode":
                 return {"set_mode": self._set_mode(command.set_mode.mode)}

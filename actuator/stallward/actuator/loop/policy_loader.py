@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.runtime.process_setup import raise_priority, release_code_pages
+from stallward.actuator.runtime.process_setup import (
+    raise_priority,
+    release_code_pages,
+    take_back_priority,
+)
 from stallward.agent.controller import PolicyController
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
+
+LIMIT_S: Final = 20.0
+"""How long loading may take; the service waits a little longer for the answer. Loading the shipped
+policy takes some milliseconds, and longer where the file must be read from a busy disk."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,47 +55,79 @@ def find_policy_file(name: str, policy_dir: Path | None) -> Path | None:
         return None
 
 
+@dataclass(slots=True, kw_only=True)
+class _Job:
+    """One load, which ends by itself or is given up."""
+
+    name: str
+    ticket: int
+    started_s: float
+    result: LoadResult | None = None
+    thread: threading.Thread = field(init=False)
+
+
 class PolicyLoader:
     """Loads one policy at a time on a thread, so that no tick waits for it.
 
     Args:
         policy_dir: The folder of policies that are given by name; ``None`` for none.
+        limit_s: How long a load may take. A thread cannot be ended from outside, so one that takes
+            longer is left to itself, and until it ends no other policy is loaded.
     """
 
-    def __init__(self, policy_dir: Path | None) -> None:
+    def __init__(self, policy_dir: Path | None, *, limit_s: float = LIMIT_S) -> None:
         self._policy_dir = policy_dir
-        self._thread: threading.Thread | None = None
-        self._result: LoadResult | None = None
+        self._limit_s = limit_s
+        self._job: _Job | None = None
+        self._given_up: _Job | None = None
 
-    def start(self, name: str, ticket: int) -> None:
+    def start(self, name: str, ticket: int, now_s: float) -> None:
         """Start to load the policy ``name``.
 
         Raises:
-            DaemonError: If the result of another load has not been collected yet.
+            DaemonError: If the result of another load has not been collected yet, or a load that
+                took too long has not ended yet.
         """
-        if self._thread is not None:
+        if self._job is not None:
             raise DaemonError(
                 "Another policy is being loaded.", next_step="Try again when that is done."
             )
-        self._thread = threading.Thread(
-            target=self._work, args=(name, ticket), name="policy", daemon=True
-        )
-        self._thread.start()
+        if self._given_up is not None and self._given_up.thread.is_alive():
+            raise DaemonError(
+                f"The policy {self._given_up.name!r} is still being loaded, for "
+                f"{now_s - self._given_up.started_s:.0f} s now.",
+                next_step="Restart the daemon, and do not load that file again.",
+            )
+        self._given_up = None
+        job = self._job = _Job(name=name, ticket=ticket, started_s=now_s)
+        job.thread = threading.Thread(target=self._work, args=(job,), name="policy", daemon=True)
+        job.thread.start()
 
-    def collect(self) -> LoadResult | None:
-        """Return the result, once, as soon as there is one."""
-        if self._thread is None or self._result is None:
+    def collect(self, now_s: float) -> LoadResult | None:
+        """Return the result, once, as soon as there is one or the time for it is over."""
+        job = self._job
+        if job is None:
             return None
-        result, self._result, self._thread = self._result, None, None
-        return result
+        if job.result is None and now_s - job.started_s < self._limit_s:
+            return None
+        self._job = None
+        if job.result is not None:
+            return job.result
+        self._given_up = job
+        take_back_priority(job.thread.native_id)
+        error = DaemonError(
+            f"The policy {job.name!r} could not be loaded within {self._limit_s:g} s.",
+            next_step="Look at the file, and at the disk that it is on.",
+        )
+        return LoadResult(ticket=job.ticket, error=error)
 
-    def _work(self, name: str, ticket: int) -> None:
+    def _work(self, job: _Job) -> None:
         # A thread of ordinary priority may be preempted while it holds the interpreter's lock. The
         # tick then waits 5 to 40 ms for the program that has its CPU. Loading takes 3 ms only.
         raise_priority()
-        loaded = load(name, self._policy_dir, ticket)
+        loaded = load(job.name, self._policy_dir, job.ticket)
         release_code_pages()  # little of the code that loading needs runs again
-        self._result = loaded
+        job.result = loaded
 
 
 def load(name: str, policy_dir: Path | None, ticket: int = 0) -> LoadResult:

@@ -61,6 +61,19 @@ def raise_priority() -> None:
         os.sched_setscheduler(0, policy, os.sched_param(1))
 
 
+def take_back_priority(thread_id: int | None) -> None:
+    """Give a thread of this process the ordinary priority again.
+
+    Not a lower one: a thread that never gets a CPU may hold the interpreter's lock.
+    """
+    if thread_id is None:  # it was never started
+        return
+    with contextlib.suppress(OSError):
+        os.sched_setscheduler(thread_id, os.SCHED_OTHER, os.sched_param(0))
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, thread_id, 0)
+
+
 def disable_collector() -> None:
     """Collect garbage now, then only on request; never examine again what is alive now."""
     gc.collect()

@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controllers.policy_file import read_policy
+from stallward.agent.controllers.runtime_errors import runtime_cause
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
@@ -226,7 +228,7 @@ class _Inference:
             outputs = session.run(list(_OUTPUTS), {_INPUT: self._observation})
         except Exception as error:  # ORT raises its own types without a common base
             raise PolicyError(
-                f"{path} does not run ({str(error).splitlines()[0]}).",
+                f"{path} does not run ({runtime_cause(error)}).",
                 next_step="Export it again with `stallward export`.",
             ) from error
         self._outputs = tuple(np.ascontiguousarray(value) for value in outputs)
@@ -247,13 +249,7 @@ class _Inference:
 
 
 def _open(path: Path) -> tuple[PolicyMetadata, Any]:
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise PolicyError(
-            f"The policy {path} cannot be read ({error.strerror}).",
-            next_step="`stallward arms` lists the shipped ones.",
-        ) from error
+    data = read_policy(path)
     try:
         onnxruntime = import_runtime()
     except ImportError as error:
@@ -270,7 +266,7 @@ def _open(path: Path) -> tuple[PolicyMetadata, Any]:
         entries = session.get_modelmeta().custom_metadata_map
     except Exception as error:  # ORT raises its own types without a common base
         raise PolicyError(
-            f"{path} is not an ONNX model ({str(error).splitlines()[0]}).",
+            f"{path} is not an ONNX model that can be run ({runtime_cause(error)}).",
             next_step="Export it with `stallward export`.",
         ) from error
     metadata = parse_metadata(path, entries, hashlib.sha256(data).hexdigest())

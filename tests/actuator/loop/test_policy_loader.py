@@ -1,0 +1,88 @@
+"""Loading a policy beside the ticks ends, whatever the file makes the loader do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.loop import policy_loader
+from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader, load
+
+
+class SlowLoad:
+    """Stands in for loading: it ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.end = threading.Event(), threading.Event()
+        self.scheduler = -1
+
+    def __call__(self, _name: str, _policy_dir: Path | None, ticket: int) -> LoadResult:
+        self.begun.set()
+        assert self.end.wait(30)
+        self.scheduler = os.sched_getscheduler(0)
+        return LoadResult(ticket=ticket)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowLoad]:
+    stand_in = SlowLoad()
+    monkeypatch.setattr(policy_loader, "load", stand_in)
+    yield stand_in
+    stand_in.end.set()
+
+
+def wait_for_result(loader: PolicyLoader, now_s: float) -> LoadResult:
+    deadline_s = time.monotonic() + 10
+    while (result := loader.collect(now_s)) is None:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    return result
+
+
+def test_a_load_that_takes_too_long_is_answered_and_given_up(slow: SlowLoad) -> None:
+    loader = PolicyLoader(None, limit_s=20.0)
+    loader.start("endless", 7, 100.0)
+    assert slow.begun.wait(10)
+    assert loader.collect(119.9) is None
+    result = loader.collect(120.0)
+    assert result is not None
+    assert (result.ticket, result.controller, result.missing) == (7, None, False)
+    assert "'endless' could not be loaded within 20 s" in str(result.error)
+    assert loader.collect(121.0) is None, "it is answered once"
+    with pytest.raises(DaemonError, match=r"'endless' is still being loaded, for 30 s.*Restart"):
+        loader.start("other", 8, 130.0)
+    slow.end.set()
+    deadline_s = time.monotonic() + 10
+    while any(thread.name == "policy" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.005)
+    assert slow.scheduler == os.SCHED_OTHER, "what was given up is not preferred any more"
+    assert loader.collect(140.0) is None, "its late result is nobody's"
+    loader.start("other", 8, 140.0)
+    assert wait_for_result(loader, 141.0).ticket == 8
+
+
+def test_one_policy_is_loaded_at_a_time(slow: SlowLoad) -> None:
+    loader = PolicyLoader(None)
+    loader.start("first", 1, 0.0)
+    with pytest.raises(DaemonError, match="Another policy is being loaded"):
+        loader.start("second", 2, 1.0)
+    slow.end.set()
+    assert wait_for_result(loader, 2.0).ticket == 1
+
+
+def test_a_pointer_in_place_of_a_policy_is_named_to_the_client(tmp_path: Path) -> None:
+    (tmp_path / "mine.onnx").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:4d\n"
+    )
+    result = load("mine", tmp_path)
+    assert result.controller is None
+    assert not result.missing
+    assert "Git LFS pointer" in str(result.error)
+    assert "git lfs pull" in str(result.error)
