@@ -55,6 +55,7 @@ from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.runtime.addresses import grpc_target
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
@@ -450,7 +451,7 @@ def test_health_and_reflection_answer(little_sandbox: LittleSandbox) -> None:
     with Daemon(little_sandbox.config()) as daemon:
         socket_path = daemon.config.service.socket
         assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600
-        with grpc.insecure_channel(f"unix:{socket_path}") as channel:
+        with grpc.insecure_channel(grpc_target(socket_path)) as channel:
             stub = health_pb2_grpc.HealthStub(channel)
             request = health_pb2.HealthCheckRequest(service="stallward.proto.v1.ActuatorService")
             assert wait_for(lambda: stub.Check(request).status == 1)

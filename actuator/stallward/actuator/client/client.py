@@ -36,6 +36,7 @@ from stallward.actuator.record.wire import (
     mode_to_wire,
     record_from_wire,
 )
+from stallward.actuator.runtime.addresses import grpc_target
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -108,6 +109,9 @@ class ActuatorClient:
 
     Args:
         socket_path: The daemon's socket.
+
+    Raises:
+        ConfigError: If the path is too long for a socket.
     """
 
     def __init__(self, socket_path: Path) -> None:
@@ -116,7 +120,7 @@ class ActuatorClient:
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 500),
         ]
-        self._channel = grpc.insecure_channel(f"unix:{socket_path}", options=options)
+        self._channel = grpc.insecure_channel(grpc_target(socket_path), options=options)
         self._stub = pb_grpc.ActuatorServiceStub(self._channel)  # type: ignore[no-untyped-call]
         self._closed = False
 

@@ -23,7 +23,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
-from stallward.actuator.runtime.addresses import parse_address
+from stallward.actuator.runtime.addresses import grpc_target
 
 _PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 
@@ -183,7 +183,7 @@ def _check_paths(config: DaemonConfig) -> None:
                 f"config.{name} is {str(path)!r}, a relative path.",
                 next_step="Write the whole path, from /.",
             )
-    parse_address(str(config.service.socket), "config.service.socket")
+    grpc_target(config.service.socket, "config.service.socket")
     _check_report_socket(config.service)
     metrics = config.service.metrics_address
     if metrics is not None and not (metrics.is_local or config.service.metrics_public):
@@ -202,7 +202,7 @@ def _check_report_socket(service: ServiceConfig) -> None:
                 next_step="Give report_socket, or remove it.",
             )
         return
-    parse_address(str(path), "config.service.report_socket")
+    grpc_target(path, "config.service.report_socket")
     if str(path) in {str(service.socket), service.metrics}:
         raise ConfigError(
             f"config.service.report_socket is {str(path)!r}, like another socket.",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ConfigError
 
 MAX_SOCKET_PATH_BYTES: Final = 107
 """A sockaddr_un holds 108 bytes with the final zero (unix(7))."""
+_PLAIN: Final = frozenset(b"-./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~")
+"""The bytes of a path that a URI holds as they are."""
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
 
 
@@ -54,6 +58,52 @@ def is_loopback(host: str) -> bool:
     return False
 
 
+def check_socket_path(path: str, what: str) -> None:
+    """Refuse a path that cannot be the address of a socket.
+
+    Args:
+        path: The path.
+        what: What it is the path of, for messages.
+
+    Raises:
+        ConfigError: If it is too long or no path.
+    """
+    length = len(os.fsencode(path))
+    if length > MAX_SOCKET_PATH_BYTES:
+        raise ConfigError(
+            f"{what} is {length} bytes long, at most {MAX_SOCKET_PATH_BYTES} fit into a "
+            "socket address.",
+            next_step="Choose a shorter path.",
+        )
+    if "\0" in path:
+        raise ConfigError(f"{what} is {path!r}: no path holds a NUL.")
+
+
+def grpc_target(path: Path, what: str = "The socket") -> str:
+    """The address of a Unix socket as gRPC takes it, for server and client.
+
+    gRPC reads it as a URI: it decodes ``%20``, ``?`` and ``#`` would end the path, and ``//``
+    begins the name of a host. A client takes a comma, even an encoded one, for the end of an
+    address.
+
+    Args:
+        path: The path.
+        what: What it is the path of, for messages.
+
+    Raises:
+        ConfigError: If the path is too long for a socket's address, or holds a comma.
+    """
+    check_socket_path(str(path), what)
+    if "," in str(path):
+        raise ConfigError(
+            f"{what} is {str(path)!r}: gRPC takes no comma in it.",
+            next_step="Choose a path without one.",
+        )
+    name = os.fsencode(path)
+    name = b"/" + name.lstrip(b"/") if name.startswith(b"/") else name
+    return "unix:" + "".join(chr(b) if b in _PLAIN else f"%{b:02X}" for b in name)
+
+
 def parse_address(text: str, what: str) -> Address:
     """Parse an address.
 
@@ -65,15 +115,7 @@ def parse_address(text: str, what: str) -> Address:
         ConfigError: If ``text`` is not an address.
     """
     if text.startswith("/"):
-        length = len(text.encode())
-        if length > MAX_SOCKET_PATH_BYTES:
-            raise ConfigError(
-                f"{what} is {length} bytes long, at most {MAX_SOCKET_PATH_BYTES} fit into a "
-                "socket address.",
-                next_step="Choose a shorter path.",
-            )
-        if "\0" in text:
-            raise ConfigError(f"{what} is {text!r}: no path holds a NUL.")
+        check_socket_path(text, what)
         return Address(path=text)
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]") if host.startswith("[") else host

@@ -24,7 +24,7 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.runtime.addresses import parse_address
+from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
@@ -168,7 +168,7 @@ async def _serve_reports(
     add_report_only(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     with socket_mode(options.report_mode):
-        server.add_insecure_port(f"unix:{path}")
+        server.add_insecure_port(grpc_target(path))
         await server.start()
     try:
         if gid is not None:
@@ -210,7 +210,7 @@ async def serve(options: ServiceOptions) -> None:
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
     with socket_mode(0o600):
-        server.add_insecure_port(f"unix:{options.socket}")
+        server.add_insecure_port(grpc_target(options.socket))
         await server.start()
     report_server, report_problem = await _serve_reports(options, servicer, health_servicer)
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]

@@ -17,7 +17,7 @@ from stallward.agent.errors import PolicyError
 from stallward.agent.schema.file_kinds import HEAD_BYTES, other_kind
 
 MAX_POLICY_BYTES: Final = 64 << 20
-"""The largest policy. The shipped one has a tenth of a megabyte."""
+"""The largest policy. The shipped one has a quarter of a megabyte."""
 _MAX_PARTS: Final = 1_000_000
 """The most fields of a model; a real one has some hundreds."""
 _MAX_DEPTH: Final = 32

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.runtime.process_start import safe_imports
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
@@ -91,7 +92,7 @@ async def _storm(socket: str, seconds: float) -> list[float]:
 
     durations_ms: list[float] = []
     start_s = time.monotonic()
-    async with grpc.aio.insecure_channel(f"unix:{socket}") as channel:
+    async with grpc.aio.insecure_channel(grpc_target(Path(socket))) as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
 
         async def caller(number: int) -> None:
