@@ -30,7 +30,7 @@ WAIT_S = 120.0
 
 def config_in(folder: Path, period_s: float = 0.1, **changes: object) -> DaemonConfig:
     values: dict[str, object] = {
-        "node": NodeConfig(zone="z", proc=folder / "proc", cgroup=folder / "cgroup"),
+        "node": NodeConfig(zone="z", proc=folder / "proc", cgroup=folder),
         "protected": ProtectedConfig(group="z/app"),
         "background": (SlotConfig(name="bg", group="z/bg"),),
         "service": ServiceConfig(socket=folder / "s.sock"),

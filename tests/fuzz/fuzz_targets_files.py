@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Callable
@@ -25,6 +26,7 @@ from stallward.actuator.journal.entries import (
     JournalEntry,
     Noted,
     OomScore,
+    OwnedFolder,
     OwnedGroup,
     Stopped,
     SwapFile,
@@ -32,6 +34,7 @@ from stallward.actuator.journal.entries import (
     seal,
     to_line,
 )
+from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
 from stallward.agent.errors import StallwardError
@@ -160,10 +163,22 @@ def _entry_check(_content: bytes, value: Any) -> None:
     operation, entry = value
     sound_signed(b"", entry)
     assert from_line(to_line(entry, operation)) == value
+    for owner in Owner:
+        if not refusal(entry, Paths(), owner):
+            _check_ours(entry)
     for name in ("pid", "tid"):
         assert 0 < getattr(entry, name, 1) < 1 << 31, f"{name} is none"
     for name in ("path", "folder"):
         assert getattr(entry, name, Path("/")).is_absolute(), f"{name} is not absolute"
+
+
+def _check_ours(entry: JournalEntry) -> None:
+    """What would be undone is below the roots of the levers, whatever a line says."""
+    inner = entry.entry if isinstance(entry, Noted) else entry
+    path = getattr(inner, "path", getattr(inner, "folder", None))
+    if isinstance(path, Path) and not isinstance(inner, SwapFile | OwnedFolder):
+        real = Path(os.path.normpath(path))
+        assert any(real.is_relative_to(root) for root in ("/sys/fs/cgroup", "/proc/sys/vm"))
 
 
 def _journal() -> tuple[Target, ...]:

@@ -29,7 +29,7 @@ from stallward.actuator.journal.entries import Stopped, to_line
 from stallward.actuator.runtime import stderr_line as module
 
 CHANGE = """
-knob = loop.folder / "swappiness"
+knob = loop.folder / "memory.high"
 if loop.number == 0:
     loop.change(knob, "60", "10")
 """
@@ -52,7 +52,7 @@ def test_a_hung_loop_is_killed_and_its_changes_are_put_back(tmp_path: Path) -> N
     script = f"{CHANGE}    loop.beat()\n"
     with ScriptedDaemon(tmp_path, script) as daemon:
         daemon.wait_for("loop 1")
-        assert (tmp_path / "swappiness").read_text() == "60"
+        assert (tmp_path / "memory.high").read_text() == "60"
         killed = daemon.said.index("The loop hung: it was killed, everything is put back.")
         assert "The loop ticks." in daemon.said[:killed]
 
@@ -101,7 +101,7 @@ def test_a_full_pipe_does_not_block_a_line_on_standard_error() -> None:
 )
 def test_only_changes_that_a_loop_left_are_undone(tmp_path: Path, end: str, value: str) -> None:
     """A loop that ends in order has put its changes back; a later value is another program's."""
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     with ScriptedDaemon(tmp_path, f"{CHANGE}    {end}\n") as daemon:
         daemon.wait_for("loop 1")
         assert knob.read_text() == value
@@ -130,7 +130,7 @@ loop.note(f"unfinished {{loop.left.unfinished}}")
 
 def test_a_change_that_could_not_be_undone_is_tried_again_at_the_end(tmp_path: Path) -> None:
     """The guardian tries again even if no loop runs at that time."""
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     script = f"{CHANGE}    knob.unlink()\n    knob.mkdir()\n    loop.die()\n"
     later = RestartConfig(delay_s=60.0, max_delay_s=60.0)
     with ScriptedDaemon(tmp_path, script, restart=later) as daemon:
@@ -198,7 +198,7 @@ if loop.number == 0:
     with ScriptedDaemon(tmp_path, script, guard=SHORT) as daemon:
         daemon.wait_for("loop 1")
         lasted_s = time.monotonic() - float(daemon.notes[1])
-        assert (tmp_path / "swappiness").read_text() == "60"
+        assert (tmp_path / "memory.high").read_text() == "60"
         assert "The loop hung: it was killed, everything is put back." in daemon.said
     assert 0.7 < lasted_s < 45.0
 

@@ -22,7 +22,7 @@ class Setting:
     """A guardian's journal behind a socket, answering in a thread."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
         boot = self.paths.proc / "sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True, exist_ok=True)
         boot.write_text("this-boot\n")
@@ -62,14 +62,14 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
 def test_an_original_is_on_disk_before_it_is_acknowledged(
     setting: Setting, tmp_path: Path
 ) -> None:
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     entry = FileValue(knob, "60")
     setting.link.hold_all((entry,))
     assert setting.on_disk() == (entry,)
 
 
 def test_restoring_puts_back_and_forgets(setting: Setting, tmp_path: Path) -> None:
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     knob.write_text("60")
     setting.link.hold_all((FileValue(knob, "60"),))
     knob.write_text("90")
@@ -79,7 +79,7 @@ def test_restoring_puts_back_and_forgets(setting: Setting, tmp_path: Path) -> No
 
 
 def test_many_entries_go_in_one_call(setting: Setting, tmp_path: Path) -> None:
-    entries = [FileValue(tmp_path / f"knob{i}", "1") for i in range(450)]
+    entries = [FileValue(tmp_path / f"{i}/memory.high", "1") for i in range(450)]
     setting.link.hold_all(entries)
     assert setting.held.entries == tuple(entries)
 
@@ -93,12 +93,12 @@ def test_a_stopped_process_is_held_once(setting: Setting) -> None:
 
 def test_a_released_entry_is_not_undone_any_more(setting: Setting, tmp_path: Path) -> None:
     stays, goes = Stopped(999_998, 1), Stopped(999_999, 1)
-    original = FileValue(tmp_path / "knob", "60")
+    original = FileValue(tmp_path / "memory.high", "60")
     setting.link.hold_all((stays, goes, original))
     setting.link.release(goes)
     setting.link.release(goes)
-    setting.link.hold(FileValue(tmp_path / "other", "1"))  # and waits for the disk
-    kept = (stays, original, FileValue(tmp_path / "other", "1"))
+    setting.link.hold(FileValue(tmp_path / "memory.max", "1"))  # and waits for the disk
+    kept = (stays, original, FileValue(tmp_path / "memory.max", "1"))
     assert setting.held.entries == setting.on_disk() == kept
     setting.link.hold(goes)
     assert goes in setting.held.entries
@@ -107,7 +107,7 @@ def test_a_released_entry_is_not_undone_any_more(setting: Setting, tmp_path: Pat
 def test_the_journal_does_not_grow_with_entries_that_come_and_go(
     setting: Setting, tmp_path: Path
 ) -> None:
-    original = FileValue(tmp_path / "knob", "60")
+    original = FileValue(tmp_path / "memory.high", "60")
     setting.link.hold_all((original,))
     answers: list[bytes] = []
     for number in range(300):
@@ -208,7 +208,7 @@ def test_a_journal_that_cannot_be_written_refuses_the_change(tmp_path: Path) -> 
     setting = Setting(tmp_path)
     try:
         with pytest.raises(JournalError, match="Is a directory"):
-            setting.link.hold_all((FileValue(tmp_path / "knob", "60"),))
+            setting.link.hold_all((FileValue(tmp_path / "memory.high", "60"),))
     finally:
         setting.close()
 
@@ -244,7 +244,7 @@ def test_a_dead_guardian_is_noticed() -> None:
 
 
 def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
-    knob = tmp_path / "knob"
+    knob = tmp_path / "memory.high"
     knob.write_text("90")
     dead = Setting(tmp_path)
     dead.link.hold_all((FileValue(knob, "60"),))
@@ -259,7 +259,7 @@ def test_a_left_over_journal_is_undone_at_the_start(tmp_path: Path) -> None:
 
 
 def test_a_change_that_cannot_be_undone_stays_on_disk(tmp_path: Path) -> None:
-    folder = tmp_path / "no-file"
+    folder = tmp_path / "memory.high"
     folder.mkdir()
     dead = Setting(tmp_path)
     dead.link.hold_all((FileValue(folder, "60"),))
@@ -284,7 +284,7 @@ def test_a_journal_that_cannot_be_read_is_not_removed(tmp_path: Path) -> None:
 
 
 def test_a_write_of_a_dying_loop_is_undone(setting: Setting, tmp_path: Path) -> None:
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     knob.write_text("60")
     setting.link.hold_all((FileValue(knob, "60"),))
     assert setting.held.restore(forget=False) == ()
@@ -294,7 +294,7 @@ def test_a_write_of_a_dying_loop_is_undone(setting: Setting, tmp_path: Path) -> 
 
 
 def test_forgetting_leaves_everything_as_it_is(setting: Setting, tmp_path: Path) -> None:
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     setting.link.hold_all((FileValue(knob, "60"),))
     knob.write_text("10")  # the administrator's
     setting.held.forget()

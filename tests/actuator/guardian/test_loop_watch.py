@@ -15,7 +15,7 @@ import ctypes, threading
 proc = loop.folder / "proc" / str(os.getpid())
 proc.symlink_to(f"/proc/{os.getpid()}")
 if loop.number == 0:
-    loop.change(loop.folder / "swappiness", "60", "90")
+    loop.change(loop.folder / "memory.high", "60", "90")
     threading.Thread(target=lambda: loop.wait_for("go") or loop.die()).start()
     ctypes.CDLL(None).syscall({"x86_64": 60}.get(os.uname().machine, 93), 0)
 """
@@ -31,7 +31,7 @@ class Stuck(subprocess.Popen):
         if "scripted_loop" in self.args:
             if timeout is not None:
                 raise subprocess.TimeoutExpired(self.args, timeout)
-            knob = folder / "swappiness"
+            knob = folder / "memory.high"
             with (folder / "notes").open("a") as notes:
                 notes.write(f"waiting for it with {knob.read_text()}\\n")
             knob.write_text("80")
@@ -82,7 +82,7 @@ def test_living_and_unknown_processes_are_not_dying() -> None:
 def test_changes_of_a_killed_loop_are_put_back_before_its_last_thread_has_ended(
     tmp_path: Path,
 ) -> None:
-    knob = tmp_path / "swappiness"
+    knob = tmp_path / "memory.high"
     (tmp_path / "proc").mkdir()
     with ScriptedDaemon(tmp_path, LINGERS, first="look_s = 0.1") as daemon:
         wait_until(lambda: knob.exists() and knob.read_text() == "60")
@@ -95,8 +95,8 @@ def test_changes_of_a_killed_loop_are_put_back_before_its_last_thread_has_ended(
 
 
 def test_a_stop_puts_back_the_changes_of_a_loop_that_does_not_end(tmp_path: Path) -> None:
-    knob = tmp_path / "swappiness"
-    script = 'loop.change(loop.folder / "swappiness", "60", "90"); loop.note("changed")'
+    knob = tmp_path / "memory.high"
+    script = 'loop.change(loop.folder / "memory.high", "60", "90"); loop.note("changed")'
     with ScriptedDaemon(tmp_path, script, first=STUCK) as daemon:
         daemon.wait_for("changed")
         assert daemon.stop() == 0

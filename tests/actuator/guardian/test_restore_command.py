@@ -20,14 +20,14 @@ class DeadDaemon:
     """The changes and the journal that a dead daemon left in a folder."""
 
     def __init__(self, folder: Path) -> None:
-        self.knob, self.freeze = folder / "knob", folder / "cgroup.freeze"
+        self.knob, self.freeze = folder / "memory.high", folder / "cgroup.freeze"
         self.knob.write_text("90")
         self.freeze.write_text("1")
         self.path, self.config = folder / "state/journal", folder / "daemon.toml"
         boot = folder / "proc/sys/kernel/random"
         boot.mkdir(parents=True)
         (boot / "boot_id").write_text("boot")
-        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
         journal = Journal(self.path, self.paths)
         journal.append((FileValue(self.knob, "60"), Frozen(self.freeze)))
         journal.close()

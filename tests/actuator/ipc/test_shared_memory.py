@@ -44,7 +44,7 @@ class Setting:
     """A guardian's journal behind a socket, and the loop's side of it."""
 
     def __init__(self, folder: Path, slots: tuple[str, ...] = ("a", "b")) -> None:
-        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
         boot = self.paths.proc / "sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True, exist_ok=True)
         boot.write_text("this-boot\n")
@@ -106,7 +106,8 @@ def setting(tmp_path: Path) -> Iterator[Setting]:
 
 
 def knob(folder: Path, name: str = "knob") -> Path:
-    path = folder / name
+    path = folder / name / "memory.high"
+    path.parent.mkdir(exist_ok=True)
     path.write_text("60")
     return path
 
@@ -193,7 +194,9 @@ def test_an_entry_that_needs_an_answer_is_undone_until_it_is_released(setting: S
     setting.originals.settle(entry)
     assert setting.memory.in_force(setting.held.entries) == (entry,)
     setting.originals.release(entry)
-    setting.originals.ensure(Frozen(Path("/nowhere/cgroup.freeze")))  # waits for the answer
+    setting.originals.ensure(
+        Frozen(setting.paths.cgroup / "nowhere/cgroup.freeze")
+    )  # waits for the answer
     (left,) = setting.memory.in_force(setting.held.entries)
     assert isinstance(left, Noted)
 
@@ -221,7 +224,7 @@ def test_the_next_loop_starts_with_nothing_touched(setting: Setting, tmp_path: P
 def test_an_entry_that_could_not_be_undone_is_not_mixed_up_with_those_of_the_next_loop(
     setting: Setting, tmp_path: Path
 ) -> None:
-    stuck = tmp_path / "stuck"
+    stuck = tmp_path / "memory.high"
     stuck.mkdir()
     entry, other = FileValue(stuck, "60"), FileValue(knob(tmp_path), "60")
     for one in (entry, other):

@@ -20,11 +20,14 @@ from stallward.actuator.runtime.temporary_folders import remove_folder
 
 
 def test_an_action_that_blocks_holds_up_nothing_else(tmp_path: Path) -> None:
-    hung, knobs = tmp_path / "cgroup.freeze", [tmp_path / f"knob{n}" for n in range(20)]
+    hung, knobs = tmp_path / "cgroup.freeze", [tmp_path / f"{n}/memory.high" for n in range(20)]
     os.mkfifo(hung)  # opening it for writing blocks until another process reads
     for knob in knobs:
+        knob.parent.mkdir()
         knob.write_text("90")
-    (problem,) = restore([Frozen(hung), *(FileValue(k, "60") for k in knobs)], Paths())
+    (problem,) = restore(
+        [Frozen(hung), *(FileValue(k, "60") for k in knobs)], Paths(cgroup=tmp_path)
+    )
     assert str(hung) in problem
     assert "not done after" in problem
     assert [knob.read_text() for knob in knobs] == ["60"] * 20

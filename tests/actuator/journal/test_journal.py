@@ -32,6 +32,7 @@ from stallward.actuator.journal.entries import (
     seal,
     to_line,
 )
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import is_swap, restore
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -100,7 +101,7 @@ def test_junk_is_refused(line: str) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Paths:
-    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path)
     boot = paths.proc / "sys/kernel/random"
     boot.mkdir(parents=True)
     (boot / "boot_id").write_text("boot-1\n")
@@ -155,7 +156,7 @@ def test_a_journal_that_cannot_be_written_is_an_error(tmp_path: Path, node: Path
 
 
 def test_files_get_their_first_value_back(tmp_path: Path, node: Paths) -> None:
-    knob, freeze = tmp_path / "knob", tmp_path / "cgroup.freeze"
+    knob, freeze = tmp_path / "memory.high", tmp_path / "cgroup.freeze"
     knob.write_text("99")
     freeze.write_text("1")
     entries = (FileValue(knob, "60"), FileValue(knob, "99"), Frozen(freeze))
@@ -167,15 +168,15 @@ def test_files_get_their_first_value_back(tmp_path: Path, node: Paths) -> None:
 
 def test_a_setting_that_has_vanished_is_no_problem(tmp_path: Path, node: Paths) -> None:
     entries = (
-        FileValue(tmp_path / "gone" / "knob", "1"),
-        Frozen(tmp_path / "gone"),
+        FileValue(tmp_path / "gone" / "memory.high", "1"),
+        Frozen(tmp_path / "gone" / "cgroup.freeze"),
         Stopped(4_000_000, 1),
         OomScore(4_000_000, 1, 0),
         KeyedValue(tmp_path / "gone" / "io.max", "8:0", "rbps=max"),
         ThreadValue("nice", 4_000_000, 1, "0"),
         GroupThreads("nice", tmp_path / "gone", "5", "0"),
         OwnedGroup("stallward/gone"),
-        SwapFile(tmp_path / "gone"),
+        SwapFile(tmp_path / f"gone{SWAP_SUFFIX}"),
     )
     (node.proc / "self").mkdir()
     (node.proc / "self/mounts").write_text(
@@ -184,19 +185,22 @@ def test_a_setting_that_has_vanished_is_no_problem(tmp_path: Path, node: Paths) 
     )
     for name in ("memory", "unified"):
         (node.cgroup / name).mkdir(parents=True)
-    assert restore(entries, node) == ()
+    assert restore(entries, node, Owner.SANDBOX) == ()
 
 
 def test_problems_are_said_and_the_rest_is_undone(tmp_path: Path, node: Paths) -> None:
-    knob = tmp_path / "knob"
+    knob = tmp_path / "memory.high"
     knob.write_text("2")
+    stuck = tmp_path / "cgroup.freeze"
+    stuck.mkdir()
     problems = restore(
-        (Frozen(tmp_path), OwnedGroup("../evil"), OwnedGroup("user.slice"), FileValue(knob, "1")),
+        (Frozen(stuck), OwnedGroup("../evil"), OwnedGroup("user.slice"), FileValue(knob, "1")),
         node,
+        Owner.SANDBOX,
     )
     assert knob.read_text() == "1"
     assert len(problems) == 3
-    assert str(tmp_path) in problems[0]
+    assert str(stuck) in problems[0]
     assert "not one of ours" in problems[2]
 
 
@@ -234,13 +238,13 @@ def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path)
             assert ticks is not None
             assert start_of_parent is not None
             entries = (
-                ThreadValue("cpus", parent.pid, start_of_parent, "nonsense"),
+                ThreadValue("cpus", parent.pid, start_of_parent, "99999"),
                 ThreadValue("nice", child, ticks, "3"),
                 ThreadValue("nice", parent.pid, start_of_parent - 1, "9"),
                 GroupThreads("nice", tmp_path, "5", "1"),
             )
-            (problem,) = restore(entries, Paths())
-            assert "cannot set nonsense" in problem, "and the others are undone"
+            (problem,) = restore(entries, Paths(cgroup=tmp_path.parent))
+            assert "cannot set 99999" in problem, "and the others are undone"
             assert os.getpriority(os.PRIO_PROCESS, parent.pid) == 1
             assert os.getpriority(os.PRIO_PROCESS, child) == 3, "an exception from its group"
         finally:
@@ -248,9 +252,9 @@ def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path)
 
 
 def test_a_swap_file_of_ours_is_deleted(tmp_path: Path, node: Paths) -> None:
-    swap = tmp_path / "swap"
+    swap = tmp_path / f"1{SWAP_SUFFIX}"
     swap.write_text("x")
-    assert restore((SwapFile(swap),), node) == ()
+    assert restore((SwapFile(swap),), node, Owner.SANDBOX) == ()
     assert not swap.exists()
 
 
@@ -291,7 +295,7 @@ def test_a_process_that_enters_an_owned_group_late_is_killed_too(
         entering = threading.Thread(target=enter)
         entering.start()
         try:
-            assert restore((OwnedGroup("stallward/1"),), node) == ()
+            assert restore((OwnedGroup("stallward/1"),), node, Owner.SANDBOX) == ()
         finally:
             late.kill()
             entering.join()

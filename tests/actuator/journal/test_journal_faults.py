@@ -36,7 +36,7 @@ HELD: tuple[JournalEntry, ...] = (
 
 
 def paths_in(folder: Path, boot: str = "boot-1") -> Paths:
-    paths = Paths(proc=folder / "proc", cgroup=folder / "cg")
+    paths = Paths(proc=folder / "proc", cgroup=folder)
     (paths.proc / "sys/kernel/random").mkdir(parents=True, exist_ok=True)
     (paths.proc / "sys/kernel/random/boot_id").write_text(boot)
     return paths
@@ -93,7 +93,7 @@ def test_a_flipped_byte_costs_at_most_the_lines_it_touches(
 def test_lines_of_another_version_are_kept_and_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    knob = tmp_path / "knob"
+    knob = tmp_path / "memory.high"
     knob.write_text("90")
     newer = seal({"op": "hold", "kind": "quantum", "path": "/q"})
     lines = (to_line(FileValue(knob, "60")), newer, "{damaged}", '{"torn": ')
@@ -112,7 +112,7 @@ def test_lines_of_another_version_are_kept_and_said(
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_a_journal_that_others_may_write_is_not_trusted(tmp_path: Path, mode: int) -> None:
     path = tmp_path / "journal"
-    path.write_text(to_line(FileValue(tmp_path / "knob", "60")))
+    path.write_text(to_line(FileValue(tmp_path / "memory.high", "60")))
     path.chmod(mode)
     with pytest.raises(JournalError, match="others may have written it"):
         Journal(path, paths_in(tmp_path)).load()
@@ -223,9 +223,9 @@ def test_on_a_full_disk_no_new_entry_is_held_and_older_ones_stay(
     paths = paths_in(tmp_path)
     journal = Journal(small_disk / "journal", paths)
     held = HeldJournal(journal, paths)
-    assert asked(held, HELD[0]) == b"ok"
+    assert asked(held, HELD[2]) == b"ok"
     filler = fill(small_disk)
-    many = [FileValue(Path("/x") / ("y" * 200), str(number)) for number in range(40)]
+    many = [FileValue(tmp_path / ("y" * 200) / "memory.high", str(number)) for number in range(40)]
     answers = [asked(held, entry) for entry in many]
     refused = [e for e, answer in zip(many, answers, strict=True) if answer != b"ok"]
     assert refused, "the last page is full too"
@@ -235,7 +235,7 @@ def test_on_a_full_disk_no_new_entry_is_held_and_older_ones_stay(
     assert journal.torn == 0
     assert journal.unreadable == ()
     filler.unlink()
-    assert asked(held, HELD[1]) == b"ok"
+    assert asked(held, HELD[3]) == b"ok"
     assert held.problem == ""
     assert set(Journal(journal.path, paths).load()) == set(held.entries)
     held.close()
@@ -244,7 +244,7 @@ def test_on_a_full_disk_no_new_entry_is_held_and_older_ones_stay(
 def test_held_entries_are_restored_while_the_disk_is_full(
     small_disk: Path, tmp_path: Path
 ) -> None:
-    paths, knob = paths_in(tmp_path), tmp_path / "knob"
+    paths, knob = paths_in(tmp_path), tmp_path / "memory.high"
     held = HeldJournal(Journal(small_disk / "journal", paths), paths)
     assert asked(held, FileValue(knob, "60")) == b"ok"
     fill(small_disk)
@@ -256,7 +256,7 @@ def test_held_entries_are_restored_while_the_disk_is_full(
 
 
 def test_a_journal_on_a_read_only_disk_is_undone(small_disk: Path, tmp_path: Path) -> None:
-    paths, knob = paths_in(tmp_path), tmp_path / "knob"
+    paths, knob = paths_in(tmp_path), tmp_path / "memory.high"
     dead = Journal(small_disk / "journal", paths)
     dead.append((FileValue(knob, "60"),))
     dead.close()
@@ -265,11 +265,11 @@ def test_a_journal_on_a_read_only_disk_is_undone(small_disk: Path, tmp_path: Pat
     restarted = HeldJournal(Journal(small_disk / "journal", paths), paths)
     assert restarted.recover() == (FileValue(knob, "60"),)
     assert knob.read_text() == "60"
-    assert b"Read-only file system" in asked(restarted, HELD[0])
+    assert b"Read-only file system" in asked(restarted, HELD[2])
     assert "Read-only file system" in restarted.problem
     remount(small_disk, "rw")
-    assert asked(restarted, HELD[0]) == b"ok"
-    assert Journal(small_disk / "journal", paths).load() == (HELD[0],), "the old one is undone"
+    assert asked(restarted, HELD[2]) == b"ok"
+    assert Journal(small_disk / "journal", paths).load() == (HELD[2],), "the old one is undone"
     restarted.close()
 
 
@@ -277,7 +277,7 @@ def test_only_if_asked_to_is_memory_enough(small_disk: Path, tmp_path: Path) -> 
     paths = paths_in(tmp_path)
     remount(small_disk, "ro")
     held = HeldJournal(Journal(small_disk / "journal", paths), paths, memory_only=True)
-    assert asked(held, HELD[0]) == b"ok"
-    assert held.entries == (HELD[0],)
+    assert asked(held, HELD[2]) == b"ok"
+    assert held.entries == (HELD[2],)
     assert "Read-only file system" in held.problem
     held.close()

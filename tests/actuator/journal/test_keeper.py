@@ -32,8 +32,8 @@ from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.paths import Paths
 keeper = Keeper.start(Paths(proc=Path("/proc"), cgroup=Path(sys.argv[1])), {journal})
-keeper.hold(FileValue(Path(sys.argv[1]) / "knob", "60"))
-(Path(sys.argv[1]) / "knob").write_text("99")
+keeper.hold(FileValue(Path(sys.argv[1]) / "memory.high", "60"))
+(Path(sys.argv[1]) / "memory.high").write_text("99")
 {more}
 print(keeper.pid, flush=True)
 time.sleep(60)
@@ -62,21 +62,21 @@ def start_owner(folder: Path, *, journal: str = "None", more: str = "") -> tuple
     assert owner.stdout is not None
     with owner.stdout:
         keeper_pid = int(owner.stdout.readline())
-    assert (folder / "knob").read_text() == "99"
+    assert (folder / "memory.high").read_text() == "99"
     owner.kill()
     owner.wait()
     return owner.pid, keeper_pid
 
 
 def test_everything_is_put_back_when_the_owner_is_killed(tmp_path: Path) -> None:
-    (tmp_path / "knob").write_text("60")
+    (tmp_path / "memory.high").write_text("60")
     _, keeper_pid = start_owner(tmp_path)
     wait_gone(keeper_pid)
-    assert (tmp_path / "knob").read_text() == "60"
+    assert (tmp_path / "memory.high").read_text() == "60"
 
 
 def test_a_forked_child_that_holds_the_socket_does_not_delay_it(tmp_path: Path) -> None:
-    (tmp_path / "knob").write_text("60")
+    (tmp_path / "memory.high").write_text("60")
     fork = "os.set_inheritable(keeper._connection.fileno(), True)\n"
     fork += "child = os.fork()\nif child == 0: os.close(1); time.sleep(60); os._exit(0)\n"
     fork += "(Path(sys.argv[1]) / 'child').write_text(str(child))"
@@ -84,22 +84,22 @@ def test_a_forked_child_that_holds_the_socket_does_not_delay_it(tmp_path: Path) 
     child_pid = int((tmp_path / "child").read_text())
     try:
         wait_gone(keeper_pid)
-        assert (tmp_path / "knob").read_text() == "60"
+        assert (tmp_path / "memory.high").read_text() == "60"
         assert Path(f"/proc/{child_pid}").exists(), "it holds the socket still"
     finally:
         os.kill(child_pid, signal.SIGKILL)
 
 
 def test_signals_meant_for_others_do_not_stop_it(tmp_path: Path) -> None:
-    knob = tmp_path / "knob"
+    knob = tmp_path / "memory.high"
     knob.write_text("99")
     keeper = Keeper.start(Paths(cgroup=tmp_path))
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         os.kill(keeper.pid, number)
     assert os.getsid(keeper.pid) == keeper.pid
     entry = FileValue(knob, "60")
-    keeper.hold(entry, Frozen(tmp_path / "gone"))
-    keeper.release(Frozen(tmp_path / "gone"))
+    keeper.hold(entry, Frozen(tmp_path / "gone" / "cgroup.freeze"))
+    keeper.release(Frozen(tmp_path / "gone" / "cgroup.freeze"))
     assert keeper.restore() == ()
     assert knob.read_text() == "60"
     knob.write_text("61")
@@ -110,12 +110,12 @@ def test_signals_meant_for_others_do_not_stop_it(tmp_path: Path) -> None:
 
 
 def test_a_clean_close_undoes_nothing(tmp_path: Path) -> None:
-    knob, folder = tmp_path / "knob", tmp_path / "state"
+    knob, folder = tmp_path / "memory.high", tmp_path / "state"
     knob.write_text("99")
     keeper = Keeper.start(Paths(cgroup=tmp_path), folder)
     keeper.hold(FileValue(knob, "60"))
     (journal,) = folder.iterdir()
-    assert "knob" in journal.read_text()
+    assert "memory.high" in journal.read_text()
     keeper.close()
     assert knob.read_text() == "99"
     assert list(folder.iterdir()) == []
@@ -145,7 +145,9 @@ def test_a_keeper_that_does_not_come_up_is_said(
 
 
 def test_many_entries_travel_at_once(tmp_path: Path) -> None:
-    entries = tuple(FileValue(tmp_path / ("x" * 200) / str(i), "1") for i in range(1000))
+    entries = tuple(
+        FileValue(tmp_path / ("x" * 200) / str(i) / "cpu.max", "1") for i in range(1000)
+    )
     keeper = Keeper.start(Paths(cgroup=tmp_path))
     try:
         keeper.hold(*entries)
@@ -163,14 +165,14 @@ def test_a_journal_that_cannot_be_written_is_said_before_any_change(tmp_path: Pa
     folder.rmdir()
     folder.write_text("in the way")
     with pytest.raises(JournalError, match="Cannot write the journal"):
-        keeper.hold(Frozen(tmp_path / "gone"))
+        keeper.hold(Frozen(tmp_path / "gone" / "cgroup.freeze"))
     keeper.close()
     with pytest.raises(JournalError, match="Cannot make a journal in"):
         Keeper.start(Paths(cgroup=tmp_path), folder)
 
 
 def test_when_both_die_the_next_keeper_undoes_it_from_disk(tmp_path: Path) -> None:
-    knob, folder = tmp_path / "knob", tmp_path / "state"
+    knob, folder = tmp_path / "memory.high", tmp_path / "state"
     knob.write_text("60")
     more = "os.kill(keeper.pid, 9)"
     _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(folder)!r})", more=more)
@@ -183,7 +185,7 @@ def test_when_both_die_the_next_keeper_undoes_it_from_disk(tmp_path: Path) -> No
 
 
 def test_entries_of_a_living_owner_or_keeper_are_left_alone(tmp_path: Path) -> None:
-    knob, folder = tmp_path / "knob", tmp_path / "state"
+    knob, folder = tmp_path / "memory.high", tmp_path / "state"
     knob.write_text("99")
     paths = Paths(cgroup=tmp_path)
     first = Keeper.start(paths, folder)
@@ -202,11 +204,11 @@ def test_entries_of_a_living_owner_or_keeper_are_left_alone(tmp_path: Path) -> N
 
 
 def test_the_keeper_removes_its_journal_after_undoing_it(tmp_path: Path) -> None:
-    (tmp_path / "knob").write_text("60")
+    (tmp_path / "memory.high").write_text("60")
     folder = tmp_path / "state"
     _, keeper_pid = start_owner(tmp_path, journal=f"Path({str(folder)!r})")
     wait_gone(keeper_pid)
-    assert (tmp_path / "knob").read_text() == "60"
+    assert (tmp_path / "memory.high").read_text() == "60"
     assert list(folder.iterdir()) == []
 
 
@@ -214,13 +216,13 @@ def test_a_change_that_cannot_be_undone_is_reported_and_stays_in_the_journal(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "state"
-    (folder / "knob").mkdir(parents=True)
-    (folder / "1.journal").write_text(to_line(FileValue(folder / "knob", "60")) + "\n")
+    (folder / "memory.high").mkdir(parents=True)
+    (folder / "1.journal").write_text(to_line(FileValue(folder / "memory.high", "60")) + "\n")
     for _ in range(2):
         with pytest.raises(JournalError, match="cannot be undone") as caught:
             Keeper.start(Paths(cgroup=tmp_path), folder)
         assert "1.journal" in caught.value.next_step
-    (folder / "knob").rmdir()
+    (folder / "memory.high").rmdir()
     undo_abandoned(folder, Paths(cgroup=tmp_path))
     assert list(folder.iterdir()) == []
 
@@ -230,13 +232,13 @@ def test_a_dead_keeper_is_an_error_not_a_hang(tmp_path: Path) -> None:
     os.kill(keeper.pid, signal.SIGKILL)
     wait_gone(keeper.pid)
     with pytest.raises(JournalError, match="gone"):
-        keeper.hold(Frozen(tmp_path / "gone"))
+        keeper.hold(Frozen(tmp_path / "gone" / "cgroup.freeze"))
     keeper.close()
 
 
 def test_a_late_answer_is_not_taken_for_the_next_one(tmp_path: Path) -> None:
     keeper = Keeper.start(Paths(cgroup=tmp_path))
-    knob, refused = tmp_path / "knob", b"no entry\n"
+    knob, refused = tmp_path / "memory.high", b"no entry\n"
     knob.write_text("99")
     os.kill(keeper.pid, signal.SIGSTOP)
     for message in (refused, f"{to_line(FileValue(knob, '60'))}\n".encode()):

@@ -22,11 +22,13 @@ class Node:
     """Three settings: the first loop moved ``stuck``, the second ``moved``, and none ``never``."""
 
     def __init__(self, folder: Path) -> None:
-        self.paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
         boot = self.paths.proc / "sys/kernel/random/boot_id"
         boot.parent.mkdir(parents=True)
         boot.write_text("this-boot\n")
-        self.stuck, self.never, self.moved = (folder / n for n in ("stuck", "never", "moved"))
+        self.stuck, self.never, self.moved = (
+            folder / name for name in ("memory.high", "memory.max", "memory.low")
+        )
         for path in (self.stuck, self.never, self.moved):
             path.write_text("10")
         self.second = (

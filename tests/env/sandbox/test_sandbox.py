@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
@@ -70,7 +71,7 @@ def test_a_missing_memory_controller_is_reported(tmp_path: Path) -> None:
     ):
         pass
     assert caught.value.next_step
-    assert not list(tmp_path.glob(f"*{swapfile.NAME_SUFFIX}"))
+    assert not list(tmp_path.glob(f"*{SWAP_SUFFIX}"))
 
 
 def test_missing_psi_is_reported(tmp_path: Path) -> None:
@@ -122,7 +123,7 @@ def test_swap_of_another_sandbox_does_not_count(tmp_path: Path) -> None:
     proc = tmp_path
     (proc / "swaps").write_text(
         "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
-        f"/x/1-2{swapfile.NAME_SUFFIX}  file\t\t1000\t\t0\t\t-2\n"
+        f"/x/1-2{SWAP_SUFFIX}  file\t\t1000\t\t0\t\t-2\n"
         "/dev/vdb  partition\t\t2000\t\t0\t\t-3\n"
     )
     assert swapfile.foreign_swap_bytes(proc) == 2000 * 1024
@@ -136,7 +137,7 @@ def test_the_swap_header_is_the_one_of_mkswap(tmp_path: Path) -> None:
 
 
 def test_a_swap_file_larger_than_the_disk_is_refused_and_not_left(tmp_path: Path) -> None:
-    path = tmp_path / f"x{swapfile.NAME_SUFFIX}"
+    path = tmp_path / f"x{SWAP_SUFFIX}"
     with pytest.raises(SandboxError, match="too little for a swap file"):
         swapfile.make_swap(path, 1 << 60)
     assert not path.exists()

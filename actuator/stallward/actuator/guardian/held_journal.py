@@ -27,6 +27,7 @@ from stallward.actuator.ipc.shared_memory import (
 )
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry, Noted, Operation, from_line
+from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.stderr_line import say
@@ -148,7 +149,7 @@ class HeldJournal:
         ``done`` may be called from another thread.
         """
         try:
-            lines = [from_line(line) for line in message.decode().splitlines()]
+            lines = [self._ours(line) for line in message.decode().splitlines()]
         except (ActuatorError, UnicodeDecodeError) as error:
             done(b"!" + str(error).encode())
             return
@@ -165,6 +166,13 @@ class HeldJournal:
             self._jobs.put(_Job(entries=released, operation="release", done=reply))
         if entries or not released:
             self._jobs.put(_Job(entries=entries, done=done, serial=self._serial))
+
+    def _ours(self, line: str) -> tuple[Operation, JournalEntry]:
+        """Read one line; what restoring would refuse is not held in the first place."""
+        operation, entry = from_line(line)
+        if why := refusal(entry, self._paths, Owner.DAEMON):
+            raise JournalError(why)
+        return operation, entry
 
     def _drop_refused(self) -> None:
         """Drop the entries that could not be written: the loop never made their changes."""

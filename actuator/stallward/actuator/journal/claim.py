@@ -14,6 +14,7 @@ from typing import Final
 
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.own_entries import Owner
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.locks import lock
@@ -82,7 +83,7 @@ def undo_abandoned(folder: Path, paths: Paths) -> None:
 
 def _undo(path: Path, paths: Paths) -> None:
     journal = Journal(path, paths)
-    problems = restore(journal.load(), paths)
+    problems = restore(journal.load(), paths, Owner.SANDBOX)
     if problems:
         raise JournalError(
             f"What a killed process left behind cannot be undone: {problems[0]}",

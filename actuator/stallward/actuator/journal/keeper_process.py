@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import ActuatorError
+from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry, from_line
+from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import run_process
@@ -65,6 +66,8 @@ class HeldEntries:
     def _take(self, message: bytes) -> None:
         for line in message.decode().splitlines():
             operation, entry = from_line(line)
+            if why := refusal(entry, self._paths, Owner.SANDBOX):
+                raise JournalError(why)
             if self._journal:
                 self._journal.append((entry,), operation)
             if operation == "hold":
@@ -74,7 +77,7 @@ class HeldEntries:
 
     def restore(self) -> tuple[str, ...]:
         """Undo what is held; returns what could not be undone."""
-        problems = restore(self._entries, self._paths)
+        problems = restore(self._entries, self._paths, Owner.SANDBOX)
         if not problems:
             self._entries.clear()
             if self._journal:

@@ -27,6 +27,7 @@ from stallward.actuator.journal.entries import (
     SwapFile,
     ThreadValue,
 )
+from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.kernel.cgroup_dirs import walk
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
@@ -46,7 +47,9 @@ _FIRST: Final = ("run", "limits", "waits", "knobs")
 _LATER: Final = ("groups", "folders", "swap")
 
 
-def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
+def restore(
+    entries: Iterable[JournalEntry], paths: Paths, owner: Owner = Owner.DAEMON
+) -> tuple[str, ...]:
     """Undo ``entries``.
 
     Paused work runs again first, then limits and other settings are put back; a write that blocks
@@ -55,16 +58,19 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     removed, and last our own folders and swap files. If a file has several entries, the first is
     the original.
     A target that has vanished is no failure. Nothing is written to a disk that does not have to
-    be undone.
+    be undone. An entry that cannot be one of ours is refused.
 
     Args:
         entries: The entries in the order in which they were noted.
         paths: The kernel's files.
+        owner: Whose entries they are.
 
     Returns:
         One sentence for each entry that could not be undone; empty if all were.
     """
-    wanted = tuple(dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries))
+    noted = dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries)
+    refused = {entry: why for entry in noted if (why := refusal(entry, paths, owner))}
+    wanted = tuple(entry for entry in noted if entry not in refused)
     scores: dict[tuple[int, int], OomScore] = {}
     actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
     for entry in wanted:
@@ -90,7 +96,8 @@ def restore(entries: Iterable[JournalEntry], paths: Paths) -> tuple[str, ...]:
     threads = tuple(e for e in wanted if isinstance(e, ThreadValue))
     if groups or threads:
         actions["knobs"].append(partial(_reset_threads, groups, threads, paths))
-    problems = list(run_bounded([action for kind in _FIRST for action in actions[kind]]))
+    problems = list(refused.values())
+    problems += run_bounded([action for kind in _FIRST for action in actions[kind]])
     for action in [action for kind in _LATER for action in actions[kind]]:
         try:
             action()

@@ -28,6 +28,7 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.journal.entries import JournalEntry, OwnedFolder, OwnedGroup, SwapFile
 from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
@@ -171,7 +172,7 @@ def open_sandbox(
     swap_path = None
     if swapfile.foreign_swap_bytes(paths.proc) == 0:
         # Absolute, because the process that undoes a crash may work in another folder.
-        swap_path = (cache_dir / f"{identity}{swapfile.NAME_SUFFIX}").absolute()
+        swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
     sandbox = _plan(hierarchy, identity, slots, swap_path, paths)
     state_dir = state_dir or default_state_dir()
     with _ended_by_sigterm(), _undone(_entries(sandbox), paths, state_dir):
@@ -193,7 +194,7 @@ def _undone(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) ->
         try:
             problems = keeper.restore()
         except JournalError:  # the keeper was killed: do its work here
-            problems = restore(entries, paths)
+            problems = restore(entries, paths, Owner.SANDBOX)
         if problems:  # the keeper stays open, and tries again when this process ends
             raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
         keeper.close()

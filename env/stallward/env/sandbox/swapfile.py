@@ -12,12 +12,12 @@ import shutil
 import struct
 from pathlib import Path
 
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX
 from stallward.env.errors import SandboxError
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SPARE_BYTES = 512 * 1024 * 1024
 """Disk space that must stay free beside the swap file."""
-NAME_SUFFIX = ".stallward-swap"
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -30,7 +30,7 @@ def foreign_swap_bytes(proc: Path) -> int:
     total = 0
     for line in (proc / "swaps").read_text().splitlines()[1:]:
         fields = line.split()
-        if len(fields) >= 3 and not fields[0].endswith(NAME_SUFFIX):
+        if len(fields) >= 3 and not fields[0].endswith(SWAP_SUFFIX):
             total += int(fields[2]) * 1024
     return total
 
@@ -47,7 +47,7 @@ def make_swap(path: Path, size_bytes: int) -> None:
     """Make a swap file and switch it on.
 
     Args:
-        path: A new file on a disk; its name should end in ``NAME_SUFFIX``.
+        path: A new file on a disk; its name should end in ``SWAP_SUFFIX``.
         size_bytes: Its size, a multiple of the page size.
 
     Raises:

@@ -44,7 +44,7 @@ def entries():
     asked.append(1)
     if fault == "error" and len(asked) == 1:
         raise RuntimeError("dictionary changed size during iteration")
-    return [Frozen(folder / "cgroup.freeze"), FileValue(folder / "swappiness", "60")]
+    return [Frozen(folder / "cgroup.freeze"), FileValue(folder / "memory.high", "60")]
 
 if fault == "threads":
     threading.Thread.start = refuse
@@ -88,12 +88,14 @@ def test_without_room_for_threads_the_caller_undoes_everything(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patch_threads(monkeypatch)
-    freeze, knob = tmp_path / "cgroup.freeze", tmp_path / "swappiness"
+    freeze, knob = tmp_path / "cgroup.freeze", tmp_path / "memory.high"
     freeze.write_text("1")
     knob.write_text("90")
-    entries = (Frozen(freeze), FileValue(tmp_path, "x"), FileValue(knob, "60"))
-    (problem,) = restore(entries, Paths())
-    assert str(tmp_path) in problem
+    stuck = tmp_path / "memory.max"
+    stuck.mkdir()
+    entries = (Frozen(freeze), FileValue(stuck, "x"), FileValue(knob, "60"))
+    (problem,) = restore(entries, Paths(cgroup=tmp_path))
+    assert str(stuck) in problem
     assert (freeze.read_text(), knob.read_text()) == ("0", "60")
 
 
@@ -124,7 +126,7 @@ def test_an_action_with_a_bug_keeps_nothing_from_being_done() -> None:
 def test_the_child_of_a_loop_without_a_guardian_restores_all_the_same(
     tmp_path: Path, fault: str
 ) -> None:
-    freeze, knob = tmp_path / "cgroup.freeze", tmp_path / "swappiness"
+    freeze, knob = tmp_path / "cgroup.freeze", tmp_path / "memory.high"
     freeze.write_text("1")
     knob.write_text("90")
     done = subprocess.run(

@@ -268,7 +268,7 @@ def test_after_a_crash_the_journal_alone_undoes_it(family: Children) -> None:
     held.apply(nice(10))
     family.fork()
     assert family.values(NICE) == ["10", "10", "10"]
-    assert restore(held.sent, Paths()) == ()
+    assert restore(held.sent, Paths(cgroup=family.folder.parent)) == ()
     assert family.values(NICE) == ["0", "10", "0"], "the second thread had 10 before"
     assert any(isinstance(entry, ThreadValue) for entry in held.sent)
     held.apply(RELEASED, 1.0)
