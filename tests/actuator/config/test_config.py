@@ -234,6 +234,16 @@ def test_two_slots_may_not_share_a_group_or_name() -> None:
         replace(config, background=named)
 
 
+@pytest.mark.parametrize(("number", "known"), [(1 << 24, True), ((1 << 24) - 1, False)])
+def test_a_record_has_room_for_some_minutes(number: int, known: bool) -> None:
+    text = f'{MINIMAL}[record]\ndir = "/r"\nmax_bytes = {number}\n'
+    if known:
+        assert parse_config(text).record == RecordConfig(dir=Path("/r"), max_bytes=number)
+    else:
+        with pytest.raises(ConfigError, match=r"record\.max_bytes is 1\.67772e\+07, outside"):
+            parse_config(text)
+
+
 ESCAPED = r"stallward/1/dev-disk-by\x2dlabel.service"
 
 

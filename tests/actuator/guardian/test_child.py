@@ -36,7 +36,7 @@ def test_a_child_that_cannot_be_started_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     ours, theirs = socket.socketpair()
-    options = RecorderOptions(fd=0, path=Path())
+    options = RecorderOptions(fd=0, path=Path(), max_bytes=1 << 30)
     launch = Launch(module="http", options=options, fds=(), handed_over=(theirs,))
     child = Child(name="loop", launch=lambda: launch, policy=RestartConfig())
     monkeypatch.setattr(subprocess if where == "Popen" else os, where, refused)

@@ -29,14 +29,17 @@ def _write(path: Path, *payloads: bytes) -> bytes:
 
 def test_written_frames_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "run" / "ticks.frames"
-    data = _write(path, b"one", b"", b"three" * 1000)
+    data = _write(path, b"one", b"two", b"three" * 1000)
     assert data.startswith(MAGIC)
-    assert list(read_frames(path)) == [b"one", b"", b"three" * 1000]
+    assert list(read_frames(path)) == [b"one", b"two", b"three" * 1000]
     assert extent(path).torn_bytes == 0
 
 
 @settings(deadline=None, max_examples=50)
-@given(payloads=st.lists(st.binary(max_size=40), min_size=1, max_size=5), cut=st.integers(0, 60))
+@given(
+    payloads=st.lists(st.binary(min_size=1, max_size=40), min_size=1, max_size=5),
+    cut=st.integers(0, 60),
+)
 def test_a_cut_anywhere_loses_only_the_torn_frames(
     tmp_path_factory: pytest.TempPathFactory, payloads: list[bytes], cut: int
 ) -> None:
@@ -66,6 +69,17 @@ def test_an_absurd_length_ends_the_reading(tmp_path: Path) -> None:
     with path.open("ab") as stream:
         stream.write((MAX_FRAME_BYTES + 1).to_bytes(4, "little") + bytes(100))
     assert list(read_frames(path)) == [b"first"]
+
+
+def test_zeros_that_a_power_cut_left_are_torn(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.frames"
+    _write(path, b"first")
+    with path.open("ab") as stream:
+        stream.write(bytes(4096))
+    assert list(read_frames(path)) == [b"first"]
+    assert extent(path).torn_bytes == 4096
+    _write(path, b"second")
+    assert list(read_frames(path)) == [b"first", b"second"]
 
 
 def test_writing_goes_on_after_a_crash(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import command_line
 
 
-def _start(path: Path) -> tuple[subprocess.Popen[bytes], MessageSocket]:
+def _start(path: Path, max_bytes: int = 1 << 30) -> tuple[subprocess.Popen[bytes], MessageSocket]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    options = RecorderOptions(fd=theirs.fileno(), path=path)
+    options = RecorderOptions(fd=theirs.fileno(), path=path, max_bytes=max_bytes)
     command = command_line("stallward.actuator.record.recorder", options)
     process = subprocess.Popen(command, pass_fds=(theirs.fileno(),), stderr=subprocess.PIPE)
     theirs.close()

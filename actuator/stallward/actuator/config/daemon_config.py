@@ -151,6 +151,8 @@ def _check_numbers(config: DaemonConfig) -> None:
     bounds += [
         (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
     ]
+    if config.record is not None:
+        bounds += [("record.max_bytes", config.record.max_bytes, 16 << 20, 2**62)]
     for name, value, low, high in bounds:
         if not low <= value <= high:
             raise ConfigError(f"config.{name} is {value:g}, outside {low:g}..{high:g}.")

@@ -164,9 +164,11 @@ class JournalConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordConfig:
-    """Where tick records are written."""
+    """Where tick records are written, and how much of them is kept."""
 
     dir: Path
+    max_bytes: int = 1 << 30
+    """The most bytes on disk; beyond them the oldest records are removed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -167,7 +167,7 @@ class Channels:
     def launch_recorder(self, record: RecordConfig) -> Launch:
         """How to start the recorder."""
         fd = self._recorder_records.fileno()
-        options = RecorderOptions(fd=fd, path=record.dir / FRAMES_NAME)
+        options = RecorderOptions(fd=fd, path=record.dir / FRAMES_NAME, max_bytes=record.max_bytes)
         return Launch(module=self._modules.recorder, options=options, fds=(fd,))
 
 

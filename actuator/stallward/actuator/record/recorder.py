@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import FramesError
-from stallward.actuator.record.frames import MAX_FRAME_BYTES, FrameWriter
+from stallward.actuator.record.frames import MAX_FRAME_BYTES
+from stallward.actuator.record.segments import SegmentWriter
 from stallward.actuator.runtime.process_start import run_process
 
 SYNC_PERIOD_S: Final = 1.0
@@ -33,9 +34,11 @@ class RecorderOptions:
     """The socket from which it reads records."""
     path: Path
     """The frames file."""
+    max_bytes: int
+    """The most bytes of the frames file and its segments."""
 
 
-def record(source: socket.socket, writer: FrameWriter) -> int:
+def record(source: socket.socket, writer: SegmentWriter) -> int:
     """Write everything that arrives until the other end is closed; return the number of frames."""
     frames, unsynced, synced_s = 0, False, time.monotonic()
     while True:
@@ -58,7 +61,7 @@ def main(options: RecorderOptions) -> int:
         signal.signal(number, signal.SIG_IGN)  # it ends when the loop closes its end
     source = socket.socket(fileno=options.fd)
     try:
-        writer = FrameWriter(options.path)
+        writer = SegmentWriter(options.path, options.max_bytes)
         try:
             record(source, writer)
         finally:

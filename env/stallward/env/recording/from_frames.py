@@ -20,7 +20,8 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
-from stallward.actuator.record.frames import FRAMES_NAME, extent, read_frames
+from stallward.actuator.record.frames import FRAMES_NAME, extent
+from stallward.actuator.record.segments import read_segments
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.node_facts import node_info, versions
@@ -101,12 +102,14 @@ def convert_frames(
 
 
 def read_ticks(file: Path) -> Iterator[pb.TickRecord]:
-    """Yield the tick records of a frames file, up to an incomplete one that a crash left.
+    """Yield the tick records of a frames file, after those of the segments set aside from it.
+
+    An incomplete record that a crash left is the last of its file.
 
     Raises:
         FramesError: If the file cannot be read or holds other frames.
     """
-    for payload in read_frames(file):
+    for payload in read_segments(file):
         try:
             yield pb.TickRecord.FromString(payload)
         except DecodeError as error:
