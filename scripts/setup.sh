@@ -76,28 +76,28 @@ fi
 if [ -z "$uv" ]; then
   say "installing uv into build/uv"
   "$python" -P -m venv build/uv
-  build/uv/bin/pip install --quiet uv
+  build/uv/bin/pip install --quiet --require-hashes --only-binary :all: -r scripts/uv.txt
   uv=build/uv/bin/uv
 fi
 UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
 
-# install_tools FOLDER REQUIREMENTS [ARGUMENT...]: makes a virtual environment for tools that are
-# only run, never imported, and makes it again when the file of requirements changes.
+# install_tools FOLDER REQUIREMENTS: makes a virtual environment for tools that are only run, never
+# imported, and makes it again when the file of requirements changes. Only wheels whose hashes the
+# file has: what is built from source would be built by whatever is the newest.
 install_tools() {
   folder="$1" requirements="$2"
-  shift 2
   if cmp -s "$requirements" "$folder/installed.txt"; then return 0; fi
   say "installing $requirements into $folder"
   rm -rf "$folder"
   "$uv" venv --quiet --python .venv/bin/python "$folder" &&
-    "$uv" pip install --quiet --python "$folder/bin/python" "$@" -r "$requirements" &&
+    "$uv" pip install --quiet --python "$folder/bin/python" --require-hashes \
+      --only-binary :all: -r "$requirements" &&
     cp "$requirements" "$folder/installed.txt"
 }
 if [ -n "$vm" ] && ! install_tools build/vm/tools tests/vm/tools.txt; then
   say "virtme-ng cannot be installed; make test-vm is skipped until then."
 fi
-# Only wheels, because building the generator from source takes many minutes.
-if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt --only-binary :all:; then
+if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt; then
   say "the generator cannot be installed; make proto fails and its test is skipped until then."
 fi
 say "ready ($(.venv/bin/python --version))"

@@ -21,7 +21,10 @@ lowest=build/lowest
   --exclude-newer $LAST_DAY --only-binary :all: --all-extras --group test \
   --no-header --no-annotate pyproject.toml --output-file $lowest/requirements.txt
 "$uv" pip sync --quiet --python $lowest/bin/python $lowest/requirements.txt
-"$uv" pip install --quiet --python $lowest/bin/python --no-deps --editable .
+# Built apart from this environment, which is to keep its old versions. Without the configuration,
+# by which the project is built with the environment's own hatchling.
+"$uv" pip install --no-config --quiet --python $lowest/bin/python --no-deps \
+  --build-constraints scripts/hatchling.txt --editable .
 
 [ $# -gt 0 ] || set -- -n logical --dist worksteal -m "not live and not vm and not slow" \
   tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation
