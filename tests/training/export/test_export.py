@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import gymnasium
 import numpy as np
 import onnx
 import onnxruntime
@@ -17,7 +18,7 @@ from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import card
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.network.actor import Actor
+from stallward.training.network.actor import Actor, actor_arrays, policy_kwargs
 from stallward.training.network.arrays import (
     TrainedPolicy,
     best_actions,
@@ -25,6 +26,7 @@ from stallward.training.network.arrays import (
     save_policy,
 )
 from stallward.training.network.log_features import LOG_SCALES
+from stallward.training.network.slot_policy import SlotPolicy
 
 
 def random_policy(seed: int = 0) -> TrainedPolicy:
@@ -71,6 +73,52 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: P
     # NumPy adds in another order than PyTorch, and its order depends on the processor.
     scale = np.abs(expected).max()
     assert np.abs(policy.logits(observations) - expected).max() < 1e-5 * scale
+
+
+def shared_network(critic_features: int, gain: float) -> tuple[SlotPolicy, TrainedPolicy]:
+    """A policy as training makes it, with weights at random, and its arrays."""
+    rng = np.random.default_rng(3)
+    torch.manual_seed(4)
+    mean = rng.normal(0.0, 0.5, OBSERVATION_SIZE).astype(np.float32)
+    scale = rng.uniform(0.1, 2.0, OBSERVATION_SIZE).astype(np.float32)
+    policy = SlotPolicy(
+        gymnasium.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE + critic_features,)),
+        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        lambda _left: 1e-3,
+        **policy_kwargs(mean, scale, critic_features=critic_features),
+    )
+    with torch.no_grad():
+        for weight in policy.action_net.parameters():
+            weight.mul_(gain)
+    arrays = actor_arrays(policy)
+    ones = np.ones(OBSERVATION_SIZE, dtype=np.float32)
+    trained = TrainedPolicy(**arrays, low=-ones, high=ones, ticks_per_action=2, provenance={})
+    return policy, trained
+
+
+@pytest.mark.parametrize(("critic_features", "gain"), [(0, 100.0), (5, 100.0), (0, 1.0)])
+def test_the_trained_policy_predicts_what_the_exported_file_decides(
+    tmp_path: Path, critic_features: int, gain: float
+) -> None:
+    policy, trained = shared_network(critic_features, gain)
+    path = tmp_path / "policy.onnx"
+    export_policy(trained, path)
+    rng = np.random.default_rng(5)
+    drawn = rng.normal(0.0, 1.0, (1000, OBSERVATION_SIZE + critic_features))
+    drawn *= 10.0 ** rng.uniform(-3.0, 2.0, drawn.shape)  # shares, ratios and seconds
+    observations = drawn.astype(np.float32)
+    predicted, _ = policy.predict(observations, deterministic=True)
+    on_node = load_policy(path)
+    decided = np.array([on_node._infer(row[:OBSERVATION_SIZE]) for row in observations])
+    with torch.no_grad():
+        logits = Actor(trained)(torch.from_numpy(observations[:, :OBSERVATION_SIZE])).numpy()
+    heads = np.split(logits, np.cumsum(ACTION_SIZES)[:-1], axis=1)
+    sorted_heads = [np.sort(head, axis=1) for head in heads]
+    lead = np.stack([head[:, -1] - head[:, -2] for head in sorted_heads], axis=1)
+    clear = lead > 1e-5 * np.abs(logits).max()  # where two are closer, either is right
+    assert clear.mean() > 0.999
+    assert (predicted == decided)[clear].all()
+    assert len(np.unique(decided, axis=0)) > 20, "the policy decides by what it sees"
 
 
 def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
