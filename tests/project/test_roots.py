@@ -24,12 +24,14 @@ EXAMPLE = "an example in a message"
 OWN = "reads about its own process, which has no other root"
 INSIDE = "a program inside a sandbox: it is started by a scenario's command, on this machine"
 ALLOWED = {
+    "actuator/stallward/actuator/doctor/latency.py": EXAMPLE,
     "actuator/stallward/actuator/kernel/process_spec.py": EXAMPLE,
     "actuator/stallward/actuator/node/find_targets.py": EXAMPLE,
     "actuator/stallward/actuator/runtime/process_setup.py": OWN,
     "actuator/stallward/actuator/sensors/page_cache/cgroup_ids.py": OWN,
     "actuator/stallward/actuator/sensors/page_cache/counters.py": OWN,
     "actuator/stallward/actuator/sensors/reference_page.py": SIGNALS,
+    "actuator/stallward/actuator/service/socket_files.py": OWN,
     "actuator/stallward/actuator/sensors/missing.py": SIGNALS,
     "actuator/stallward/actuator/sensors/signal_table.py": SIGNALS,
     "env/stallward/env/sandbox/launch.py": INSIDE,
@@ -44,6 +46,7 @@ USES_DEFAULTS = {
     "actuator/stallward/actuator/config/tables.py": "a configuration without roots",
     "actuator/stallward/actuator/kernel/hierarchies.py": "the name of the root in mounts",
     "actuator/stallward/actuator/guardian/restore_command.py": ENTRY_POINT,
+    "actuator/stallward/actuator/runtime/locks.py": "there is one lock for the machine's settings",
     "env/stallward/env/sandbox/sandbox.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/bench/sample_cost.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/ctl.py": ENTRY_POINT,
