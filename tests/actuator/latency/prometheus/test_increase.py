@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
-from prometheus_pages import BOUNDS, page, parse
+from prometheus_pages import BOUNDS, STARTED_S, page, parse
 
 from stallward.actuator.latency.messages import MAX_SPANS, Completed
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
@@ -234,10 +234,43 @@ def test_a_series_that_is_made_anew_counts_from_zero() -> None:
     assert requests(delta) == 2.0
 
 
-def test_other_bounds_are_another_process() -> None:
+def buckets(**counts: int) -> str:
+    """A histogram of the named bounds only, as ``le_0_5=3``."""
+    bounds = (name.removeprefix("le_").replace("_", ".") for name in counts)
+    names = ("+Inf" if bound == "inf" else bound for bound in bounds)
+    pairs = zip(names, counts.values(), strict=True)
+    lines = [f't_seconds_bucket{{le="{bound}"}} {count}' for bound, count in pairs]
+    return "\n".join([*lines, f"process_start_time_seconds {STARTED_S}", ""])
+
+
+def test_a_bucket_that_appears_was_empty() -> None:
+    """Some clients show a bucket only from its first request on."""
     scrapes = Scrapes()
-    scrapes.take(page(500, 500))
-    assert scrapes.take(page(500, 501, 502)) is Nothing.FELL
+    scrapes.take(buckets(le_0_5=50_000, le_inf=50_000))
+    delta = scrapes.take(buckets(le_0_25=1, le_0_5=50_001, le_inf=50_001))
+    assert delta == Increase(((0.0, 250.0, 1.0),), 125.0)
+    delta = scrapes.take(buckets(le_0_25=1, le_0_5=50_001, le_1=50_003, le_inf=50_003))
+    assert delta == Increase(((500.0, 1000.0, 2.0),), 1500.0)
+
+
+def test_a_bucket_that_appears_full_adds_no_more_requests_than_there_were() -> None:
+    scrapes = Scrapes()
+    scrapes.take(buckets(le_0_5=50_000, le_inf=50_000))
+    assert requests(scrapes.take(buckets(le_0_25=30_000, le_0_5=50_003, le_inf=50_003))) == 3.0
+
+
+def test_a_bucket_that_lags_behind_a_lower_one_brings_no_slow_request() -> None:
+    """Requests complete while the page is written."""
+    scrapes = Scrapes()
+    scrapes.take(buckets(le_0_1=100, le_10=100, le_inf=99))
+    delta = scrapes.take(buckets(le_0_1=110, le_10=110, le_inf=110))
+    assert delta == Increase(((0.0, 100.0, 10.0),), 500.0)
+
+
+def test_a_bound_that_goes_is_another_process() -> None:
+    scrapes = Scrapes()
+    scrapes.take(page(500, 501, 502))
+    assert scrapes.take(page(500, 503)) is Nothing.FELL
     scrapes = Scrapes()
     scrapes.take(page(500, 600, 700))
     damaged = page(501, 601, 701).replace('le="0.02"} 601', 'le="0.02"} NaN')

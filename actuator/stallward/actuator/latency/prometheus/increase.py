@@ -183,23 +183,30 @@ def _same_start(after_s: float | None, before_s: float | None) -> bool:
 
 def _fell(before: Series, after: Series) -> bool:
     """Whether a series cannot be a later state of itself."""
-    if before.created != after.created or before.buckets.keys() != after.buckets.keys():
-        return True
-    return any(count < before.buckets[bound] for bound, count in after.buckets.items()) or any(
-        after.ranges.get(span, 0.0) < count for span, count in before.ranges.items()
+    # Some clients leave out buckets that hold nothing yet, so a bucket may appear, but not go.
+    return (
+        before.created != after.created
+        or any(after.buckets.get(bound, -1.0) < count for bound, count in before.buckets.items())
+        or any(after.ranges.get(span, 0.0) < count for span, count in before.ranges.items())
     )
 
 
 def _add_buckets(
     series: Series, before: Series | None, added: dict[tuple[float, float], float]
 ) -> None:
-    """Add the increase of each bucket of a series."""
-    low, reached = 0.0, 0.0
+    """Add the increase of each bucket of a series.
+
+    A bucket holds all requests of those with lower bounds. So one that holds fewer, since requests
+    completed while the page was written, counts as holding as many; and so does one that an
+    earlier page left out.
+    """
+    earlier = before.buckets if before is not None else {}
+    most = max(series.buckets.values(), default=0.0) - max(earlier.values(), default=0.0)
+    low = reached = now = then = 0.0
     for bound in sorted(series.buckets):
-        count = series.buckets[bound]
-        gained = count - (before.buckets[bound] if before is not None else 0.0)
+        now, then = max(now, series.buckets[bound]), max(then, earlier.get(bound, 0.0))
+        gained = min(now - then, most)
         high = max(low if math.isinf(bound) else bound, 0.0)
-        # Requests that complete while the page is written may make it a little inconsistent.
         if gained > reached:
             place = (low, high)
             added[place] = added.get(place, 0.0) + gained - reached
