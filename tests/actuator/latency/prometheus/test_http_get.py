@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import http.client
 import socket
+import threading
 import time
 
 import pytest
@@ -16,6 +17,14 @@ from stallward.actuator.latency.prometheus import http_get as module
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r\n\n\r\n0\r\n\r\n"
+
+
+GATHERED_TWICE = (
+    b"An error has occurred while serving metrics:\n\n"
+    b'collected metric "t_seconds" { label:<name:"user" value:"alice" > histogram:<...> }'
+    b" was collected before with the same name and label values\n"
+)
+BUSY = b"Limit of concurrent requests reached (1), try again later.\n"
 
 
 @pytest.mark.parametrize(
@@ -35,6 +44,9 @@ CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nx 1\r\n1\r
         (b"HTTP/1.1 204 No Content\r\n\r\n", r"status 204 \(No Content\)"),
         (b"HTTP/1.1 404 Not Found\r\n\r\n", r"answers with status 404 \(Not Found\)"),
         (b"HTTP/1.1 503 Busy\r\n\r\n", "status 503"),
+        (b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n", "status 503"),
+        (b"HTTP/1.0 500 x\r\n\r\n" + GATHERED_TWICE, "500 .*: its client library cannot gather"),
+        (b"HTTP/1.0 503 x\r\n\r\n" + BUSY, "503 .*: others scrape it at the same time"),
         (b"HTTP/1.1 799 Odd\r\n\r\n", "status 799"),
         (b"HTTP/1.1 401 x\r\n\r\n", "status 401 .*: it asks for a login"),
         (b"HTTP/1.1 403 x\r\n\r\n", "status 403 .*: it asks for a login"),
@@ -72,6 +84,32 @@ def test_answers_of_all_kinds(endpoint: Endpoint, answer: bytes, outcome: bytes 
     else:
         with pytest.raises(ScrapeError, match=outcome):
             scrape(endpoint.url, 5.0)
+
+
+def test_what_is_personal_in_a_refusal_is_not_shown(endpoint: Endpoint) -> None:
+    endpoint.answer = b"HTTP/1.0 500 x\r\n\r\n" + GATHERED_TWICE
+    with pytest.raises(ScrapeError) as caught:
+        scrape(endpoint.url, 5.0)
+    assert "alice" not in caught.value.reason
+    assert "Open the page" in caught.value.next_step
+
+
+def test_a_refusal_whose_body_does_not_come_is_still_a_refusal() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/"
+
+        def refuse() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(b"HTTP/1.1 503 Busy\r\nContent-Length: 9\r\n\r\n")
+                connection.recv(1)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        with pytest.raises(ScrapeError, match="status 503"):
+            scrape(url, 0.2)
+        thread.join()
 
 
 @settings(deadline=None)

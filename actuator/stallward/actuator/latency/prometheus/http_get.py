@@ -21,6 +21,18 @@ _TLS_ALERT: Final = "\x15\x03"
 _SHOWN_CHARACTERS: Final = 200
 _FAULTS: Final = (OSError, http.client.HTTPException, ValueError, OverflowError)
 """What the network and http.client raise; the last one for a chunk of impossible size."""
+_BODY_BYTES: Final = 4096
+"""How much of the body of a refusal is looked at."""
+_REFUSALS: Final = (
+    (
+        b"An error has occurred",
+        "its client library cannot gather the metrics",
+        "Open the page: its text names the metric, which often is there twice.",
+    ),
+    (b"Limit of concurrent requests reached", "others scrape it at the same time", ""),
+)
+"""What Go's client library writes into the body: a part of it, its meaning, and the next step. The
+text itself holds values of labels, which may be personal."""
 
 
 class ScrapeError(DaemonError):
@@ -168,9 +180,21 @@ def _refusal(response: http.client.HTTPResponse, url: str) -> ScrapeError:
         return _redirection(what, location, url)
     if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
         return ScrapeError(f"{what}: it asks for a login", next_step=_NO_LOGIN)
-    if status == http.client.BAD_REQUEST and b"https" in response.read(_SHOWN_CHARACTERS).lower():
+    body = _start_of_body(response)
+    if status == http.client.BAD_REQUEST and b"https" in body.lower():
         return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)
+    for part, meaning, step in _REFUSALS:
+        if part in body:
+            return ScrapeError(f"{what}: {meaning}", next_step=step)
     return ScrapeError(what)
+
+
+def _start_of_body(response: http.client.HTTPResponse) -> bytes:
+    """Return what a refusal says; nothing if that does not come, since the status says enough."""
+    try:
+        return response.read(_BODY_BYTES)
+    except _FAULTS:
+        return b""
 
 
 def _redirection(what: str, location: str, url: str) -> ScrapeError:
