@@ -62,6 +62,7 @@ def _statsd() -> Target:
         b"app.request:0.5:0.25|d|#env:prod\napp.request:3|h|#env:prod",
         b"app.request:5664|ms:6176|ms|@0.5:6304:7|h|#env:prod",
         b"app.request,env=prod:12|ms\napp.request;env=prod:9|ms\napp.request[env=prod]:1|d",
+        b"app.request,env=prod,url=http://a:80:12|ms\napp.request;env=prod;c=A::B:9|ms|@0.5",
         b"_e{5,4}:title|text\n_sc|check|0\napp.request:1e2|ms|#env:prod",
     )
     return never_raises("statsd", run, datagrams, check, values=(b"ms", b"@0.1", b"@nan"))

@@ -96,7 +96,8 @@ def _lines() -> tuple[Target, ...]:
         for times in (value.scheduled_s, value.start_s, value.end_s):
             assert np.isfinite(times).all()
         assert (np.diff(value.scheduled_s) >= 0).all()
-        assert value.ok.size == value.scheduled_s.size <= content.count(b"\n")
+        ends = content.count(b"\n") + content.count(b"\r")
+        assert value.ok.size == value.scheduled_s.size <= ends
 
     def check_units(_content: bytes, value: Any) -> None:
         assert np.isfinite(value.time_s).all()
@@ -109,7 +110,9 @@ def _lines() -> tuple[Target, ...]:
     pattern = LineFormat(latency="ms", ok="status", pattern=_LOG, latency_unit_s=1e-3)
     units = LineFormat(latency="l", pattern=r"took=(?P<l>[0-9.]+) ?(?P<unit>[a-zµμ]+)?")
     pgbench = LineFormat(latency="2", latency_unit_s=1e-6)
+    csv = LineFormat(latency="1", ok="7", separator=",", latency_unit_s=1e-3)
     of_columns = LatencyLines(path="x", start="0", sent="1", end="2", ok="3")
+    of_csv = LatencyLines(path="x", start="0", latency="1", ok="7", separator=",")
     of_pattern = LatencyLines(path="x", start="status", latency="ms", pattern=_LOG)
     work = (UnitLines(path="x", cumulative=True), UnitLines(path="x", cumulative=False))
     lines, log, durations = (sample(n) for n in ("requests.lines", "access.log", "durations.log"))
@@ -119,6 +122,10 @@ def _lines() -> tuple[Target, ...]:
         never_raises("latency-lines-units", tail(units, "units"), durations, check),
         never_raises(
             "latency-lines-failed", tail(pgbench, "failed"), sample("pgbench.log"), check
+        ),
+        never_raises("latency-lines-csv", tail(csv, "csv"), sample("requests.csv"), check),
+        never_raises(
+            "request-lines-csv", requests(of_csv), sample("requests.csv"), check_requests
         ),
         never_raises("request-lines", requests(of_columns), lines, check_requests),
         never_raises("request-lines-pattern", requests(of_pattern), log, check_requests),

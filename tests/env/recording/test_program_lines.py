@@ -90,3 +90,27 @@ def test_latencies_with_units_are_read_as_the_daemon_reads_them() -> None:
         path="x", start="t", latency="l", pattern=r"^(?P<t>\d+) (?P<l>[\d.]+) (?P<unit>\w+)"
     )
     np.testing.assert_allclose(parse_requests("1 5 ms\n", group).sojourn_ms, [5.0])
+
+
+def test_what_the_daemon_takes_for_no_latency_is_no_request() -> None:
+    source = LatencyLines(path="x", start="0", latency="1")
+    requests = parse_requests("1 -nan\n2 -1\n3 9223372036854776.000\n4 0.5\n", source)
+    assert requests.scheduled_s.tolist() == [4.0]
+
+
+def test_a_failure_needs_no_time_of_completion() -> None:
+    requests = parse_requests("2 2 0 0\n", LOAD)
+    assert requests.ok.tolist() == [False]
+
+
+def test_a_quoted_message_with_the_separator_shifts_no_column() -> None:
+    source = LatencyLines(path="x", start="0", latency="1", ok="4", separator=",")
+    text = '1,0.1,200,"OK",true\n2,30,Non HTTP,"Read timed out, host",false\n"3","0.2",,,true\n'
+    requests = parse_requests(text, source)
+    assert requests.scheduled_s.tolist() == [1.0, 2.0, 3.0]
+    assert requests.ok.tolist() == [True, False, True]
+
+
+def test_a_carriage_return_ends_a_line() -> None:
+    requests = parse_requests("1 1 2 1\r3 3 4 1\r\n5 5 6 1\r7 7", LOAD)
+    assert requests.scheduled_s.tolist() == [1.0, 3.0, 5.0]

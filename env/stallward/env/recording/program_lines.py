@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
+from stallward.actuator.latency.lines.columns import columns
 from stallward.actuator.latency.lines.durations import latency_s, parse_number
 from stallward.actuator.latency.lines.line_format import (
     LINE_BYTES,
@@ -22,6 +23,8 @@ from stallward.env.scenario.scenario import LatencyLines, UnitLines
 
 _MOST_UNITS = 1e18
 """More units than any program does; sums of such numbers would not be exact."""
+_MOST_S = 1e6
+"""No request takes longer: what says so is no latency."""
 
 Fields = Callable[[str], str | None]
 """Maps the name of a field to its text in one line; ``None`` where the line lacks it."""
@@ -71,7 +74,7 @@ def parse_units(texts: Iterable[str], sources: Iterable[UnitLines]) -> Units:
 
 
 def _whole_lines(text: str) -> list[str]:
-    return text.split("\n")[:-1]
+    return text.replace("\r", "\n").split("\n")[:-1]
 
 
 def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
@@ -137,6 +140,9 @@ def _request_reader(
         if start is None or end is None:
             return None
         ok = not failed and (word is None or says_answered(word))
+        # The daemon takes no other latency either; a negative one comes of a clock that was set.
+        if ok and not 0.0 <= end - start < _MOST_S:
+            return None
         return start, start if sent is None else sent, end, float(ok)
 
     return read
@@ -148,7 +154,7 @@ FieldsOf = Callable[[str], tuple[Fields, tuple[int, int] | None]]
 
 def _columns(source: LatencyLines) -> FieldsOf:
     def split(line: str) -> tuple[Fields, None]:
-        words = line.split(source.separator)
+        words = columns(line, source.separator)
         return lambda name: words[int(name)] if int(name) < len(words) else None, None
 
     return split

@@ -10,6 +10,7 @@ from typing import Final
 
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.latency.config import FAILED_WORDS
+from stallward.actuator.latency.lines.columns import columns
 from stallward.actuator.latency.lines.durations import latency_s, parse_number
 
 LINE_BYTES: Final = 4096
@@ -143,7 +144,7 @@ class LineFormat:
                 raise ValueError("the pattern does not match")
             read = match.group
         else:
-            match, words = None, line.split(self.separator)
+            match, words = None, columns(line, self.separator)
 
             def read(name: str) -> str:
                 return words[int(name)]

@@ -54,7 +54,8 @@ class LineReader:
             content = content.lstrip(b"\0")
         if not content:
             return
-        lines = (self._partial + content).split(b"\n")
+        # A program that rewrites its line on a terminal ends it with a carriage return alone.
+        lines = (self._partial + content).replace(b"\r", b"\n").split(b"\n")
         self._partial = lines.pop()
         if self._discards and lines:
             del lines[0]
