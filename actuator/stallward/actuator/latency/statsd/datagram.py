@@ -116,7 +116,7 @@ class StatsdLines:
 
     def _take(self, line: bytes) -> bool:
         """Take in one line; false if it is malformed (of whatever metric)."""
-        name, _, rest = line.partition(b":")
+        name, rest = split_line(line)
         if not name or b"|" not in rest:
             return False
         tags = frozenset[bytes]()
@@ -148,6 +148,20 @@ class StatsdLines:
                 value = _number(text)
                 understood &= value is not None and self._add(value * unit_ms, timing.weight)
         return understood
+
+
+def split_line(line: bytes) -> tuple[bytes, bytes]:
+    """Split a line into its name and what stands behind it.
+
+    A tag in the name may hold colons, as an address or a class of Ruby does. Behind such a name
+    there is one value, so the last colon before the type ends it.
+    """
+    name, _, rest = line.partition(b":")
+    if _TAGS_START.search(name) is not None and b":" in rest.partition(b"|")[0]:
+        head, bar, sections = line.partition(b"|")
+        name, _, value = head.rpartition(b":")
+        return name, value + bar + sections
+    return name, rest
 
 
 def split_name(name: bytes) -> tuple[bytes, frozenset[bytes]]:
