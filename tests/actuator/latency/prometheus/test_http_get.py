@@ -196,7 +196,7 @@ def test_chunks_of_one_byte_end_in_time(endpoint: Endpoint) -> None:
 
 
 def test_compressed_bytes_that_are_called_plain_are_a_body(endpoint: Endpoint) -> None:
-    data = gzip.compress(b"x 1\n")
+    data = gzip.compress(b"x 1\n", mtime=0)
     endpoint.answer = b"HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\n" + data
     assert scrape(endpoint.url, 5.0) == data, "what it is, the page's reader says"
 
