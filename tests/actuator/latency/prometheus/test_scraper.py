@@ -109,7 +109,10 @@ def test_several_workers_behind_one_endpoint_are_named(endpoint: Endpoint) -> No
     ("body", "why"),
     [
         (b"", "has no exposition, but an empty page"),
-        (gzip.compress(b"x 1\n", mtime=0), r"no exposition, but compressed data\. Turn compression off"),
+        (
+            gzip.compress(b"x 1\n", mtime=0),
+            r"no exposition, but compressed data\. Turn compression off",
+        ),
         (b"<html><title>Log in</title>", r"no exposition, but an HTML page\. It may be a login"),
         (b'{"status":"UP"}', r"no exposition, but JSON\. Correct \[latency\] url"),
         (b"\x1b\n\x05d_sum\x12\x04help", r"no exposition, but protobuf\. Let it answer in"),

@@ -86,3 +86,9 @@ def test_a_group_that_waits_is_limited_at_once(tmp_path: Path) -> None:
     writer, group = _writer(tmp_path, wants=USES, cls=Waiting)
     assert writer.write(30 * MIB, lambda: False)
     assert group.limits == [30 * MIB]
+
+
+def test_a_group_that_cannot_be_made_to_wait_says_so(tmp_path: Path) -> None:
+    wait = OomWait(0, tmp_path, Originals(lambda *_: None), OomAlarms(1))
+    assert "memory.oom_control" in wait.missing
+    assert OomWait(0, tmp_path / "later", Originals(lambda *_: None), OomAlarms(1)).missing == ""

@@ -64,7 +64,9 @@ class MemoryLimitLever(LeverDefaults):
     @property
     def missing(self) -> tuple[str, ...]:
         """Why this lever cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
+        wait = self._spec.wait
+        why = self._spec.missing or (wait.missing if wait is not None else "")
+        return (f"{self.name}: {why}",) if why else ()
 
     @property
     def limit_bytes(self) -> int | None:

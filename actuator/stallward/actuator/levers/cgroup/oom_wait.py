@@ -21,6 +21,7 @@ from stallward.actuator.kernel.memory.oom_alarms import OOM_CONTROL, OomAlarms
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import PlainFile
+from stallward.agent.errors import StallwardError
 
 _KEY: Final = "oom_kill_disable"
 _WAIT: Final = "1"
@@ -66,6 +67,13 @@ class OomWait:
         self._alarms = alarms
         self._setting = HeldSetting(OomControlFile(path=folder / OOM_CONTROL), originals)
         self._users: set[str] = set()
+        self.missing = ""
+        """Why the group cannot be made to wait; empty if it can, or is not there yet."""
+        if folder.exists():
+            try:  # some kernels have the files and report nothing, e.g. with PREEMPT_RT
+                alarms.watch(slot, folder)
+            except (StallwardError, OSError) as error:
+                self.missing = f"limits are lowered with care only: {error}".rstrip(".")
 
     @property
     def held(self) -> bool:
