@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from fuzz_mutations import Material
 
+from stallward.actuator.errors import PartlyReadError
 from stallward.agent.errors import StallwardError
 
 MAX_COUNT: Final = 2**64 - 1
@@ -76,6 +77,9 @@ def try_input(target: Target, content: bytes) -> bool:
     """
     try:
         value = target.run(content)
+    except PartlyReadError as error:
+        _check_error(target, content, error)
+        value = error.value
     except target.errors as error:
         _check_error(target, content, error)
         return False

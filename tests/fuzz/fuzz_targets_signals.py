@@ -21,7 +21,7 @@ from fuzz_targets_kernel import (
     size_lines,
 )
 
-from stallward.actuator.errors import SensorError
+from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files import process_files
 from stallward.actuator.sensors.files.cpu import parse_cpu_stat, parse_throttled_v1
 from stallward.actuator.sensors.files.io_stat import parse_io_stat
@@ -34,6 +34,14 @@ from stallward.actuator.sensors.files.memcg import (
 from stallward.actuator.sensors.files.meminfo import FIELDS_OF_KEYS, MeminfoParser, parse_meminfo
 from stallward.actuator.sensors.files.vmstat import VmStatParser, parse_vmstat
 from stallward.actuator.sensors.processes.members import parse_pids
+
+
+def _value(parse: Callable[[bytes, Path], Any], content: bytes) -> Any:
+    """What can be understood of a file."""
+    try:
+        return parse(content, PATH)
+    except PartlyReadError as error:
+        return error.value
 
 
 def _twice(
@@ -50,14 +58,14 @@ def _twice(
     def run(content: bytes, path: Path) -> Any:
         parser = make()
         parser(learned, path)
-        first = parser(content, path)
-        assert parser(content, path) == first, "it reads the same file in another way"
+        first = _value(parser, content)
+        assert _value(parser, content) == first, "it reads the same file in another way"
         return first
 
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
         try:
-            fresh = strict(content, PATH)
+            fresh = _value(strict, content)
         except SensorError:
             return
         before = strict(learned, PATH)
@@ -75,15 +83,14 @@ def _io(content: bytes, value: Any) -> None:
 
 def _status(content: bytes, value: Any) -> None:
     size_lines({"rss_bytes": b"VmRSS", "swap_bytes": b"VmSwap"})(content, value)
-    assert reference.keyed(content, b"Threads")[0].lstrip(b"0") in {b"%d" % value.threads, b""}
+    assert value.threads == reference.count(reference.keyed(content, b"Threads")[0])
     assert reference.keyed(content, b"State")[0][:1] == value.state
 
 
 def _process_io(content: bytes, value: Any) -> None:
     for key, number in ((b"read_bytes", value.read_bytes), (b"write_bytes", value.written_bytes)):
-        assert reference.keyed(content, key)[:1] == [b"%d" % number] or any(
-            reference.count(text) == number for text in reference.keyed(content, key)[:1]
-        )
+        texts = reference.keyed(content, key)
+        assert number == (reference.count(texts[0]) if texts else None)
 
 
 def _meminfo(content: bytes, value: Any) -> None:
@@ -96,7 +103,7 @@ def targets() -> tuple[Target, ...]:
     """All targets of this file."""
     vmstat = sample("vmstat.txt")
     stat_v2 = sample("memory-stat-v2.txt", "memory-stat-v2-old.txt")
-    meminfo = sample("meminfo.txt")
+    meminfo = sample("meminfo.txt", "meminfo-container.txt")
     status = sample("status.txt")
     again_vmstat = _twice(VmStatParser, parse_vmstat, vmstat[0])
     again_v2 = _twice(lambda: StatParser(v2=True), parse_stat_v2, stat_v2[0])
@@ -122,7 +129,13 @@ def targets() -> tuple[Target, ...]:
             one_check(b"oom_kill"),
             FLAT_KEYS,
         ),
-        kernel("io-stat", parse_io_stat, sample("io-stat-v2.txt"), _io, (b"rbytes=1",)),
+        kernel(
+            "io-stat",
+            parse_io_stat,
+            sample("io-stat-v2.txt", "io-stat-v2-loop.txt"),
+            _io,
+            (b"rbytes=1",),
+        ),
         kernel(
             "cpu-stat-v2",
             parse_cpu_stat,

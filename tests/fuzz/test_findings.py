@@ -33,16 +33,6 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("process-stat-tree", " S 21790 ", " S 4294967296 "),
     ),
     (
-        "process-stat-used",
-        "processor time beyond 64 bits",
-        changed("process-stat-used", " 0 0 0 0 20 ", " 18446744073709551615 0 0 0 20 "),
-    ),
-    (
-        "process-status",
-        "a size beyond 64 bits",
-        changed("process-status", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
-    ),
-    (
         "daemon-config",
         "a number of 5000 digits",
         changed("daemon-config", "seed = 4", "seed = " + "9" * 5000),
@@ -260,16 +250,6 @@ REFUSED: list[tuple[str, str, bytes]] = [
         changed("recording-run.json", '"disk"', '"\\ud800"'),
     ),
     (
-        "process-status",
-        "a size on the next line",
-        changed("process-status", "VmRSS:\t", "VmRSS:\n"),
-    ),
-    (
-        "process-status",
-        "a size that is there twice, once broken",
-        changed("process-status", "VmRSS:", "VmRSS:\nVmRSS:"),
-    ),
-    (
         "latency-frames",
         "a sum that the requests cannot have",
         targets()["latency-frames"].material.samples[0][:-48]
@@ -289,6 +269,42 @@ REFUSED: list[tuple[str, str, bytes]] = [
     ("result", "lists without end", b"[" * 100_000),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
+    (
+        "process-stat-used",
+        "processor time beyond 64 bits",
+        changed("process-stat-used", " 0 0 0 0 20 ", " 18446744073709551615 0 0 0 20 "),
+    ),
+    (
+        "process-status",
+        "a size beyond 64 bits",
+        changed("process-status", "RssFile:\t", "RssFile:\t18446744073709551615 kB\nX: "),
+    ),
+    (
+        "process-status",
+        "a size on the next line",
+        changed("process-status", "VmRSS:\t", "VmRSS:\n"),
+    ),
+    (
+        "process-status",
+        "a size that is there twice, once broken",
+        changed("process-status", "VmRSS:", "VmRSS:\nVmRSS:"),
+    ),
+    (
+        "meminfo",
+        "more free swap than swap, in a container",
+        changed("meminfo", "SwapFree:       ", "SwapFree: 18446744073709346016 kB\nX: "),
+    ),
+    (
+        "io-stat",
+        "devices without counters",
+        b"7:7 7:6 7:5 rbytes=20 wbytes=3 rios=2 wios=0 dbytes=0 dios=0\n7:1 7:0 1:15 ",
+    ),
+    ("io-stat", "a device of a group that is being made", b"252:0 "),
+    (
+        "memory-stat-v1",
+        "a negative size, printed without its sign",
+        changed("memory-stat-v1", "total_rss ", "total_rss 18446744073709518848\nx "),
+    ),
     ("process-maps", "a mapping of everything", b"0-ffffffffffffffff rw-p 00000000 00:00 0\n"),
     (
         "process-maps",

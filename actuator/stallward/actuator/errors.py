@@ -6,6 +6,7 @@ Their classes form a tree::
     ├── NodeError                  this machine lacks something that is needed
     ├── KernelFileError            a file of the kernel could not be read, parsed or written
     │   └── SensorError            ... while reading signals
+    │       └── PartlyReadError    ... of which the others could be read
     ├── GroupError                 a cgroup name is refused, or an operation failed
     │   └── GroupGoneError         the cgroup vanished
     ├── LeverError                 a lever cannot be moved
@@ -25,6 +26,7 @@ Their classes form a tree::
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from stallward.agent.errors import StallwardError
 
@@ -52,11 +54,31 @@ class KernelFileError(ActuatorError):
     ) -> None:
         super().__init__(f"{path}: {cause}", next_step=next_step)
         self.path = Path(path)
+        self.what = cause
+        """What happened, without the path."""
         self.number = number
 
 
 class SensorError(KernelFileError):
     """Raised when a signal exists but cannot be read or understood."""
+
+
+class PartlyReadError(SensorError):
+    """Raised when some signals of a file cannot be understood, and the others can.
+
+    Args:
+        path: The file.
+        what: What is wrong with which of them, without the path.
+        value: What the file says otherwise; the others are ``None`` in it.
+        lost: The names of the signals that cannot be understood.
+    """
+
+    def __init__(
+        self, path: Path | str, what: str, *, value: Any, lost: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(path, what)
+        self.value = value
+        self.lost = lost
 
 
 class GroupError(ActuatorError):

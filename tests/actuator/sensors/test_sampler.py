@@ -163,6 +163,29 @@ def test_one_malformed_file_is_one_absent_signal(
     assert small_node.faults == ()
 
 
+def test_one_bad_field_is_absent_with_its_reason_and_the_others_are_read(
+    small_node: Sampler, tmp_path: Path
+) -> None:
+    (tmp_path / "proc/meminfo").write_text(
+        "MemTotal: 2000 kB\nMemAvailable: 900 kB\n"
+        "SwapTotal: 500 kB\nSwapFree: 18446744073709346016 kB\n"
+    )
+    pressure = tmp_path / "cg/unified/z/app/memory.pressure"
+    pressure.write_text(pressure.read_text() + "full avg10=0.00 total=-1\n")
+    sample = small_node.read(0, (SlotState(),))
+    assert sample.node.memory_total_bytes == 2000 * 1024
+    assert sample.node.memory_available_bytes == 900 * 1024
+    assert sample.node.swap_total_bytes == 500 * 1024
+    assert sample.node.swap_free_bytes is None
+    assert sample.protected.psi.memory_some_us == 3
+    by_signal = {absence.signal: absence for absence in absences(small_node, sample)}
+    assert by_signal["node.swap_free_bytes"].why is Why.MALFORMED
+    assert "SwapFree" in by_signal["node.swap_free_bytes"].detail
+    assert by_signal["node.dirty_bytes"].why is Why.NOT_IN_FILE, "it is simply not there"
+    assert by_signal["protected.psi.memory_full_us"].why is Why.MALFORMED
+    assert len(small_node.faults) == 2
+
+
 def test_a_malformed_process_and_a_broken_latency_file_are_absent(
     small_node: Sampler, tmp_path: Path
 ) -> None:

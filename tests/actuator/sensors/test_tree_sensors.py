@@ -175,6 +175,41 @@ def test_one_malformed_process_is_a_fault_and_hides_no_other(tmp_path: Path) -> 
     assert setting.reader.faults == ()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "absent"),
+    [
+        ("io", "rchar: 1\nread_bytes: -1\nwrite_bytes: 5\n", {"io_read_bytes"}),
+        ("schedstat", "1 x 3\n", {"run_delay_us"}),
+        (
+            "status",
+            "Name:\tx\nState:\tS\nRssAnon:\t9 kB\nRssFile:\t8 MB\nThreads:\t1\n",
+            {"file_bytes", "memory_usage_bytes"},
+        ),
+    ],
+)
+def test_a_file_of_a_member_that_is_malformed_takes_no_other_along(
+    tmp_path: Path, file: str, content: str, absent: set[str]
+) -> None:
+    setting = Setting(tmp_path)
+    (tmp_path / "100" / file).write_text(content)
+    sample = setting.read()
+    names = {"anon_bytes", "file_bytes", "memory_usage_bytes", "cpu_usage_us", "major_faults"}
+    names |= {"io_read_bytes", "io_written_bytes", "run_delay_us"}
+    assert {name for name in names if getattr(sample, name) is None} == absent
+    assert f"100/{file}" in setting.reader.faults[0]
+
+
+def test_a_size_that_is_malformed_later_keeps_its_last_value(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    before = setting.read()
+    status = (tmp_path / "100/status").read_text()
+    (tmp_path / "100/status").write_text(status.replace("8 kB", "8 MB").replace("100 kB", "90 kB"))
+    sample = setting.read()
+    assert sample.file_bytes == before.file_bytes
+    assert sample.anon_bytes == 94 * KIB
+    assert "100/status" in setting.reader.faults[0]
+
+
 def test_a_process_of_a_real_machine_is_read() -> None:
     program = [sys.executable, "-S", "-c", "print(flush=True); input()"]
     with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Final
 
+from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
@@ -147,7 +148,7 @@ def _why_node(sampler: Sampler, signal: Signal) -> tuple[Why, str]:
         return Why.OFF, EBPF
     for file in sampler.node.signals:
         if f"/proc/{file.path.relative_to(sampler.proc)}" == source:
-            return _why_file(file)
+            return _why_file(file, signal.name)
     return Why.NOT_THERE, source
 
 
@@ -185,7 +186,7 @@ def _why_source(
         return Why.NOT_YET, "nothing that it wants has been evicted"
     names = source.split(", ")
     files = (file for file in reader.signals if reader.label(file) in names)
-    return next(map(_why_file, files), (Why.NOT_THERE, source))
+    return next((_why_file(file, signal.name) for file in files), (Why.NOT_THERE, source))
 
 
 def _why_sum(processes: GroupProcesses | None, signal: Signal, *, asked: bool) -> tuple[Why, str]:
@@ -204,9 +205,12 @@ def _why_sum(processes: GroupProcesses | None, signal: Signal, *, asked: bool) -
     return Why.NOT_THERE, signal.hybrid
 
 
-def _why_file(file: AnySignal) -> tuple[Why, str]:
-    if file.fault is not None:
-        return _why_fault(file.fault.number), str(file.fault)
+def _why_file(file: AnySignal, name: str) -> tuple[Why, str]:
+    fault = file.fault
+    if isinstance(fault, PartlyReadError) and not name.endswith(tuple(fault.lost)):
+        return Why.NOT_IN_FILE, str(file.path)
+    if fault is not None:
+        return _why_fault(fault.number), str(fault)
     return (Why.NOT_IN_FILE if file.there else Why.NOT_THERE), str(file.path)
 
 

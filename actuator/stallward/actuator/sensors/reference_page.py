@@ -75,6 +75,13 @@ count from the creation of their group, or from boot; rates are computed from tw
 are three kinds of node: *cgroup v2* with all controllers; *hybrid*, with the v1 memory controller
 beside a v2 hierarchy; and *no cgroups*.
 
+A value that cannot be is not taken: a number beyond 2^63 is a negative one that a kernel or a
+container's file system printed without its sign, and no part of `/proc/meminfo` is more than its
+total. Such a value, a malformed line, or one that stands twice is absent alone; the others in the
+file are read, and the fault is reported. Of a file that is cut short, whole lines are used, and
+sums are absent of which a part may be in the lost rest. Where there is no swap, free swap is 0,
+whatever the file says. Devices in `io.stat` without counters (loop devices) hold nothing.
+
 The column *read* says how often a signal is read:
 
 - *tick*: at every tick.

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
-from stallward.actuator.errors import KernelFileError
+from stallward.actuator.errors import KernelFileError, PartlyReadError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
@@ -119,7 +119,7 @@ class Sampler:
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The errors of the last read: signals that were present but could not be parsed."""
+        """The errors of the last read: signals that were present but could not be understood."""
         of_files = [str(signal.fault) for signal in self._signals if signal.fault is not None]
         for group in self.processes:
             faults = (group.fault, *(process.fault for process in group.tracked.values()))
@@ -171,7 +171,7 @@ class Sampler:
         zone_too = len(self.groups) in in_turn
         zone = self.zone.read(time_s, turn=zone_too, kills_below=self._kills_below(groups))
         for signal in self._essential:
-            if signal.fault is not None:
+            if signal.fault is not None and not isinstance(signal.fault, PartlyReadError):
                 raise signal.fault
         node = self.node.read(whole=zone_too or self._whole_machine)
         if self._whole_machine:

@@ -11,11 +11,11 @@ once for each. PSS would count it once, but reading it takes a lock that a starv
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError
+from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.processes.tree_process import Reading, Used, read_member
@@ -39,15 +39,30 @@ class _Totals:
     read_bytes: int | None = None
     written_bytes: int | None = None
 
-    def add(self, now: Used, before: Used | None) -> None:
+    def add(self, now: Used, before: Used, *, started_here: bool) -> None:
+        """Add what a process has used since ``before``, which lacks what was never readable."""
         for name in _COUNTERS:
-            value = getattr(now, name)
+            value, old = getattr(now, name), getattr(before, name)
             if value is None:
                 continue
-            growth = 0
-            if before is not None:
-                growth = max(value - (getattr(before, name) or 0), 0)
-            setattr(self, name, (getattr(self, name) or 0) + growth)
+            if old is None:  # a process that started in this tree has used all of it here
+                old = 0 if started_here else value
+            setattr(self, name, (getattr(self, name) or 0) + max(value - old, 0))
+
+
+def _kept(now: Used, before: Used) -> Used:
+    """``now``, with the last known counters in place of those that cannot be read."""
+    names = (name for name in _COUNTERS if getattr(now, name) is None)
+    return replace(now, **{name: getattr(before, name) for name in names})
+
+
+def _with_known(now: Reading, before: Reading) -> Reading:
+    """``now``, with the last known sizes in place of those that cannot be understood."""
+    known = now.lost - before.lost
+    if not known:
+        return now
+    sizes = {name: getattr(before.status, name) for name in known}
+    return replace(now, status=replace(now.status, **sizes), lost=now.lost & before.lost)
 
 
 class TreeReader:
@@ -88,13 +103,13 @@ class TreeReader:
     def read(self) -> GroupSample:
         """Read the tree; all signals are absent while it is empty."""
         self._update_members()
-        faults = []
+        faults: list[KernelFileError] = []
         for pid in self._due():
             try:
-                self._take(pid)
+                faults += self._take(pid)
             except KernelFileError as error:
-                faults.append(str(error))
-        self.faults = tuple(faults)
+                faults.append(error)
+        self.faults = tuple(map(str, faults))
         return self._sum()
 
     def _update_members(self) -> None:
@@ -123,36 +138,36 @@ class TreeReader:
             spare -= 1
         return due
 
-    def _take(self, pid: int) -> None:
+    def _take(self, pid: int) -> list[SensorError]:
+        """Read one process; return what could not be understood."""
         member, before = self._tree.members[pid], self._readings.get(pid)
-        reading = read_member(self._proc, pid, self._absent)
+        faults: list[SensorError] = []
+        reading = read_member(self._proc, pid, self._absent, faults)
         if reading is None or reading.seen.start_time_ticks != member.start_time_ticks:
             member.ended = True
             self._readings.pop(pid, None)
-            return
+            return []
         now = reading.seen
         member.group, member.session = now.group, now.session
         member.ended, member.stopped = now.ended, now.stopped
-        if before is not None:
-            self._totals.add(reading.used, before.used)
-        else:  # a process that started in this tree has used all of it here
-            self._totals.add(reading.used, Used() if self._started_here[pid] else None)
-        self._readings[pid] = reading
+        used = Used() if before is None else before.used
+        self._totals.add(reading.used, used, started_here=self._started_here[pid])
+        reading = replace(reading, used=_kept(reading.used, used))
+        self._readings[pid] = reading if before is None else _with_known(reading, before)
+        return faults
 
     def _sum(self) -> GroupSample:
         live = [reading for reading in self._readings.values() if not reading.seen.ended]
         if not live:
             return GroupSample(name=self.name)
-        # A process that is exiting has no memory of its own any more.
-        anon = sum(r.status.anon_bytes or 0 for r in live)
-        file = sum(r.status.file_bytes or 0 for r in live)
+        anon, file = _total(live, "anon_bytes"), _total(live, "file_bytes")
         totals = self._totals
         return GroupSample(
             name=self.name,
-            memory_usage_bytes=anon + file,
+            memory_usage_bytes=None if anon is None or file is None else anon + file,
             anon_bytes=anon,
             file_bytes=file,
-            swap_bytes=sum(r.status.swap_bytes or 0 for r in live),
+            swap_bytes=_total(live, "swap_bytes"),
             major_faults=totals.major_faults,
             cpu_usage_us=totals.cpu_us,
             run_delay_us=totals.run_delay_us,
@@ -160,6 +175,14 @@ class TreeReader:
             io_written_bytes=totals.written_bytes,
             frozen=all(r.seen.stopped for r in live),
         )
+
+
+def _total(live: list[Reading], name: str) -> int | None:
+    """The sum of a size over processes; ``None`` where it was never known of one of them."""
+    if any(name in reading.lost for reading in live):
+        return None
+    # A process that is exiting has no memory of its own any more.
+    return sum(getattr(reading.status, name) or 0 for reading in live)
 
 
 def share_of(trees: int) -> int:

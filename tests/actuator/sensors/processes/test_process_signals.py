@@ -182,6 +182,65 @@ def test_one_unreadable_process_makes_the_sum_absent_not_smaller(tmp_path: Path)
     group.close()
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "sums"),
+    [
+        ("io", "rchar: 0\nread_bytes: -1\nwrite_bytes: 700\n", (12, None, 1200)),
+        ("io", "rchar: 0\n", (12, None, None)),
+        ("schedstat", "1 x 3\n", (None, 120, 1200)),
+        ("status", STATUS.replace(b"Threads:\t3", b"Threads:\tx").decode(), (None, 120, 1200)),
+        ("status", STATUS.replace(b"30 kB", b"-3 kB").decode(), (12, 120, 1200)),
+    ],
+)
+def test_a_file_of_a_process_that_is_malformed_takes_no_other_along(
+    tmp_path: Path, file: str, content: str, sums: tuple[int | None, ...]
+) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    make_process(tmp_path, 11, delay_us=7)
+    group = GroupProcesses(FakeMembers(10, 11), 0, tmp_path)
+    assert turn(group) == (12, 120, 1200)
+    (tmp_path / "11" / file).write_text(content)
+    assert turn(group) == sums
+    assert turn(group) == sums
+    process = group.tracked[11]
+    assert f"11/{file}" in str(process.fault)
+    assert process.sample is not None
+    assert process.sample.swap_bytes == 7 << 10
+    make_process(tmp_path, 11, delay_us=8)
+    assert turn(group) == (13, 130, 1300), "nothing was lost"
+    assert process.fault is None
+    group.close()
+
+
+def test_a_counter_of_a_newcomer_that_becomes_known_late_is_no_growth(tmp_path: Path) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    make_process(tmp_path, 11, started=22, delay_us=1000)
+    (tmp_path / "11/io").write_text("rchar: 0\n")
+    members = FakeMembers(10)
+    group = GroupProcesses(members, 0, tmp_path)
+    assert turn(group) == (5, 50, 500)
+    members.now = frozenset({10, 11})
+    assert turn(group) == (5, None, None)
+    set_delay(tmp_path, 11, 1000)
+    assert turn(group) == (5, 50, 500)
+    set_delay(tmp_path, 11, 1001)
+    assert turn(group) == (6, 60, 600)
+    group.close()
+
+
+def test_the_status_of_a_process_in_thousands_of_groups_is_read_whole(tmp_path: Path) -> None:
+    make_process(tmp_path, 10)
+    groups = "Groups:\t" + " ".join(map(str, range(100_000, 104_000)))
+    status = STATUS.decode().replace("VmRSS:", f"{groups}\nVmRSS:", 1)
+    assert len(status) > 16_384
+    (tmp_path / "10/status").write_text(status)
+    process = TrackedProcess(tmp_path, 10, 0, keep=False)
+    process.read(1.0)
+    assert process.fault is None
+    assert process.sample is not None
+    assert process.sample.rss_bytes == 30 << 10
+
+
 def test_another_process_with_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:
     make_process(tmp_path, 10, started=22)
     process = TrackedProcess(tmp_path, 10, 0, keep=False)

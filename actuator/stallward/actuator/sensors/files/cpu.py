@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from stallward.actuator.sensors.files.flat import count_of, parse_flat
+from stallward.actuator.errors import PartlyReadError
+from stallward.actuator.sensors.files.flat import flat_counts, without_lost
+
+_FIELDS_OF: Final = {b"usage_usec": ("usage_us",), b"throttled_usec": ("throttled_us",)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,13 +26,17 @@ def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
     ``throttled_us`` is present only where the cpu controller is enabled for the group.
 
     Raises:
+        PartlyReadError: If one of the two cannot be understood.
         SensorError: If the content is malformed or cut short.
     """
-    table = parse_flat(content, path)
-    return CpuStat(
-        usage_us=count_of(table, b"usage_usec", path),
-        throttled_us=count_of(table, b"throttled_usec", path),
-    )
+    try:
+        return _make(flat_counts(content, tuple(_FIELDS_OF), path))
+    except PartlyReadError as error:
+        raise without_lost(error, _make, _FIELDS_OF) from error
+
+
+def _make(counts: list[int | None]) -> CpuStat:
+    return CpuStat(usage_us=counts[0], throttled_us=counts[1])
 
 
 def parse_throttled_v1(content: bytes, path: Path) -> int | None:
@@ -37,5 +45,5 @@ def parse_throttled_v1(content: bytes, path: Path) -> int | None:
     Raises:
         SensorError: If the content is malformed or cut short.
     """
-    time_ns = count_of(parse_flat(content, path), b"throttled_time", path)
+    (time_ns,) = flat_counts(content, (b"throttled_time",), path)
     return None if time_ns is None else time_ns // 1000

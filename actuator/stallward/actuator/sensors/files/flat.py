@@ -1,24 +1,35 @@
-"""The flat ``key value`` lines of /proc/vmstat, memory.stat, cpu.stat and cgroup.events."""
+"""The flat ``key value`` lines of /proc/vmstat, memory.stat, cpu.stat and cgroup.events.
+
+A counter that cannot be understood is absent, and takes no other one along.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
-from stallward.actuator.errors import SensorError
+from stallward.actuator.errors import PartlyReadError, SensorError
 
-MAX_COUNT: Final = 2**64 - 1
-"""The kernel's counters have 64 bits, and so have those of a record."""
+T = TypeVar("T")
+
+MAX_COUNT: Final = 2**63 - 1
+"""A greater number is a negative one that was printed without its sign, as some kernels do."""
+_LAYOUT_MOST: Final = 10**18 - 1
+"""The most of a counter that is read by its position: bytes, pages and events never reach it, and
+no sum of such counters gets beyond :data:`MAX_COUNT`."""
+_LAYOUT_DIGITS: Final = 18
 
 
 def checked_count(value: int, path: Path | str) -> int:
     """Return ``value``, a counter or a sum of counters.
 
     Raises:
-        SensorError: If it does not fit into a counter of the kernel.
+        SensorError: If no counter of the kernel can be that large.
     """
     if value > MAX_COUNT:
-        raise SensorError(path, f"not a counter: {value} is beyond 64 bits")
+        raise SensorError(path, f"not a counter: {value} is negative, or beyond 63 bits")
     return value
 
 
@@ -33,6 +44,11 @@ def parse_count(value: bytes, path: Path | str) -> int:
     return checked_count(int(value), path)
 
 
+def is_count(value: bytes, most: int = MAX_COUNT) -> bool:
+    """Whether :func:`parse_count` takes a value, and it is at most ``most``."""
+    return value.isdigit() and len(value) <= 20 and int(value) <= most
+
+
 def parse_single(content: bytes, path: Path) -> int | None:
     """Parse a file that holds one counter, or ``max`` (``None``).
 
@@ -45,38 +61,79 @@ def parse_single(content: bytes, path: Path) -> int | None:
     return None if value == b"max" else parse_count(value, path)
 
 
-def parse_flat(content: bytes, path: Path) -> dict[bytes, bytes]:
-    """Parse all pairs of a flat keyed file; values are checked when they are used.
+def flat_counts(
+    content: bytes, wanted: tuple[bytes, ...], path: Path, most: int = MAX_COUNT
+) -> list[int | None]:
+    """Return some counters of a flat keyed file; ``None`` for those that this kernel lacks.
+
+    Lines with other keys are not looked at. Of a file that is cut short, the last line is not
+    used, and a counter that it does not have may be in the lost part.
+
+    Args:
+        content: The file's content.
+        wanted: The keys.
+        path: The file.
+        most: The most that a counter can be.
 
     Raises:
-        SensorError: If a line is not one key and one value, or the last one is cut short, or a
-            key occurs twice.
+        PartlyReadError: If some of the counters cannot be known; its value is the list.
+        SensorError: If none can.
     """
-    pairs = [line.split(b" ") for line in content.split(b"\n")]
-    try:
-        if pairs.pop() == [b""] and len(table := dict(pairs)) == len(pairs) > 0:
-            return table
-    except ValueError:
-        pass
-    raise SensorError(path, f"not lines of key and value: {content[-60:]!r}")
+    *lines, rest = content.split(b"\n")
+    texts: dict[bytes, bytes] = {}
+    lost: dict[bytes, str] = {}
+    for line in lines:
+        key, space, value = line.partition(b" ")
+        if key not in wanted:
+            continue
+        if key in texts:
+            lost[key] = f"{_name(key)} is there twice"
+        elif not space or not is_count(value, most):
+            lost[key] = f"{_name(key)}: not a counter: {value[:40]!r}"
+        texts[key] = value
+    if rest or not lines:
+        missing = (key for key in wanted if key not in texts)
+        lost |= dict.fromkeys(missing, f"cut short: {content[-60:]!r}")
+    counts = [int(texts[key]) if key in texts and key not in lost else None for key in wanted]
+    if not lost and not texts and any(line.count(b" ") != 1 for line in lines):
+        raise SensorError(path, f"not lines of key and value: {content[-60:]!r}")
+    if lost:
+        what = "; ".join(dict.fromkeys(lost.values()))
+        if all(count is None for count in counts):
+            raise SensorError(path, what)
+        raise PartlyReadError(path, what, value=counts, lost=frozenset(map(_name, lost)))
+    return counts
 
 
-def count_of(table: dict[bytes, bytes], key: bytes, path: Path) -> int | None:
-    """Return the counter ``key``, or ``None`` if this kernel lacks it.
+def _name(key: bytes) -> str:
+    return key.decode("utf-8", "replace")
 
-    Raises:
-        SensorError: If the value is not a counter.
+
+def without_lost(
+    error: PartlyReadError,
+    make: Callable[[list[int | None]], T],
+    fields_of: Mapping[bytes, tuple[str, ...]],
+) -> PartlyReadError:
+    """Return the error whose value is what ``make`` makes of the counters that are known.
+
+    Args:
+        error: The error of :func:`flat_counts`.
+        make: Makes a value of counters.
+        fields_of: The fields that need a counter, by its key; where it is lost, they are ``None``.
     """
-    value = table.get(key)
-    return None if value is None else parse_count(value, path)
+    needed = {_name(key): names for key, names in fields_of.items()}
+    lost = frozenset(name for key in error.lost for name in needed[key])
+    value: Any = make(error.value)
+    value = replace(value, **dict.fromkeys(lost))
+    return PartlyReadError(error.path, error.what, value=value, lost=lost)
 
 
 class FlatLayout:
     """Reads some counters of a flat keyed file by the known positions of their lines.
 
-    The kernel always writes the lines of such a file in the same order. The strict parser learns
-    the positions from the first content, and each use checks them; content with another layout is
-    parsed strictly again. Other lines are not looked at.
+    The kernel always writes the lines of such a file in the same order. The slower
+    :func:`flat_counts` learns the positions from the first content, and each use checks them;
+    content with another layout is parsed by it again. Other lines are not looked at.
 
     Args:
         wanted: The keys.
@@ -93,7 +150,8 @@ class FlatLayout:
         """Return the counters in the order of the keys; ``None`` for absent ones.
 
         Raises:
-            SensorError: If the content is malformed or cut short.
+            PartlyReadError: If some of the counters cannot be known; its value is the list.
+            SensorError: If none can.
         """
         lines = content.split(b"\n")
         if len(lines) != self._count or lines[-1]:
@@ -107,15 +165,14 @@ class FlatLayout:
                 continue
             line = lines[index]
             digits = line[length:]
-            if line[:length] != start or not digits.isdigit() or len(digits) > 19:
+            if line[:length] != start or not digits.isdigit() or len(digits) > _LAYOUT_DIGITS:
                 return self._learn(content, path)
             counters.append(int(digits))
         return counters
 
     def _learn(self, content: bytes, path: Path) -> list[int | None]:
         self._count = -1
-        table = parse_flat(content, path)
-        counters = [count_of(table, key, path) for key in self._wanted]
+        counters = flat_counts(content, self._wanted, path, _LAYOUT_MOST)
         lines = content.split(b"\n")
         numbers = {line.partition(b" ")[0]: i for i, line in enumerate(lines)}
         if len(numbers) == len(lines):  # no key twice, and no other white space than " "
@@ -132,7 +189,7 @@ def parse_frozen(content: bytes, path: Path) -> bool | None:
     Raises:
         SensorError: If the content is malformed or cut short.
     """
-    value = count_of(parse_flat(content, path), b"frozen", path)
+    (value,) = flat_counts(content, (b"frozen",), path)
     if value not in {None, 0, 1}:
         raise SensorError(path, f"frozen is {value}, neither 0 nor 1")
     return None if value is None else bool(value)

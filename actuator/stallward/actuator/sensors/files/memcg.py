@@ -13,17 +13,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.sensors.files.flat import (
+    MAX_COUNT,
     FlatLayout,
-    checked_count,
-    count_of,
-    parse_flat,
+    flat_counts,
+    is_count,
     parse_single,
+    without_lost,
 )
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 
 _V1_UNLIMITED_BYTES: Final = 1 << 62
 """v1 shows "no limit" as 2^63 less a page, whose size varies."""
+_V1_MOST_BYTES: Final = 2**64 - 1
+"""What kernels before 3.19 show for "no limit"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,36 +57,45 @@ class MemoryEvents:
     max_events: int | None = None
 
 
-_REFAULTS: Final = (b"workingset_refault_file", b"workingset_refault_anon")
-_OLD_REFAULTS: Final = b"workingset_refault"
-"""The key before kernel 5.9, which counted no refaults of anonymous pages."""
-_V1: Final = tuple(
-    b"total_" + key
-    for key in (
-        b"rss",
-        b"cache",
-        b"shmem",
-        b"inactive_file",
-        b"swap",
-        b"dirty",
-        b"writeback",
-        *_REFAULTS,
-        _OLD_REFAULTS,
-        b"pgmajfault",
-    )
-)
-_V2: Final = (
-    b"anon",
-    b"file",
-    b"shmem",
-    b"inactive_file",
-    b"pgsteal",
-    b"file_dirty",
-    b"file_writeback",
-    *_REFAULTS,
-    _OLD_REFAULTS,
-    b"pgmajfault",
-)
+_ANON: Final = ("anon_bytes",)
+_FILE: Final = ("file_bytes",)
+_DERIVED: Final = {
+    b"workingset_refault_file": ("refault_file_pages",),
+    b"workingset_refault_anon": ("refault_anon_pages",),
+    # The key before kernel 5.9, which counted no refaults of anonymous pages.
+    b"workingset_refault": (),
+    b"pgmajfault": ("major_faults",),
+}
+_V1: Final = {
+    b"total_" + key: names
+    for key, names in {
+        b"rss": _ANON,
+        b"cache": _FILE,
+        b"shmem": _ANON + _FILE,
+        b"inactive_file": ("inactive_file_bytes",),
+        b"swap": ("swap_bytes",),
+        b"dirty": ("dirty_bytes",),
+        b"writeback": ("writeback_bytes",),
+        **_DERIVED,
+    }.items()
+}
+_V2: Final = {
+    b"anon": _ANON,
+    b"file": _FILE,
+    b"shmem": _ANON + _FILE,
+    b"inactive_file": ("inactive_file_bytes",),
+    b"pgsteal": ("reclaimed_pages",),
+    b"file_dirty": ("dirty_bytes",),
+    b"file_writeback": ("writeback_bytes",),
+    **_DERIVED,
+}
+"""The counters of the file, in the order in which they are taken, each with the fields that need
+it."""
+_EVENTS: Final = {
+    b"oom_kill": ("oom_kills",),
+    b"high": ("high_events",),
+    b"max": ("max_events",),
+}
 
 
 def parse_limit_v1(content: bytes, path: Path) -> int | None:
@@ -91,6 +104,9 @@ def parse_limit_v1(content: bytes, path: Path) -> int | None:
     Raises:
         SensorError: If the content is malformed.
     """
+    digits = content.removesuffix(b"\n")
+    if digits != content and is_count(digits, _V1_MOST_BYTES) and int(digits) > MAX_COUNT:
+        return None
     value = parse_single(content, path)
     return None if value is None or value >= _V1_UNLIMITED_BYTES else value
 
@@ -100,8 +116,8 @@ def _less(whole: int | None, part: int | None) -> int | None:
     return None if whole is None else max(whole - (part or 0), 0)
 
 
-def _plus(one: int | None, other: int | None, path: Path) -> int | None:
-    return other if one is None else checked_count(one + (other or 0), path)
+def _plus(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one + (other or 0)
 
 
 class StatParser:
@@ -113,19 +129,26 @@ class StatParser:
 
     def __init__(self, *, v2: bool) -> None:
         self._v2 = v2
-        self._layout = FlatLayout(_V2 if v2 else _V1)
+        self._fields_of = _V2 if v2 else _V1
+        self._layout = FlatLayout(tuple(self._fields_of))
 
     def __call__(self, content: bytes, path: Path) -> GroupMemory:
         """Parse the file.
 
         Raises:
+            PartlyReadError: If some of its counters cannot be known.
             SensorError: If the content is malformed or cut short.
         """
-        values = self._layout.counts(content, path)
-        anon, file, shared, inactive, fifth, dirty, writeback, refault_file = values[:8]
-        refault_anon, old_refaults, major_faults = values[8:]
+        try:
+            return self._make(self._layout.counts(content, path))
+        except PartlyReadError as error:
+            raise without_lost(error, self._make, self._fields_of) from error
+
+    def _make(self, counts: list[int | None]) -> GroupMemory:
+        anon, file, shared, inactive, fifth, dirty, writeback, refault_file = counts[:8]
+        refault_anon, old_refaults, major_faults = counts[8:]
         return GroupMemory(
-            anon_bytes=_plus(anon, shared, path),
+            anon_bytes=_plus(anon, shared),
             file_bytes=_less(file, shared),
             inactive_file_bytes=inactive,
             swap_bytes=None if self._v2 else fifth,
@@ -142,6 +165,7 @@ def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
     """Parse memory.stat of v1; swap is absent where the kernel does not account it.
 
     Raises:
+        PartlyReadError: If some of its counters cannot be known.
         SensorError: If the content is malformed or cut short.
     """
     return StatParser(v2=False)(content, path)
@@ -151,6 +175,7 @@ def parse_stat_v2(content: bytes, path: Path) -> GroupMemory:
     """Parse memory.stat of v2.
 
     Raises:
+        PartlyReadError: If some of its counters cannot be known.
         SensorError: If the content is malformed or cut short.
     """
     return StatParser(v2=True)(content, path)
@@ -164,21 +189,25 @@ def parse_oom_control_v1(content: bytes, path: Path) -> int | None:
     Raises:
         SensorError: If the content is malformed.
     """
-    return count_of(parse_flat(content, path), b"oom_kill", path)
+    (kills,) = flat_counts(content, (b"oom_kill",), path)
+    return kills
 
 
 def parse_events_v2(content: bytes, path: Path) -> MemoryEvents:
     """Parse memory.events of v2, which includes the groups below.
 
     Raises:
+        PartlyReadError: If some of its counters cannot be known.
         SensorError: If the content is malformed.
     """
-    table = parse_flat(content, path)
-    return MemoryEvents(
-        oom_kills=count_of(table, b"oom_kill", path),
-        high_events=count_of(table, b"high", path),
-        max_events=count_of(table, b"max", path),
-    )
+    try:
+        return _events(flat_counts(content, tuple(_EVENTS), path))
+    except PartlyReadError as error:
+        raise without_lost(error, _events, _EVENTS) from error
+
+
+def _events(counts: list[int | None]) -> MemoryEvents:
+    return MemoryEvents(oom_kills=counts[0], high_events=counts[1], max_events=counts[2])
 
 
 class MemoryReader:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import SensorError
+from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files.flat import checked_count, parse_count
 from stallward.actuator.sensors.files.io_stat import IoBytes
 
@@ -17,7 +18,6 @@ _SIZES: Final = re.compile(
     rb"\nRssFile:[\t ]+(\d{1,15}) kB\nRssShmem:[\t ]+(\d{1,15}) kB\n"
 )
 """The form of these lines since kernel 4.5; any other form is parsed line by line."""
-_RESIDENT: Final = (b"VmRSS", b"RssAnon", b"RssFile", b"RssShmem")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class ProcessStatus:
 
     state: bytes
     """The state as one letter, as in field 3 of /proc/PID/stat."""
-    threads: int
+    threads: int | None = None
     rss_bytes: int | None = None
     anon_bytes: int | None = None
     """Anonymous and shared memory, which needs swap to be reclaimed."""
@@ -60,34 +60,58 @@ def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
     A process's name cannot fake a line, since the kernel escapes newlines in it.
 
     Raises:
-        SensorError: If the content is malformed or cut short.
+        PartlyReadError: If the number of threads or a size cannot be understood.
+        SensorError: If it is not a process's status, or cut short.
     """
     state = _value(content, b"\nState:", path)
     threads = _value(content, b"\nThreads:", path)
     if not content.endswith(b"\n") or not state or threads is None:
         raise SensorError(path, f"not a process's status: {content[:60]!r}")
-    rss, anon, file = _resident(content, path)
-    return ProcessStatus(
+    lost: dict[str, str] = {}
+    count = _understood("threads", lambda: parse_count(threads, path), lost)
+    rss, anon, file = _resident(content, path, lost)
+    swap = _understood("swap_bytes", lambda: _size(content, b"\nVmSwap:", path), lost)
+    status = ProcessStatus(
         state=state[:1],
-        threads=parse_count(threads, path),
+        threads=count,
         rss_bytes=rss,
         anon_bytes=anon,
         file_bytes=file,
-        swap_bytes=_size(content, b"\nVmSwap:", path),
+        swap_bytes=swap,
     )
+    if lost:
+        what = "; ".join(lost.values())
+        raise PartlyReadError(path, what, value=status, lost=frozenset(lost))
+    return status
 
 
-def _resident(content: bytes, path: Path | str) -> tuple[int | None, int | None, int | None]:
+def _understood(name: str, read: Callable[[], int | None], lost: dict[str, str]) -> int | None:
+    """Return what ``read`` does; if it cannot, ``None``, and note the reason in ``lost``."""
+    try:
+        return read()
+    except SensorError as error:
+        lost[name] = f"{name}: {error.what}"
+        return None
+
+
+def _resident(
+    content: bytes, path: Path | str, lost: dict[str, str]
+) -> tuple[int | None, int | None, int | None]:
     """Parse the resident memory: total, anonymous with shared, and file pages."""
     match = _SIZES.match(content, max(content.find(b"\nVmRSS:"), 0))
     if match is not None:
         rss, anon, file, shared = match.groups()
         return int(rss) * _KIB, (int(anon) + int(shared)) * _KIB, int(file) * _KIB
-    sizes = (_size(content, b"\n" + key + b":", path) for key in _RESIDENT)
-    rss_bytes, anon_bytes, file_bytes, shared_bytes = sizes
-    if anon_bytes is not None and shared_bytes is not None:
-        anon_bytes = checked_count(anon_bytes + shared_bytes, path)
-    return rss_bytes, anon_bytes, file_bytes
+
+    def anonymous() -> int | None:
+        own, shared = (_size(content, key, path) for key in (b"\nRssAnon:", b"\nRssShmem:"))
+        return own if own is None or shared is None else checked_count(own + shared, path)
+
+    return (
+        _understood("rss_bytes", lambda: _size(content, b"\nVmRSS:", path), lost),
+        _understood("anon_bytes", anonymous, lost),
+        _understood("file_bytes", lambda: _size(content, b"\nRssFile:", path), lost),
+    )
 
 
 def parse_schedstat(content: bytes, path: Path | str) -> int:
@@ -106,15 +130,28 @@ def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
     """Parse /proc/PID/io: bytes that the process itself had read from and written to storage.
 
     Raises:
-        SensorError: If the content is malformed or cut short.
+        PartlyReadError: If one of the two cannot be understood.
+        SensorError: If none can, or the content is cut short.
     """
     if not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-60:]!r}")
-    read = _value(content, b"\nread_bytes:", path)
-    written = _value(content, b"\nwrite_bytes:", path)
-    if read is None or written is None:
-        raise SensorError(path, f"not a process's io: {content[:60]!r}")
-    return IoBytes(read_bytes=parse_count(read, path), written_bytes=parse_count(written, path))
+    lost: dict[str, str] = {}
+
+    def bytes_of(key: bytes) -> int:
+        value = _value(content, key, path)
+        if value is None:
+            raise SensorError(path, f"not a process's io: {content[:60]!r}")
+        return parse_count(value, path)
+
+    read = _understood("read_bytes", lambda: bytes_of(b"\nread_bytes:"), lost)
+    written = _understood("written_bytes", lambda: bytes_of(b"\nwrite_bytes:"), lost)
+    if not lost:
+        return IoBytes(read_bytes=read, written_bytes=written)
+    what = "; ".join(lost.values())
+    if len(lost) == len(IoBytes.__slots__):
+        raise SensorError(path, what)
+    value = IoBytes(read_bytes=read, written_bytes=written)
+    raise PartlyReadError(path, what, value=value, lost=frozenset(lost))
 
 
 def parse_pss(content: bytes, path: Path | str) -> int | None:

@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors.files.flat import parse_count
+from stallward.actuator.errors import PartlyReadError, SensorError
+from stallward.actuator.sensors.files.flat import is_count
 from stallward.actuator.sensors.files.signal_file import SignalFile
 from stallward.agent.sample import PsiTotals
 
 _RESOURCES: Final = ("memory", "io", "cpu")
 _LINES: Final = frozenset({b"some", b"full"})
-_TOTALS: Final = re.compile(rb"some [^\n]* total=(\d{1,19})\nfull [^\n]* total=(\d{1,19})\n")
+_TOTALS: Final = re.compile(rb"some [^\n]* total=(\d{1,18})\nfull [^\n]* total=(\d{1,18})\n")
 """The form that the kernel writes; any other form is parsed line by line."""
 
 
@@ -23,23 +23,37 @@ def parse_psi(content: bytes, path: Path) -> tuple[int | None, int | None]:
     The averages are not used: the kernel updates them only every two seconds.
 
     Raises:
+        PartlyReadError: If one of the two cannot be known.
         SensorError: If a line is malformed or cut short.
     """
     match = _TOTALS.fullmatch(content)
     if match is not None:
         return int(match[1]), int(match[2])
+    *lines, rest = content.split(b"\n")
     totals: dict[bytes, int] = {}
-    for line in content.split(b"\n"):
-        kind, _, rest = line.partition(b" ")
-        if not line:
-            continue
-        _, separator, total = rest.rpartition(b" total=")
-        if kind not in _LINES or kind in totals or not separator:
-            raise SensorError(path, f"not a pressure line: {line[:80]!r}")
-        totals[kind] = parse_count(total, path)
-    if not totals or not content.endswith(b"\n"):
-        raise SensorError(path, f"no pressure totals, or cut short: {content[:80]!r}")
-    return totals.get(b"some"), totals.get(b"full")
+    lost: dict[bytes, str] = {}
+    odd = rest
+    for line in lines:
+        kind, _, numbers = line.partition(b" ")
+        _, separator, total = numbers.rpartition(b" total=")
+        if kind not in _LINES:
+            odd = odd or line
+        elif kind in totals or kind in lost or not separator or not is_count(total):
+            lost[kind] = f"not a pressure line: {line[:80]!r}"
+        else:
+            totals[kind] = int(total)
+    if rest:
+        missing = _LINES - totals.keys() - lost.keys()
+        lost |= dict.fromkeys(missing, f"cut short: {rest[-40:]!r}")
+    known = {kind: total for kind, total in totals.items() if kind not in lost}
+    if not known:
+        what = "; ".join(dict.fromkeys(lost.values())) or f"not a pressure line: {odd[:80]!r}"
+        raise SensorError(path, what)
+    value = (known.get(b"some"), known.get(b"full"))
+    if lost:
+        names = frozenset(f"{kind.decode()}_us" for kind in lost)
+        raise PartlyReadError(path, "; ".join(lost.values()), value=value, lost=names)
+    return value
 
 
 class PsiReader:

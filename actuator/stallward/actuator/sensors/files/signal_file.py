@@ -6,17 +6,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from stallward.actuator.errors import SensorError
+from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.kernel.files import OpenFile
 
 T = TypeVar("T")
+P = TypeVar("P", bound=Path | str)
 
 
 class SignalFile(Generic[T]):
     """A file that is kept open, and its parsed value.
 
-    If a file cannot be parsed, only its own signal is absent, and ``fault`` says why. Content that
-    is the same as before is not parsed again.
+    If a file cannot be parsed, only its own signal is absent, and ``fault`` says why. If only some
+    of its signals cannot be understood, the others stay. Content that is the same as before is
+    not parsed again.
 
     Args:
         path: The file.
@@ -42,7 +44,7 @@ class SignalFile(Generic[T]):
         self.value = absent
         """The value of the last read."""
         self.fault: SensorError | None = None
-        """Why the last read failed although the file exists."""
+        """What the last read could not understand although the file exists."""
 
     @property
     def path(self) -> Path:
@@ -65,6 +67,8 @@ class SignalFile(Generic[T]):
             if content is not None:
                 self.value = self._parse(content, self._file.path)
                 self._content = content
+        except PartlyReadError as error:
+            self._content, self.fault, self.value = content, error, error.value
         except SensorError as error:  # the content is not kept, so that the next read tries again
             self._content, self.fault = None, error
             self.value = self._absent
@@ -77,3 +81,15 @@ class SignalFile(Generic[T]):
 
 AnySignal: TypeAlias = SignalFile[Any]
 """A file with a value of any type, where only faults and closing matter."""
+
+
+def parse_partly(
+    parse: Callable[[bytes, P], T], content: bytes, path: P
+) -> tuple[T | None, SensorError | None]:
+    """Parse a file that is not kept open; return what can be understood, and what is wrong."""
+    try:
+        return parse(content, path), None
+    except PartlyReadError as error:
+        return error.value, error
+    except SensorError as error:
+        return None, error

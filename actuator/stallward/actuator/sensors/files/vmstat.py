@@ -6,7 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.sensors.files.flat import FlatLayout, checked_count
+from stallward.actuator.errors import PartlyReadError
+from stallward.actuator.sensors.files.flat import FlatLayout, without_lost
 from stallward.actuator.sensors.files.signal_file import SignalFile
 
 # One counter per memory zone since kernel 4.10, a single one before.
@@ -32,54 +33,65 @@ class VmStat:
     allocation_stalls: int | None = None
 
 
-_COUNTERS: Final = (
-    b"pswpin",
-    b"pswpout",
-    b"pgmajfault",
-    b"workingset_refault_file",
-    b"workingset_refault",  # before kernel 5.9, anonymous pages had no refaults
-    b"workingset_refault_anon",
-    b"pgscan_kswapd",
-    b"pgscan_direct",
-    b"pgsteal_kswapd",
-    b"pgsteal_direct",
-)
+_FIELDS_OF: Final = {
+    b"pswpin": ("swap_in_pages",),
+    b"pswpout": ("swap_out_pages",),
+    b"pgmajfault": ("major_faults",),
+    b"workingset_refault_file": ("refault_file_pages",),
+    b"workingset_refault": (),  # before kernel 5.9, anonymous pages had no refaults
+    b"workingset_refault_anon": ("refault_anon_pages",),
+    b"pgscan_kswapd": ("scan_kswapd_pages",),
+    b"pgscan_direct": ("scan_direct_pages",),
+    b"pgsteal_kswapd": ("steal_kswapd_pages",),
+    b"pgsteal_direct": ("steal_direct_pages",),
+    **dict.fromkeys(_STALLS, ("allocation_stalls",)),
+}
+"""The counters of the file, in the order in which they are taken, each with the fields that need
+it."""
 
 
 class VmStatParser:
     """Parses /proc/vmstat by the known positions of its lines."""
 
     def __init__(self) -> None:
-        self._layout = FlatLayout((*_COUNTERS, *_STALLS))
+        self._layout = FlatLayout(tuple(_FIELDS_OF))
 
     def __call__(self, content: bytes, path: Path) -> VmStat:
         """Parse the file.
 
         Raises:
+            PartlyReadError: If some of its counters cannot be known.
             SensorError: If the content is malformed or cut short.
         """
-        values = self._layout.counts(content, path)
-        swap_in, swap_out, major_faults, refault_file, old_refaults, refault_anon = values[:6]
-        scan_kswapd, scan_direct, steal_kswapd, steal_direct = values[6:10]
-        stalls = [value for value in values[10:] if value is not None]
-        return VmStat(
-            swap_in_pages=swap_in,
-            swap_out_pages=swap_out,
-            major_faults=major_faults,
-            refault_file_pages=old_refaults if refault_file is None else refault_file,
-            refault_anon_pages=refault_anon,
-            scan_kswapd_pages=scan_kswapd,
-            scan_direct_pages=scan_direct,
-            steal_kswapd_pages=steal_kswapd,
-            steal_direct_pages=steal_direct,
-            allocation_stalls=checked_count(sum(stalls), path) if stalls else None,
-        )
+        try:
+            return _make(self._layout.counts(content, path))
+        except PartlyReadError as error:
+            raise without_lost(error, _make, _FIELDS_OF) from error
+
+
+def _make(counts: list[int | None]) -> VmStat:
+    swap_in, swap_out, major_faults, refault_file, old_refaults, refault_anon = counts[:6]
+    scan_kswapd, scan_direct, steal_kswapd, steal_direct = counts[6:10]
+    stalls = [count for count in counts[10:] if count is not None]
+    return VmStat(
+        swap_in_pages=swap_in,
+        swap_out_pages=swap_out,
+        major_faults=major_faults,
+        refault_file_pages=old_refaults if refault_file is None else refault_file,
+        refault_anon_pages=refault_anon,
+        scan_kswapd_pages=scan_kswapd,
+        scan_direct_pages=scan_direct,
+        steal_kswapd_pages=steal_kswapd,
+        steal_direct_pages=steal_direct,
+        allocation_stalls=sum(stalls) if stalls else None,
+    )
 
 
 def parse_vmstat(content: bytes, path: Path) -> VmStat:
     """Parse /proc/vmstat.
 
     Raises:
+        PartlyReadError: If some of its counters cannot be known.
         SensorError: If the content is malformed or cut short.
     """
     return VmStatParser()(content, path)

@@ -16,6 +16,8 @@ _START_MARGIN_TICKS = 5
 
 Counts = tuple[int, int, int]
 """The run delay in microseconds, bytes read and bytes written."""
+Readings = tuple[int | None, int | None, int | None]
+"""The same of one process; ``None`` for a counter that was never known."""
 _ZERO: Final[Counts] = (0, 0, 0)
 _UNKNOWN: Final = (None, None, None)
 _FEW: Final = 8
@@ -47,9 +49,9 @@ class GroupProcesses:
         self._pids: frozenset[int] | None = None
         self._unread: set[int] = set()
         self._absent_before: dict[int, float | None] = {}
-        self._counted: dict[int, Counts] = {}
-        self._without_delay: set[int] = set()
-        self._without_io: set[int] = set()
+        self._counted: dict[int, Readings] = {}
+        self._unknown: tuple[set[int], set[int], set[int]] = (set(), set(), set())
+        """For each of :data:`Counts`, the processes whose counter is not known now."""
         self._totals = _ZERO
         self._complete = False
         self._listed_ticks: float | None = None
@@ -84,6 +86,7 @@ class GroupProcesses:
 
     def take_turn(self, process: TrackedProcess, now_s: float, pss_bytes: int | None) -> bool:
         """Read one process; returns whether it still exists."""
+        before = process.sample
         try:
             process.read(now_s, pss_bytes)
         except EndedError:
@@ -91,29 +94,24 @@ class GroupProcesses:
             self._pids = None  # its pid may be used again already, so compare the whole list
             return False
         if process.sample is not None:
-            self._count(process, process.sample)
+            self._count(process, process.sample, stale=process.sample is before)
             self._unread.discard(process.pid)
         self._complete = self._complete or not self._unread
         return True
 
-    def _count(self, process: TrackedProcess, sample: ProcessSample) -> None:
-        pid, io, delay_us = process.pid, process.io, sample.run_delay_us
-        last = self._counted.get(pid, _ZERO)
-        now = (
-            last[0] if delay_us is None else delay_us,
-            last[1] if io is None or io.read_bytes is None else io.read_bytes,
-            last[2] if io is None or io.written_bytes is None else io.written_bytes,
-        )
-        stale = process.fault is not None
-        _mark(self._without_delay, pid, stale or delay_us is None)
-        _mark(self._without_io, pid, stale or io is None)
+    def _count(self, process: TrackedProcess, sample: ProcessSample, *, stale: bool) -> None:
+        pid, io = process.pid, process.io
+        last: Readings = self._counted.get(pid, _ZERO)
+        readings: Readings = (sample.run_delay_us, io.read_bytes, io.written_bytes)
+        for unknown, reading in zip(self._unknown, readings, strict=True):
+            _mark(unknown, pid, stale or reading is None)
         if pid not in self._counted:
             before = self._absent_before.pop(pid, None)
             if before is not None and sample.start_time_ticks + _START_MARGIN_TICKS < before:
-                last = now  # it was in another group before
-        self._counted[pid] = now
-        if now != last:
-            delay, read, written = (max(new - old, 0) for new, old in zip(now, last, strict=True))
+                last = readings  # it was in another group before
+        self._counted[pid] = tuple(map(_known, readings, last))  # type: ignore[assignment]
+        if readings != last:
+            delay, read, written = map(_growth, readings, last)
             total = self._totals
             self._totals = (total[0] + delay, total[1] + read, total[2] + written)
 
@@ -121,7 +119,7 @@ class GroupProcesses:
         process = self.tracked.pop(pid, None)
         if process is not None:
             process.close()
-        for known in (self._unread, self._without_delay, self._without_io):
+        for known in (self._unread, *self._unknown):
             known.discard(pid)
         self._counted.pop(pid, None)
         self._absent_before.pop(pid, None)
@@ -137,10 +135,12 @@ class GroupProcesses:
         """Run delay in microseconds, bytes read from storage, bytes written to it."""
         if not self._complete:
             return _UNKNOWN
-        delay_us, read, written = self._totals
-        if self._without_io:
-            return (None if self._without_delay else delay_us), None, None
-        return (None if self._without_delay else delay_us), read, written
+        (delay_us, read, written), (no_delay, no_read, no_written) = self._totals, self._unknown
+        return (
+            None if no_delay else delay_us,
+            None if no_read else read,
+            None if no_written else written,
+        )
 
     @property
     def read_bytes(self) -> int | None:
@@ -162,6 +162,15 @@ class GroupProcesses:
         self._members.close()
         for process in self.tracked.values():
             process.close()
+
+
+def _known(now: int | None, last: int | None) -> int | None:
+    return last if now is None else now
+
+
+def _growth(now: int | None, last: int | None) -> int:
+    """How much a counter grew; what it was before it became known is no growth."""
+    return 0 if now is None or last is None else max(now - last, 0)
 
 
 def _mark(pids: set[int], pid: int, wanted: bool) -> None:

@@ -17,6 +17,7 @@ from stallward.actuator.sensors.files.process_files import (
     parse_schedstat,
     parse_status,
 )
+from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.agent.sample import ProcessSample
 
 MAX_THREADS: Final = 256
@@ -29,6 +30,7 @@ _BYTES: Final = 8192
 _STOPPED: Final = frozenset({b"T", b"t"})
 _DEAD: Final = frozenset({b"Z", b"X", b"x"})
 _UNREAD: Final = ProcessStatus(state=b"X", threads=1)
+_NO_IO: Final = IoBytes()
 
 
 class EndedError(Exception):
@@ -36,7 +38,14 @@ class EndedError(Exception):
 
 
 def _read(fd: int) -> bytes:
-    return os.pread(fd, _BYTES, 0)
+    """Read a whole file; the status of a process in a thousand groups is longer than a piece."""
+    data = os.pread(fd, _BYTES, 0)
+    while data and len(data) % _BYTES == 0:
+        more = os.pread(fd, _BYTES, len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 class TrackedProcess:
@@ -78,10 +87,10 @@ class TrackedProcess:
         self.start_time_ticks = -1
         self.sample: ProcessSample | None = None
         """The last reading; ``None`` before the first."""
-        self.io: IoBytes | None = None
-        """Bytes read and written so far; ``None`` if unknown."""
+        self.io = _NO_IO
+        """Bytes read and written so far."""
         self.fault: SensorError | None = None
-        """Why the last read failed; ``None`` if it did not."""
+        """What the last read could not understand; ``None`` if it understood everything."""
         self.threads = 1
         """How many threads the process had at the last read."""
         self._path = proc / str(pid)
@@ -111,7 +120,7 @@ class TrackedProcess:
                 self._open()
             self._take(now_s, pss_bytes)
         except SensorError as error:
-            self.fault = error
+            self.fault = self.fault or error
         except OSError as error:
             if error.errno not in ABSENT:
                 self.fault = SensorError(
@@ -159,21 +168,21 @@ class TrackedProcess:
         content = _read(status_fd)
         if content != self._status_content:  # it does not change while a process sleeps
             self._status_content = None
-            self._status = parse_status(content, self._paths[0])
-            self._status_content = content if self.kept else None
+            status, fault = parse_partly(parse_status, content, self._paths[0])
+            if status is None:
+                raise fault or SensorError(self._paths[0], "not a process's status")
+            self._status = status
+            self._status_content = content if self.kept and fault is None else None
+            self.fault = fault
         status = self._status
         if status.state in _DEAD:
             raise EndedError
         score = parse_single(_read(score_fd), self._paths[1])
         if score is None:
             raise SensorError(self._paths[1], "not a score: 'max'")
-        self.threads = status.threads
+        self.threads = status.threads or 1
         if io_fd >= 0:
-            content = _read(io_fd)
-            if content != self._io_content:
-                self._io_content = None
-                self.io = parse_process_io(content, self._paths[3])
-                self._io_content = content
+            self._take_io(_read(io_fd))
         self.sample = ProcessSample(
             pid=self.pid,
             start_time_ticks=self.start_time_ticks,
@@ -185,9 +194,25 @@ class TrackedProcess:
             anon_bytes=status.anon_bytes,
             file_bytes=status.file_bytes,
             swap_bytes=status.swap_bytes,
-            run_delay_us=self._run_delay_us(sched_fd, task_fd),
+            run_delay_us=None if status.threads is None else self._delay_us(sched_fd, task_fd),
             read_s=now_s,
         )
+
+    def _take_io(self, content: bytes) -> None:
+        if content == self._io_content:
+            return
+        io, fault = parse_partly(parse_process_io, content, self._paths[3])
+        self.io = io or _NO_IO
+        self._io_content = content if fault is None else None
+        self.fault = self.fault or fault
+
+    def _delay_us(self, sched_fd: int, task_fd: int) -> int | None:
+        """The run delay of all threads; ``None``, and a fault, if a file is malformed."""
+        try:
+            return self._run_delay_us(sched_fd, task_fd)
+        except SensorError as error:
+            self.fault = self.fault or error
+            return None
 
     def _run_delay_us(self, sched_fd: int, task_fd: int) -> int | None:
         """The run delay of all threads, including ended ones; ``None`` if unknown."""
