@@ -19,6 +19,7 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.actuator.kernel.privileges import (
     CAPABILITIES,
     OTHER_DAEMONS,
@@ -82,13 +83,14 @@ def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
 def _pressure(paths: Paths) -> Iterable[Finding]:
     """The findings on signals of the whole machine that the daemon needs."""
     file = paths.proc / "pressure" / "memory"
-    if not file.exists():
+    no_psi = why_no_psi(file)
+    if no_psi is not None:
         yield Finding(
             area="signal",
             name="PSI",
             state="missing",
-            why=f"{file} is not there; stalls cannot be seen, only latencies",
-            next_step="Boot a kernel with CONFIG_PSI=y and psi=1.",
+            why=f"{no_psi.cause}; stalls cannot be seen, only latencies",
+            next_step=no_psi.next_step,
         )
     else:
         yield Finding(area="signal", name="PSI", state="works", why=str(file))

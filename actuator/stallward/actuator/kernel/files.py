@@ -16,7 +16,10 @@ from stallward.actuator.errors import KernelFileError
 ABSENT: Final = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH, errno.EOPNOTSUPP}
 )
-"""Errors that mean "not there" (ENODEV: the group was removed; EOPNOTSUPP: PSI is off)."""
+"""Errors that mean "not there" (ENODEV: the group was removed; EOPNOTSUPP: see :data:`OFF`)."""
+OFF: Final = errno.EOPNOTSUPP
+"""The error of a file that is there and whose feature is switched off, such as PSI, or that does
+not work in this kind of group, such as ``cgroup.procs`` of a threaded one."""
 
 _CHUNK_BYTES: Final = 65536
 _PIECE_BYTES: Final = 16384
@@ -71,6 +74,22 @@ def read_bytes(path: Path | str) -> bytes | None:
         raise _failure(path, error, "read") from error
     finally:
         os.close(fd)
+
+
+def reading_error(path: Path | str) -> int:
+    """Open and read ``path``; return the errno of what fails, 0 if nothing does.
+
+    That a file exists does not say that its feature works.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.read(fd, 1)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        return error.errno or errno.EIO
+    return 0
 
 
 def read_text(path: Path) -> str | None:

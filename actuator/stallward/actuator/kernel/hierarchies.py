@@ -11,6 +11,7 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.kernel.pressure import why_no_psi
 
 _MOUNTED_AT: Final = DEFAULT_PATHS.cgroup
 """What the kernel's table of mounts calls the place that ``Paths.cgroup`` stands for."""
@@ -89,8 +90,9 @@ def detect(paths: Paths) -> Hierarchy:
 def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:
     """What this node lacks for live use as the present user; empty if nothing."""
     reasons = []
-    if not (paths.proc / "pressure" / "memory").exists():
-        reasons.append(f"PSI: {paths.proc / 'pressure' / 'memory'} is not there (boot with psi=1)")
+    no_psi = why_no_psi(paths.proc / "pressure" / "memory")
+    if no_psi is not None:
+        reasons.append(f"PSI: {no_psi.cause} ({no_psi.next_step.rstrip('.')})")
     if hierarchy.kind == "none":
         reasons.append(hierarchy.why.rstrip("."))
     return (*reasons, *unwritable(hierarchy))

@@ -12,6 +12,7 @@ from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
@@ -215,7 +216,7 @@ class Node:
         group = self._protected if isinstance(self._protected, Cgroup) else None
         folder = None if group is None else group.unified_dir
         path = None if folder is None else folder / "memory.pressure"
-        if path is None or not path.exists():
+        if path is None or why_no_psi(path) is not None:
             path = self._config.node.paths.proc / "pressure" / "memory"
         return StallWatch(path)
 

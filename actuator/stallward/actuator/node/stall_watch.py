@@ -16,6 +16,8 @@ import os
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.kernel.pressure import why_no_psi
+
 STALL_US: Final = 500
 """How much the stall must grow between two reads to call for a tick at once."""
 TRIGGER_STALL_US: Final = 5_000
@@ -53,8 +55,13 @@ class StallWatch:
     def _open(self, path: Path) -> None:
         try:
             self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            os.pread(self._fd, 1, 0)
         except OSError as error:
+            self.detach()
+            no_psi = why_no_psi(path)
             self.missing = f"{path}: {os.strerror(error.errno or 0)}"
+            if no_psi is not None and no_psi.off:
+                self.missing = f"{no_psi.cause}. {no_psi.next_step}"
             return
         self.missing = ""
         self.has_stalled()

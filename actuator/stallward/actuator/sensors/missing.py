@@ -6,9 +6,12 @@ import enum
 import errno
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PartlyReadError
+from stallward.actuator.kernel.files import OFF, reading_error
+from stallward.actuator.kernel.pressure import is_psi, why_no_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
@@ -27,6 +30,7 @@ class Why(enum.Enum):
     """Why a signal is absent."""
 
     NOT_THERE = "there is no such file"
+    SWITCHED_OFF = "switched off in the kernel"
     NOT_IN_FILE = "the file does not have it"
     NOT_ALLOWED = "not allowed"
     UNREADABLE = "cannot be read"
@@ -211,7 +215,14 @@ def _why_file(file: AnySignal, name: str) -> tuple[Why, str]:
         return Why.NOT_IN_FILE, str(file.path)
     if fault is not None:
         return _why_fault(fault.number), str(fault)
-    return (Why.NOT_IN_FILE if file.there else Why.NOT_THERE), str(file.path)
+    return (Why.NOT_IN_FILE, str(file.path)) if file.there else _why_not_there(file.path)
+
+
+def _why_not_there(path: Path) -> tuple[Why, str]:
+    no_psi = why_no_psi(path) if is_psi(path) else None
+    if no_psi is not None and no_psi.off:
+        return Why.SWITCHED_OFF, f"{no_psi.cause}. {no_psi.next_step}"
+    return (Why.SWITCHED_OFF if reading_error(path) == OFF else Why.NOT_THERE), str(path)
 
 
 def _why_fault(number: int) -> Why:

@@ -82,6 +82,10 @@ file are read, and the fault is reported. Of a file that is cut short, whole lin
 sums are absent of which a part may be in the lost rest. Where there is no swap, free swap is 0,
 whatever the file says. Devices in `io.stat` without counters (loop devices) hold nothing.
 
+The files of PSI are there also where PSI is switched off, as some distributions ship it: then it
+is absent, and the reason says to boot with `psi=1`. Of a single group it is switched off by a 0 in
+its `cgroup.pressure`, which the reason names.
+
 The column *read* says how often a signal is read:
 
 - *tick*: at every tick.

@@ -34,6 +34,7 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.data_cache import default_state_dir
@@ -239,7 +240,19 @@ def _make(
             group.create(controllers)
     except GroupError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
+    _check_psi(sandbox)
     sandbox.set_limit(limit_bytes)
+
+
+def _check_psi(sandbox: Sandbox) -> None:
+    """Check that the pressure of a group can be read, which the machine's does not show."""
+    folder = sandbox.protected.unified_dir
+    if folder is not None:
+        no_psi = why_no_psi(folder / "memory.pressure")
+        if no_psi is not None:
+            raise SandboxError(
+                f"The sandbox cannot see pressure: {no_psi.cause}.", next_step=no_psi.next_step
+            )
 
 
 @contextlib.contextmanager
