@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-import signal
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -19,6 +17,8 @@ from typing import Final, Literal
 
 from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
 from stallward.actuator.kernel.cgroup_dirs import make_dirs, remove_dirs, walk
+from stallward.actuator.kernel.cgroup_kill import kill_all
+from stallward.actuator.kernel.cgroup_members import listed_pids, named_pids
 from stallward.actuator.kernel.files import read_text, write_text
 
 Kind = Literal["v2", "hybrid", "none"]
@@ -231,24 +231,23 @@ class Cgroup:
         """The processes in the group (and below it), ascending; none if it is gone.
 
         Raises:
-            KernelFileError: If the list is there but cannot be read.
+            KernelFileError: If the list is there but cannot be read, or the group is threaded.
         """
         pids: set[int] = set()
         for top in self.dirs:
-            for path in walk(top) if recursive else (top,):
-                text = read_text(path / "cgroup.procs")
-                # 0 stands for a process outside this pid namespace, which cannot be named.
-                pids.update(int(t) for t in (text or "").split() if t.isdigit() and t != "0")
-        return tuple(sorted(pids))
+            pids |= named_pids(top)
+            if recursive:  # the processes of a threaded group below are listed by its domain
+                pids = pids.union(*map(listed_pids, walk(top)))
+        return tuple(sorted(pids - {0}))
 
     def populated(self) -> bool:
-        """Whether a process is in the group or below it."""
+        """Whether a process is in the group or below it, be it one that cannot be named."""
         events = None
         if self.unified_dir is not None:
             events = read_text(self.unified_dir / "cgroup.events")
         if events is not None and "populated 1" in events.splitlines():
             return True
-        return bool(self.pids(recursive=True))
+        return any(listed_pids(path) for top in self.dirs for path in walk(top))
 
     def kill(self, *, timeout_s: float = 5.0) -> tuple[int, ...]:
         """Kill everything in the group and below it, frozen or not.
@@ -257,37 +256,7 @@ class Cgroup:
             The processes still there after ``timeout_s``; normally none.
 
         Raises:
-            GroupError: If the caller itself or the whole machine would be killed.
+            GroupError: If the caller itself or the whole machine would be killed, or a process is
+                left that cannot be named.
         """
-        if self.is_root or os.getpid() in self.pids(recursive=True):
-            raise GroupError(
-                f"Refusing to kill the group {self.name or '/'}: this process is in it."
-            )
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            if self.unified_dir is not None:
-                with contextlib.suppress(KernelFileError):  # before kernel 5.14: pid by pid
-                    write_text(self.unified_dir / "cgroup.kill", "1")
-            left = self.pids(recursive=True)
-            if not left:
-                return ()
-            for pid in left:
-                _kill_member(self, pid)
-            if time.monotonic() >= deadline_s:
-                return self.pids(recursive=True)
-            time.sleep(_RETRY_S)
-
-
-def _kill_member(group: Cgroup, pid: int) -> None:
-    """SIGKILL ``pid`` if it is still in ``group``: a recycled pid is never hit."""
-    try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return
-    try:
-        # The descriptor pins the process; only now is its membership checked again.
-        if pid in group.pids(recursive=True):
-            with contextlib.suppress(OSError):
-                signal.pidfd_send_signal(fd, signal.SIGKILL)
-    finally:
-        os.close(fd)
+        return kill_all(self, timeout_s)

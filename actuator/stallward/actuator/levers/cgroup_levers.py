@@ -233,6 +233,7 @@ class _Slot:
             name=self._short,
             members=self._members,
             holds=lambda pid: pid in self._members(),
+            populated=self._group.populated,
             kill=self._group.kill,
             desire_of=self._desire,
             check=self._check,

@@ -30,6 +30,8 @@ class SlotProcesses:
     """Returns the slot's processes."""
     holds: Callable[[int], bool]
     """Asks the kernel whether a process is one of them now."""
+    populated: Callable[[], bool]
+    """Whether a process is left, be it one that ``members`` cannot name."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
     desire_of: Callable[[DesiredState], SlotDesire]
@@ -82,6 +84,7 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
         name=f"terminate:{slot.name}",
         members=slot.members,
         holds=slot.holds,
+        populated=slot.populated,
         kill=slot.kill,
         wanted_of=lambda granted: slot.desire_of(granted).terminated,
         check=slot.check,

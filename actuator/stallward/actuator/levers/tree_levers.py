@@ -88,6 +88,7 @@ class TreeSlot:
             name=self._tree.name,
             members=self._tree.pids,
             holds=self._holds,
+            populated=lambda: bool(self._tree.pids()),
             kill=self._kill,
             desire_of=self._desire,
             check=self._check,

@@ -9,6 +9,7 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel.cgroup_members import why_no_processes
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import detect, unwritable
 from stallward.actuator.kernel.process_trees import Forest
@@ -39,10 +40,12 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
         daemon_start_s: When the daemon was started (CLOCK_MONOTONIC); now by default.
 
     Raises:
-        NodeError: If a group is missing or cannot be used, or a slot holds the daemon itself.
+        NodeError: If a group is missing, threaded or cannot be used, or a slot holds the daemon
+            itself.
     """
     hierarchy = detect(config.node.paths)
     _check_groups_usable(config, hierarchy)
+    _refuse_threaded(config, hierarchy)
     zone = hierarchy.group(config.node.zone)
     forest = _forest(config, hierarchy, daemon_start_s)
     names = (config.protected.group, *(slot.group for slot in config.background))
@@ -99,6 +102,13 @@ def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
             f"The groups of this node cannot be used: {'; '.join(reasons)}.",
             next_step="Run the daemon as root, or name processes instead of groups.",
         )
+
+
+def _refuse_threaded(config: DaemonConfig, hierarchy: Hierarchy) -> None:
+    for key, name in _named_groups(config):
+        cause, next_step = why_no_processes(hierarchy.group(name))
+        if cause:
+            raise NodeError(f"config.{key}: {cause}", next_step=next_step)
 
 
 def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | None) -> Forest:

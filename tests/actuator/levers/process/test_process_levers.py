@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.errors import LeverError
+from stallward.actuator.errors import GroupError, LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
@@ -437,11 +437,18 @@ def end_lever(
     killed: list[int],
     check: Callable[[], None],
     holds: Callable[[int], bool] | None = None,
+    *,
+    unnamed: bool = False,
 ) -> TerminateLever:
     def members() -> tuple[int, ...]:
         return () if family.process.poll() is not None else (family.process.pid,)
 
+    def populated() -> bool:
+        return bool(members()) or unnamed
+
     def kill() -> tuple[int, ...]:
+        if unnamed:
+            raise GroupError("It holds processes that cannot be named.")
         killed.append(family.process.pid)
         family.process.kill()
         family.process.wait()
@@ -452,6 +459,7 @@ def end_lever(
             name="terminate:bg",
             members=members,
             holds=holds or (lambda pid: pid in members()),
+            populated=populated,
             kill=kill,
             wanted_of=lambda granted: granted.slot(0).terminated,
             grace_s=0.2,
@@ -471,6 +479,17 @@ def test_a_slot_is_asked_to_end_and_then_made_to(tmp_path: Path, stubborn: bool)
         assert bool(killed) == stubborn
         assert family.process.wait(5) == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
         assert settle(lever, END) == [], "once"
+    finally:
+        family.close()
+
+
+def test_an_end_that_nobody_saw_is_no_success(tmp_path: Path) -> None:
+    family = Children(tmp_path, PROGRAM)
+    try:
+        lever = end_lever(family, [], lambda: None, unnamed=True)
+        (result,) = settle(lever, END)
+        assert (result.ok, result.value) == (False, "cgroup.kill")
+        assert "cannot be named" in result.error
     finally:
         family.close()
 

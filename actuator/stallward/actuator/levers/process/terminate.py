@@ -31,6 +31,8 @@ class TerminateSpec:
     """Returns the slot's processes."""
     holds: Callable[[int], bool]
     """Asks the kernel whether a process is one of them now."""
+    populated: Callable[[], bool]
+    """Whether a process is left, be it one that ``members`` cannot name."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
     wanted_of: Callable[[DesiredState], bool]
@@ -78,7 +80,7 @@ class TerminateLever(OneShotLever[Literal[True], bool]):
         if not result.ok:
             return (result,)
         deadline_s = time.monotonic() + self._spec.grace_s
-        while self._spec.members():
+        while self._spec.populated():
             if superseded():
                 return None
             if time.monotonic() >= deadline_s:

@@ -7,6 +7,7 @@ from typing import Final, Protocol
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroup_dirs import walk
+from stallward.actuator.kernel.cgroup_members import PROCS, type_without_processes
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.process_trees import ProcessTree
@@ -65,7 +66,7 @@ class GroupMembers:
         """Return the processes now.
 
         Raises:
-            SensorError: If a list exists but cannot be read or parsed.
+            SensorError: If a list exists but cannot be read or parsed, or the group is threaded.
         """
         tree = None if self._tree is None else self._tree.read()
         if tree is None or tree != self._tree_content:
@@ -89,7 +90,13 @@ class GroupMembers:
         return self._pids
 
     def _walk(self) -> None:
-        paths = [path / "cgroup.procs" for top in self._tops for path in walk(top)]
+        for top in self._tops:
+            kind = type_without_processes(top)
+            if kind:
+                raise SensorError(top / PROCS, f"the group is {kind}: it lists no processes")
+        folders = (path for top in self._tops for path in walk(top))
+        # The processes of a threaded group below are listed by its domain.
+        paths = [path / PROCS for path in folders if not type_without_processes(path)]
         if paths != [file.path for file in self._lists]:
             for file in self._lists:
                 file.close()
