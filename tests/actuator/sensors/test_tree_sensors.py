@@ -199,6 +199,15 @@ def test_a_file_of_a_member_that_is_malformed_takes_no_other_along(
     assert f"100/{file}" in setting.reader.faults[0]
 
 
+def test_a_tree_has_no_run_delay_where_the_kernel_counts_none(tmp_path: Path) -> None:
+    setting = Setting(tmp_path)
+    (tmp_path / "self").mkdir()
+    for pid in ("self", "100"):
+        (tmp_path / pid / "schedstat").write_text("0 0 0\n")
+    assert setting.read().run_delay_us is None
+    assert any("counts no waiting for a CPU" in reason for reason in setting.reader.absent)
+
+
 def test_a_size_that_is_malformed_later_keeps_its_last_value(tmp_path: Path) -> None:
     setting = Setting(tmp_path)
     before = setting.read()

@@ -26,6 +26,7 @@ from stallward.actuator.kernel.privileges import (
     effective_capabilities,
     lockable_bytes,
     other_daemons,
+    why_no_pidfd,
 )
 from stallward.actuator.node.stall_watch import StallWatch
 
@@ -126,12 +127,14 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
             "Run as root, or give the daemon a delegated group.",
             works=str(root),
         )
-    may_signal = "CAP_KILL" in _held(paths)
+    no_pidfd = why_no_pidfd()
+    may_signal = "CAP_KILL" in _held(paths) and not no_pidfd
     yield finding(
         "lever",
         "stop processes",
-        "" if may_signal else "no CAP_KILL: only processes of this user can be stopped",
-        "Run as root.",
+        no_pidfd
+        or ("" if may_signal else "no CAP_KILL: only processes of this user can be stopped"),
+        "Use Linux 5.3 or newer, and a container that allows it." if no_pidfd else "Run as root.",
         works="SIGSTOP by pidfd",
     )
     if len(refused) == len(ways) and not may_signal:

@@ -92,6 +92,16 @@ def reading_error(path: Path | str) -> int:
     return 0
 
 
+def why_unreadable(path: Path) -> str:
+    """Say why a file cannot be read, in a few words with its path; empty if it can."""
+    number = reading_error(path)
+    if number == 0:
+        return ""
+    if number == OFF:
+        return f"{path} is there, and switched off in this kernel"
+    return f"no {path}" if number in ABSENT else f"{path}: {os.strerror(number)}"
+
+
 def read_text(path: Path) -> str | None:
     """The content of ``path`` without surrounding white space, or ``None`` if it is absent."""
     data = read_bytes(path)

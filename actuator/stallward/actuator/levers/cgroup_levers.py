@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from dataclasses import dataclass
 from functools import partial
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
+from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
@@ -176,8 +178,8 @@ class _Slot:
         )
         reclaim_file = folder / "memory.reclaim"
         no_reclaim = ""
-        if v2 and self._group.exists() and not reclaim_file.exists():
-            no_reclaim = f"no {reclaim_file} (kernel 5.19 or newer has it)"
+        if v2 and self._group.exists() and not os.access(reclaim_file, os.W_OK):
+            no_reclaim = f"no {reclaim_file} that can be written (kernel 5.19 or newer has it)"
         reclaim = ReclaimLever(
             ReclaimSpec(
                 name=f"reclaim:{self._short}",
@@ -211,8 +213,7 @@ class _Slot:
         return limit, hard_limit, reclaim
 
     def _missing(self, setting: PlainFile) -> str:
-        missing = self._group.exists() and not setting.path.exists()
-        return f"no {setting.path}" if missing else ""
+        return why_unreadable(setting.path) if self._group.exists() else ""
 
     def files(self) -> tuple[FileLever, ...]:
         """The levers on swap, CPU and disk."""

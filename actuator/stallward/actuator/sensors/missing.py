@@ -15,6 +15,7 @@ from stallward.actuator.kernel.pressure import is_psi, why_no_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
+from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.signal_table import (
     EBPF,
@@ -185,6 +186,8 @@ def _why_source(
     if group.turn_read_s is None:
         return Why.GROUP_GONE, group.name or "/"
     if signal.name in _SUMS and source.startswith("/proc/PID"):
+        if signal.name == "run_delay_us" and not is_counted(sampler.proc):
+            return Why.SWITCHED_OFF, NOT_COUNTED
         return _why_sum(reader.processes, signal, asked=sampler.needs_processes)
     if signal.name == "working_set_bytes" and group.refault_file_pages is not None:
         return Why.NOT_YET, "nothing that it wants has been evicted"

@@ -84,7 +84,9 @@ whatever the file says. Devices in `io.stat` without counters (loop devices) hol
 
 The files of PSI are there also where PSI is switched off, as some distributions ship it: then it
 is absent, and the reason says to boot with `psi=1`. Of a single group it is switched off by a 0 in
-its `cgroup.pressure`, which the reason names.
+its `cgroup.pressure`, which the reason names. `run_delay_us` is absent where
+`/proc/PID/schedstat` holds only zeros, since the kernel counts no run delays (boot with
+`delayacct`).
 
 The column *read* says how often a signal is read:
 

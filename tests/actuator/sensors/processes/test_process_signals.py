@@ -228,6 +228,22 @@ def test_a_counter_of_a_newcomer_that_becomes_known_late_is_no_growth(tmp_path: 
     group.close()
 
 
+@pytest.mark.parametrize("own", ["0 0 0\n", "12 3 4\n", None])
+def test_zeros_are_no_run_delay_where_the_kernel_counts_none(
+    tmp_path: Path, own: str | None
+) -> None:
+    make_process(tmp_path, 10, delay_us=5)
+    (tmp_path / "10/schedstat").write_text("0 0 0\n")
+    if own is not None:
+        (tmp_path / "self").mkdir()
+        (tmp_path / "self/schedstat").write_text(own)
+    group = GroupProcesses(FakeMembers(10), 0, tmp_path)
+    expected = None if own == "0 0 0\n" else 0  # else it has not run yet
+    assert turn(group) == (expected, 50, 500)
+    assert group.tracked[10].fault is None
+    group.close()
+
+
 def test_the_status_of_a_process_in_thousands_of_groups_is_read_whole(tmp_path: Path) -> None:
     make_process(tmp_path, 10)
     groups = "Groups:\t" + " ".join(map(str, range(100_000, 104_000)))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.files import read_text, why_unreadable
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.file_lever import FileSpec
@@ -193,13 +193,14 @@ def _controller_file(group: Cgroup, controller: str, name: str) -> tuple[Path, s
     if folder is None:
         return Path(name), group.hierarchy.why or "no cgroup hierarchy"
     path = folder / name
-    if path.exists():
+    why = why_unreadable(path)
+    if not why:
         return path, ""
     if not folder.is_dir() and v1 is not None:
         return path, f"the group is not in the v1 {controller} hierarchy (no {folder})"
-    if v1 is not None:
-        return path, f"no {path}"
-    return path, f"no {path} (is the {controller} controller on there, and the kernel new enough?)"
+    if v1 is not None or path.exists():
+        return path, why
+    return path, f"{why} (is the {controller} controller on there, and the kernel new enough?)"
 
 
 def _spec(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.files import OpenFile
+from stallward.actuator.kernel.files import OpenFile, why_unreadable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +52,10 @@ def find_freezer(group: Cgroup) -> tuple[Freezer | None, str]:
     The v2 freezer is preferred: processes that it has frozen can still be killed.
     """
     folder = group.unified_dir
-    v2 = folder is not None and (not group.exists() or (folder / "cgroup.freeze").exists())
-    if folder is not None and v2:
+    why = ""
+    if folder is not None and group.exists():
+        why = why_unreadable(folder / "cgroup.freeze")
+    if folder is not None and not why:
         freezer = Freezer(
             path=folder / "cgroup.freeze",
             freeze="1",
@@ -65,7 +67,7 @@ def find_freezer(group: Cgroup) -> tuple[Freezer | None, str]:
         )
         return freezer, ""
     v1 = group.v1_dir("freezer")
-    if v1 is not None and (v1 / "freezer.state").exists():
+    if v1 is not None and not why_unreadable(v1 / "freezer.state"):
         freezer = Freezer(
             path=v1 / "freezer.state",
             freeze="FROZEN",
@@ -78,5 +80,7 @@ def find_freezer(group: Cgroup) -> tuple[Freezer | None, str]:
         return freezer, ""
     if folder is None:
         return None, "no v2 hierarchy to freeze in"
-    why = f"no {folder / 'cgroup.freeze'} (kernel 5.2 or newer has it)"
-    return None, f"{why}, and the group is not in a v1 freezer hierarchy"
+    return (
+        None,
+        f"{why} (kernel 5.2 or newer has it), and the group is not in a v1 freezer hierarchy",
+    )

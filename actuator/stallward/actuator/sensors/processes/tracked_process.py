@@ -18,6 +18,7 @@ from stallward.actuator.sensors.files.process_files import (
     parse_status,
 )
 from stallward.actuator.sensors.files.signal_file import parse_partly
+from stallward.actuator.sensors.processes.run_delay import NOTHING, is_counted
 from stallward.agent.sample import ProcessSample
 
 MAX_THREADS: Final = 256
@@ -218,7 +219,10 @@ class TrackedProcess:
         """The run delay of all threads, including ended ones; ``None`` if unknown."""
         if sched_fd < 0 or self.threads > MAX_THREADS or (self.threads > 1 and task_fd < 0):
             return None
-        first_us = parse_schedstat(_read(sched_fd), self._paths[2])
+        content = _read(sched_fd)
+        if content == NOTHING and not is_counted(self._path.parent):
+            return None
+        first_us = parse_schedstat(content, self._paths[2])
         if self.threads == 1 and not self._thread_us:
             return first_us
         first = str(self.pid)

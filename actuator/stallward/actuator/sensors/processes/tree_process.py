@@ -21,6 +21,7 @@ from stallward.actuator.sensors.files.process_files import (
     parse_status,
 )
 from stallward.actuator.sensors.files.signal_file import parse_partly
+from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
 
 T = TypeVar("T")
 
@@ -105,6 +106,10 @@ def read_member(
     except PartlyReadError as error:
         memory, lost = error.value, error.lost
         faults.append(error)
+    delay_us = _optional(f"{folder}/schedstat", parse_schedstat, absent, faults)
+    if delay_us == 0 and not is_counted(proc):
+        absent.add(f"schedstat: {NOT_COUNTED}")
+        delay_us = None
     io = _optional(f"{folder}/io", parse_process_io, absent, faults) or _NO_IO
     return Reading(
         seen=seen,
@@ -112,7 +117,7 @@ def read_member(
         used=Used(
             cpu_us=cpu_us,
             major_faults=major_faults,
-            run_delay_us=_optional(f"{folder}/schedstat", parse_schedstat, absent, faults),
+            run_delay_us=delay_us,
             read_bytes=io.read_bytes,
             written_bytes=io.written_bytes,
         ),

@@ -1,4 +1,4 @@
-"""PSI that is switched off is told from PSI that is not there, and from PSI that works."""
+"""What is switched off is told from what is not there, and from what works: PSI above all."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import pytest
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.hierarchies import detect, missing, require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.pressure import why_no_psi
+from stallward.actuator.kernel.privileges import why_no_pidfd
+from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.sensors.missing import Why, absences
 from stallward.actuator.sensors.sampler import Sampler
@@ -178,6 +181,64 @@ def test_a_watch_of_pressure_that_is_off_says_so_and_looks_again(
     watch.reopen(now_s=0.0)
     assert watch.missing == ""
     watch.close()
+
+
+def test_a_file_is_told_by_reading_it(tmp_path: Path, switch_off: SwitchOff) -> None:
+    path = tmp_path / "io.max"
+    assert why_unreadable(path) == f"no {path}"
+    path.write_text("")
+    assert why_unreadable(path) == ""
+    switch_off(path)
+    assert why_unreadable(path) == f"{path} is there, and switched off in this kernel"
+    assert why_unreadable(tmp_path).startswith(f"{tmp_path}: ")
+
+
+def test_a_lever_is_missing_where_its_file_is_switched_off(
+    tmp_path: Path, switch_off: SwitchOff
+) -> None:
+    for name in ("cgroup.freeze", "memory.high", "cpu.max", "io.max", "memory.low"):
+        path = tmp_path / "bg" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("0\n")
+    (tmp_path / "bg/memory.reclaim").write_text("")
+    node = Hierarchy(kind="v2", memory_root=tmp_path, unified_root=tmp_path)
+    group = node.group("bg")
+
+    def survey() -> dict[str, str]:
+        levers = LeverSet(
+            paths=Paths(proc=tmp_path, cgroup=tmp_path, sys=tmp_path),
+            hierarchy=node,
+            zone=node.group("/"),
+            protected=node.group("app"),
+            slots=(group,),
+            zone_limit_bytes=None,
+            send_journal=lambda *_: None,
+        )
+        return dict(levers.survey())
+
+    working = survey()
+    for name in ("pause:bg", "limit:bg", "cpu_max:bg", "reclaim:bg"):
+        assert working[name] == "", name
+    for name in ("cgroup.freeze", "memory.high", "cpu.max"):
+        switch_off(tmp_path / "bg" / name)
+    (tmp_path / "bg/memory.reclaim").unlink()
+    missing_now = survey()
+    for name, file in (("pause:bg", "cgroup.freeze"), ("limit:bg", "memory.high")):
+        assert f"bg/{file} is there, and switched off in this kernel" in missing_now[name]
+    assert "cpu.max is there, and switched off" in missing_now["cpu_max:bg"]
+    assert "memory.reclaim" in missing_now["reclaim:bg"]
+
+
+def test_signals_by_pidfd_are_tried(monkeypatch: pytest.MonkeyPatch, machine: Paths) -> None:
+    def refused(_pid: int, _flags: int = 0) -> int:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    assert why_no_pidfd() == ""
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    assert "Function not implemented" in why_no_pidfd()
+    (found,) = (f for f in examine(machine).findings if f.name == "stop processes")
+    assert found.state == "degraded"
+    assert "no signals by pidfd" in found.why
 
 
 @pytest.mark.live
