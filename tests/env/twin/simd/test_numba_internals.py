@@ -122,6 +122,36 @@ def _compiled_anew(kernel: Callable[[float], float]) -> bool:
     return bool(misses)
 
 
+def test_a_cache_that_cannot_be_written_any_more_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: Path("/proc/none"))
+    for _ in range(2):
+        assert _compiled_anew(jit.kernel(_three_times)), "it is compiled each time"
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+    assert _compiled_anew(jit.kernel(_three_times))
+    for name in ("*.nbc", "*.nbi"):  # a disk that was full leaves empty files
+        for file in tmp_path.glob(name):
+            file.write_bytes(b"")
+        assert _compiled_anew(jit.kernel(_three_times))
+
+
+def test_a_kernel_without_any_place_for_a_cache_is_compiled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: None)
+    assert jit.kernel(_three_times)(2.0) == 6.0
+
+
+def test_a_user_without_a_home_has_no_cache_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(Path, "home", no_home)
+    assert jit._user_folder() is None
+
+
 def test_compiled_code_is_used_again_until_any_source_changes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,7 +159,7 @@ def test_random_numbers_follow_from_key_and_count() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_code_is_kept_where_it_can_be_and_a_read_only_home_does_not_hurt(
+def test_compiled_code_is_kept_where_it_can_be_and_nothing_writable_does_not_hurt(
     tmp_path: Path,
 ) -> None:
     code = (
@@ -168,15 +168,17 @@ def test_compiled_code_is_kept_where_it_can_be_and_a_read_only_home_does_not_hur
         "from stallward.env.twin.physics.randomness import keys_of\n"
         "print(keys_of(1, 3)[0], cache_folder())\n"
     )
+    nowhere = "import tempfile\ntempfile._candidate_tempdir_list = lambda: ['/proc/none']\n"
     outputs = []
-    for variables in (
-        {"NUMBA_CACHE_DIR": str(tmp_path / "given")},
-        {"XDG_CACHE_HOME": str(tmp_path / "home")},
-        {"XDG_CACHE_HOME": "/proc/none"},
+    for before, variables in (
+        ("", {"NUMBA_CACHE_DIR": str(tmp_path / "given")}),
+        ("", {"XDG_CACHE_HOME": str(tmp_path / "home")}),
+        ("", {"XDG_CACHE_HOME": "/proc/none"}),
+        (nowhere, {"XDG_CACHE_HOME": "/proc/none"}),
     ):
         environment = {k: v for k, v in os.environ.items() if k != "NUMBA_CACHE_DIR"}
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", before + code],
             env={**environment, **variables},
             capture_output=True,
             text=True,
@@ -188,3 +190,4 @@ def test_compiled_code_is_kept_where_it_can_be_and_a_read_only_home_does_not_hur
     assert outputs[1][1] == str(tmp_path / "home" / "stallward")
     assert list((tmp_path / "given").glob("*.nbc"))
     assert not Path(outputs[2][1]).exists(), "the passing folder is gone with its process"
+    assert outputs[3][1] == "None"

@@ -2,7 +2,8 @@
 
 To compile the twin takes many seconds, so the result is kept on disk: in ``$NUMBA_CACHE_DIR`` if
 that is set, else in the user's cache folder. If neither can be written, it is in a temporary
-folder that is removed when this process ends.
+folder that is removed when this process ends. Where nothing can be written, or the disk is full,
+the twin is compiled in each process and runs all the same.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import atexit
 import functools
 import hashlib
 import os
+import pickle
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -38,6 +40,8 @@ _SOURCES: Final = (
     Path(slot_tracker.__file__),
 )
 """All sources of kernels. Constants of other packages are compiled in, too."""
+_CUT_SHORT: Final = (EOFError, pickle.UnpicklingError)
+"""What reading compiled code raises if its file was cut short."""
 
 
 def model(function: Function) -> Function:
@@ -53,7 +57,8 @@ def kernel(function: Function) -> Function:
     checks only the kernel's own file, but a kernel consists of model functions from many files.
     """
     dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
-    dispatcher._cache = _Cache(function)
+    if cache_folder() is not None:
+        dispatcher._cache = _Cache(function)
     typed: Function = dispatcher
     return typed
 
@@ -70,15 +75,27 @@ def _source_hash() -> str:
 
 
 @functools.cache
-def cache_folder() -> Path:
-    """Return the folder in which compiled code is kept."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    for folder in (Path(config.CACHE_DIR) if config.CACHE_DIR else None, home / "stallward"):
+def cache_folder() -> Path | None:
+    """Return the folder in which compiled code is kept; ``None`` if nothing can be written."""
+    given = Path(config.CACHE_DIR) if config.CACHE_DIR else None
+    for folder in (given, _user_folder()):
         if folder is not None and _writable(folder):
             return folder
-    temporary = make_temporary_folder("kernels")
+    try:
+        temporary = make_temporary_folder("kernels")
+    except OSError:
+        return None
     atexit.register(shutil.rmtree, temporary, ignore_errors=True)
     return temporary
+
+
+def _user_folder() -> Path | None:
+    """The folder for compiled code in the user's cache; ``None`` for a user without a home."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    try:
+        return Path(cache or Path.home() / ".cache") / "stallward"
+    except RuntimeError:  # as in a container that runs as a number without a name
+        return None
 
 
 def _writable(folder: Path) -> bool:
@@ -116,4 +133,22 @@ class _Results(CompileResultCacheImpl):  # type: ignore[misc]
 
 
 class _Cache(FunctionCache):  # type: ignore[misc]
+    """The cache of one kernel; what goes wrong with it costs time, and stops nothing."""
+
     _impl_class = _Results
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except (OSError, *_CUT_SHORT):
+            return None
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        try:
+            try:
+                super().save_overload(sig, data)
+            except _CUT_SHORT:  # the index, by a disk that was full
+                self.flush()
+                super().save_overload(sig, data)
+        except OSError:  # the disk is full, or was mounted read-only meanwhile
+            self.disable()
