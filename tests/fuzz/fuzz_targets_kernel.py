@@ -76,7 +76,7 @@ def flat_check(pairs: dict[str, str], most: int = reference.MAX) -> Check:
     def check(content: bytes, value: Any) -> None:
         sound(content, value)
         values = reference.flat(content, [key.encode() for key in pairs.values()], most)
-        if values is None and any(getattr(value, name) for name in value.__slots__):
+        if values is None and any(getattr(value, name) is not None for name in value.__slots__):
             values = [None] * len(pairs)
         assert values is not None, "the reference refuses it"
         for (name, key), expected in zip(pairs.items(), values, strict=True):

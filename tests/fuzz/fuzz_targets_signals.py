@@ -145,7 +145,7 @@ def targets() -> tuple[Target, ...]:
             "cpu-stat-v2",
             parse_cpu_stat,
             sample("cpu-stat-v2.txt", "cpu-stat-v2-limited.txt"),
-            flat_check(cpu_keys),
+            flat_check(cpu_keys, reference.MACHINE),
         ),
         kernel(
             "cpu-stat-v1",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.files.cpu import CpuStat, CpuStatParser, parse_throttled_v1
 from stallward.actuator.sensors.files.flat import parse_frozen
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.memcg import GroupMemory, MemoryEvents, MemoryReader
@@ -80,7 +80,9 @@ class GroupReader:
             self._memory = MemoryReader(memory, v2=self._v2)
         if unified is not None:
             self._psi = PsiReader(unified, ".pressure", machine=group.is_root)
-            self._cpu = SignalFile(unified / "cpu.stat", parse_cpu_stat, CpuStat(), one_piece=True)
+            self._cpu = SignalFile(
+                unified / "cpu.stat", CpuStatParser(), CpuStat(), one_piece=True
+            )
             self._frozen = SignalFile(unified / "cgroup.events", parse_frozen, None)
         if self._v2 and unified is not None:
             self._io = SignalFile(unified / "io.stat", parse_io_stat, IoBytes(), one_piece=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PartlyReadError
-from stallward.actuator.sensors.files.flat import flat_counts, without_lost
+from stallward.actuator.sensors.files.flat import FlatLayout, flat_counts, without_lost
 
 _FIELDS_OF: Final = {b"usage_usec": ("usage_us",), b"throttled_usec": ("throttled_us",)}
 
@@ -20,23 +20,40 @@ class CpuStat:
     throttled_us: int | None = None
 
 
-def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
-    """Parse cpu.stat of v2: CPU time used by the group and all below it.
+class CpuStatParser:
+    """Parses cpu.stat of v2: CPU time used by the group and all below it.
 
     ``throttled_us`` is present only where the cpu controller is enabled for the group.
+    """
+
+    def __init__(self) -> None:
+        self._layout = FlatLayout(tuple(_FIELDS_OF))
+
+    def __call__(self, content: bytes, path: Path) -> CpuStat:
+        """Parse the file.
+
+        Raises:
+            PartlyReadError: If one of the two cannot be understood.
+            SensorError: If the content is malformed or cut short.
+        """
+        try:
+            return _make(self._layout.counts(content, path))
+        except PartlyReadError as error:
+            raise without_lost(error, _make, _FIELDS_OF) from error
+
+
+def _make(counts: list[int | None]) -> CpuStat:
+    return CpuStat(usage_us=counts[0], throttled_us=counts[1])
+
+
+def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
+    """Parse cpu.stat of v2, see :class:`CpuStatParser`.
 
     Raises:
         PartlyReadError: If one of the two cannot be understood.
         SensorError: If the content is malformed or cut short.
     """
-    try:
-        return _make(flat_counts(content, tuple(_FIELDS_OF), path))
-    except PartlyReadError as error:
-        raise without_lost(error, _make, _FIELDS_OF) from error
-
-
-def _make(counts: list[int | None]) -> CpuStat:
-    return CpuStat(usage_us=counts[0], throttled_us=counts[1])
+    return CpuStatParser()(content, path)
 
 
 def parse_throttled_v1(content: bytes, path: Path) -> int | None:

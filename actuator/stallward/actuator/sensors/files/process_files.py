@@ -18,6 +18,9 @@ _SIZES: Final = re.compile(
     rb"\nRssFile:[\t ]+(\d{1,15}) kB\nRssShmem:[\t ]+(\d{1,15}) kB\n"
 )
 """The form of these lines since kernel 4.5; any other form is parsed line by line."""
+_READ: Final = b"\nread_bytes:"
+_WRITTEN: Final = b"\nwrite_bytes:"
+_IO: Final = re.compile(_READ + rb" (\d{1,18})" + _WRITTEN + rb" (\d{1,18})\n")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +71,9 @@ def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
     if not content.endswith(b"\n") or not state or threads is None:
         raise SensorError(path, f"not a process's status: {content[:60]!r}")
     lost: dict[str, str] = {}
-    count = _understood("threads", lambda: parse_count(threads, path), lost)
+    count = _understood("threads", parse_count, (threads, path), lost)
     rss, anon, file = _resident(content, path, lost)
-    swap = _understood("swap_bytes", lambda: _size(content, b"\nVmSwap:", path), lost)
+    swap = _understood("swap_bytes", _size, (content, b"\nVmSwap:", path), lost)
     status = ProcessStatus(
         state=state[:1],
         threads=count,
@@ -85,10 +88,15 @@ def parse_status(content: bytes, path: Path | str) -> ProcessStatus:
     return status
 
 
-def _understood(name: str, read: Callable[[], int | None], lost: dict[str, str]) -> int | None:
+def _understood(
+    name: str,
+    read: Callable[..., int | None],
+    arguments: tuple[object, ...],
+    lost: dict[str, str],
+) -> int | None:
     """Return what ``read`` does; if it cannot, ``None``, and note the reason in ``lost``."""
     try:
-        return read()
+        return read(*arguments)
     except SensorError as error:
         lost[name] = f"{name}: {error.what}"
         return None
@@ -103,15 +111,16 @@ def _resident(
         rss, anon, file, shared = match.groups()
         return int(rss) * _KIB, (int(anon) + int(shared)) * _KIB, int(file) * _KIB
 
-    def anonymous() -> int | None:
-        own, shared = (_size(content, key, path) for key in (b"\nRssAnon:", b"\nRssShmem:"))
-        return own if own is None or shared is None else checked_count(own + shared, path)
-
     return (
-        _understood("rss_bytes", lambda: _size(content, b"\nVmRSS:", path), lost),
-        _understood("anon_bytes", anonymous, lost),
-        _understood("file_bytes", lambda: _size(content, b"\nRssFile:", path), lost),
+        _understood("rss_bytes", _size, (content, b"\nVmRSS:", path), lost),
+        _understood("anon_bytes", _anonymous, (content, path), lost),
+        _understood("file_bytes", _size, (content, b"\nRssFile:", path), lost),
     )
+
+
+def _anonymous(content: bytes, path: Path | str) -> int | None:
+    own, shared = (_size(content, key, path) for key in (b"\nRssAnon:", b"\nRssShmem:"))
+    return own if own is None or shared is None else checked_count(own + shared, path)
 
 
 def parse_schedstat(content: bytes, path: Path | str) -> int:
@@ -135,23 +144,26 @@ def parse_process_io(content: bytes, path: Path | str) -> IoBytes:
     """
     if not content.endswith(b"\n"):
         raise SensorError(path, f"cut short: {content[-60:]!r}")
+    match = _IO.match(content, max(content.find(_READ), 0))
+    if match is not None and match.end(1) == content.find(_WRITTEN):
+        return IoBytes(read_bytes=int(match[1]), written_bytes=int(match[2]))
     lost: dict[str, str] = {}
-
-    def bytes_of(key: bytes) -> int:
-        value = _value(content, key, path)
-        if value is None:
-            raise SensorError(path, f"not a process's io: {content[:60]!r}")
-        return parse_count(value, path)
-
-    read = _understood("read_bytes", lambda: bytes_of(b"\nread_bytes:"), lost)
-    written = _understood("written_bytes", lambda: bytes_of(b"\nwrite_bytes:"), lost)
-    if not lost:
-        return IoBytes(read_bytes=read, written_bytes=written)
-    what = "; ".join(lost.values())
-    if len(lost) == len(IoBytes.__slots__):
-        raise SensorError(path, what)
+    read = _understood("read_bytes", _bytes_of, (content, _READ, path), lost)
+    written = _understood("written_bytes", _bytes_of, (content, _WRITTEN, path), lost)
     value = IoBytes(read_bytes=read, written_bytes=written)
+    if not lost:
+        return value
+    what = "; ".join(lost.values())
+    if read is written is None:
+        raise SensorError(path, what)
     raise PartlyReadError(path, what, value=value, lost=frozenset(lost))
+
+
+def _bytes_of(content: bytes, key: bytes, path: Path | str) -> int:
+    value = _value(content, key, path)
+    if value is None:
+        raise SensorError(path, f"not a process's io: {content[:60]!r}")
+    return parse_count(value, path)
 
 
 def parse_pss(content: bytes, path: Path | str) -> int | None:
