@@ -19,7 +19,7 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
-from stallward.env.sandbox.sandbox import Sandbox, check_memory, open_sandbox
+from stallward.env.sandbox.sandbox import Sandbox, check_memory, check_psi, open_sandbox
 
 MIB = 1024 * 1024
 PATIENCE_S = 60.0
@@ -89,6 +89,29 @@ def test_too_little_memory_is_reported_with_both_numbers(tmp_path: Path) -> None
     with pytest.raises(SandboxError, match="600 MiB, but only 488 MiB"):
         check_memory(600 * MIB, paths)
     check_memory(100 * MIB, paths)
+
+
+@pytest.mark.parametrize(
+    "available", ["MemAvailable: 500000 pages\n", "MemAvailable: 99000000 kB\n", ""]
+)
+def test_memory_that_cannot_be_told_is_not_taken(tmp_path: Path, available: str) -> None:
+    paths = fake_paths(tmp_path)
+    (paths.proc / "meminfo").write_text(f"MemTotal: 900000 kB\n{available}")
+    with pytest.raises(SandboxError, match=r"cannot be told.*meminfo"):
+        check_memory(100 * MIB, paths)
+
+
+def test_a_sandbox_whose_pressure_is_switched_off_is_refused(tmp_path: Path) -> None:
+    sandbox = fake_sandbox(tmp_path, "v2")
+    folder = sandbox.protected.unified_dir
+    assert folder is not None
+    (folder / "memory.pressure").write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+    check_psi(sandbox)
+    (folder / "memory.pressure").unlink()
+    (folder / "cgroup.pressure").write_text("0\n")
+    with pytest.raises(SandboxError, match="PSI of this group is off") as caught:
+        check_psi(sandbox)
+    assert "Write 1 to" in caught.value.next_step
 
 
 @pytest.mark.parametrize(("kind", "name"), [("v2", "memory.max"), ("v1", "memory.limit_in_bytes")])

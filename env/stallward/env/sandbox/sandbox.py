@@ -31,10 +31,12 @@ from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.files import read_bytes, read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.kernel.pressure import why_no_psi
+from stallward.actuator.sensors.files.meminfo import parse_meminfo
+from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.data_cache import default_state_dir
@@ -121,17 +123,22 @@ def check_memory(limit_bytes: int, paths: Paths) -> None:
     """Check that the machine has the memory that the sandbox may take.
 
     Raises:
-        SandboxError: If it has not.
+        SandboxError: If it has not, or does not say how much it has.
     """
-    for line in (paths.proc / "meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            available = int(line.split()[1]) * 1024
-            if available < limit_bytes + _SPARE_BYTES:
-                raise SandboxError(
-                    f"The sandbox takes {limit_bytes >> 20} MiB, but only {available >> 20} MiB "
-                    "are available.",
-                    next_step="Stop other programs or lower sandbox.limit_mib of the scenario.",
-                )
+    path = paths.proc / "meminfo"
+    info, fault = parse_partly(parse_meminfo, read_bytes(path) or b"", path)
+    available = None if info is None else info.available_bytes
+    if available is None:
+        raise SandboxError(
+            f"It cannot be told how much memory is available: {fault or f'{path} does not say'}.",
+            next_step="Use a machine whose /proc/meminfo is the kernel's own.",
+        )
+    if available < limit_bytes + _SPARE_BYTES:
+        raise SandboxError(
+            f"The sandbox takes {limit_bytes >> 20} MiB, but only {available >> 20} MiB "
+            "are available.",
+            next_step="Stop other programs or lower sandbox.limit_mib of the scenario.",
+        )
 
 
 @contextlib.contextmanager
@@ -240,12 +247,16 @@ def _make(
             group.create(controllers)
     except GroupError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
-    _check_psi(sandbox)
+    check_psi(sandbox)
     sandbox.set_limit(limit_bytes)
 
 
-def _check_psi(sandbox: Sandbox) -> None:
-    """Check that the pressure of a group can be read, which the machine's does not show."""
+def check_psi(sandbox: Sandbox) -> None:
+    """Check that the pressure of a group can be read, which the machine's does not show.
+
+    Raises:
+        SandboxError: If it cannot.
+    """
     folder = sandbox.protected.unified_dir
     if folder is not None:
         no_psi = why_no_psi(folder / "memory.pressure")
