@@ -63,14 +63,14 @@ def node(tmp_path: Path) -> Hierarchy:
 def test_a_threaded_group_is_told_with_its_domain(
     node: Hierarchy, name: str, kind: str, next_step: str
 ) -> None:
-    cause, step = why_no_processes(node.group(name))
+    cause, step = why_no_processes(node.group(name), node.unified_root)
     assert f"The group {name!r} is {kind}" in cause
     assert step == next_step
 
 
 @pytest.mark.parametrize("name", ["plain", "job", "/", "gone"])
 def test_a_group_of_processes_is_one(node: Hierarchy, name: str) -> None:
-    assert why_no_processes(node.group(name)) == ("", "")
+    assert why_no_processes(node.group(name), node.unified_root) == ("", "")
 
 
 def test_a_threaded_group_has_no_empty_list_of_processes(node: Hierarchy) -> None:
@@ -192,7 +192,9 @@ def test_a_real_threaded_group_is_refused_and_its_domain_is_killed(
     assert (pool.unified_dir / "cgroup.threads").read_text() == f"{pid}\n"
     assert pool.populated()
     job = pool.hierarchy.group(pool.name.rpartition("/")[0])
-    assert why_no_processes(pool)[1] == f"Name its domain, {job.name!r}."
+    assert (
+        why_no_processes(pool, pool.hierarchy.unified_root)[1] == f"Name its domain, {job.name!r}."
+    )
     with pytest.raises(KernelFileError, match="threaded"):
         pool.pids()
     with pytest.raises(GroupError, match="threaded"):

@@ -17,8 +17,7 @@ from typing import Final, Literal
 
 from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
 from stallward.actuator.kernel.cgroup_dirs import make_dirs, remove_dirs, walk
-from stallward.actuator.kernel.cgroup_kill import kill_all
-from stallward.actuator.kernel.cgroup_members import listed_pids, named_pids
+from stallward.actuator.kernel.cgroup_members import kill_all, listed_pids, named_pids
 from stallward.actuator.kernel.files import read_text, write_text
 
 Kind = Literal["v2", "hybrid", "none"]

@@ -106,7 +106,7 @@ def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
 
 def _refuse_threaded(config: DaemonConfig, hierarchy: Hierarchy) -> None:
     for key, name in _named_groups(config):
-        cause, next_step = why_no_processes(hierarchy.group(name))
+        cause, next_step = why_no_processes(hierarchy.group(name), hierarchy.unified_root)
         if cause:
             raise NodeError(f"config.{key}: {cause}", next_step=next_step)
 

@@ -131,7 +131,7 @@ def check_memory(limit_bytes: int, paths: Paths) -> None:
     if available is None:
         raise SandboxError(
             f"It cannot be told how much memory is available: {fault or f'{path} does not say'}.",
-            next_step="Use a machine whose /proc/meminfo is the kernel's own.",
+            next_step="Use a machine whose meminfo is the kernel's own.",
         )
     if available < limit_bytes + _SPARE_BYTES:
         raise SandboxError(
