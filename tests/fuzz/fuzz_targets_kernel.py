@@ -95,6 +95,11 @@ def one_check(key: bytes, convert: Callable[[int], Any] = lambda value: value) -
 
 
 def _limit_v1(content: bytes) -> tuple[int | None] | None:
+    digits = content.removesuffix(b"\n")
+    if digits != content and digits.isdigit() and len(digits) <= 20:
+        limit_bytes = int(digits)  # before kernel 3.19, "no limit" has all 64 bits
+        if reference.MAX < limit_bytes < 1 << 64:
+            return (None,)
     limit = reference.single(content)
     return limit if limit is None or (limit[0] or 0) < 1 << 62 else (None,)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from stallward.actuator.errors import PartlyReadError
+from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat
 from stallward.actuator.sensors.files.flat import MAX_COUNT
 from stallward.actuator.sensors.files.io_stat import IoBytes
@@ -200,6 +200,12 @@ def test_a_bad_counter_of_vmstat_is_absent_alone() -> None:
         error = partly(parser, content)
         assert error.value == VmStat(swap_in_pages=3, major_faults=8)
         assert error.lost == {"allocation_stalls"}, "a part of a sum is no sum"
+
+
+def test_a_file_of_which_only_parts_of_sums_are_known_tells_nothing() -> None:
+    with pytest.raises(SensorError) as caught:
+        parse_vmstat(b"allocstall_dma 1\nallocstall_normal -1\n", P)
+    assert not isinstance(caught.value, PartlyReadError)
 
 
 def test_what_precedes_a_cut_is_read_and_what_may_follow_is_absent() -> None:

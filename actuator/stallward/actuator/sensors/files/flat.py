@@ -6,7 +6,7 @@ A counter that cannot be understood is absent, and takes no other one along.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -113,8 +113,10 @@ def without_lost(
     error: PartlyReadError,
     make: Callable[[list[int | None]], T],
     fields_of: Mapping[bytes, tuple[str, ...]],
-) -> PartlyReadError:
+) -> SensorError:
     """Return the error whose value is what ``make`` makes of the counters that are known.
+
+    Where that is nothing, because each known counter is only a part of a sum, it has no value.
 
     Args:
         error: The error of :func:`flat_counts`.
@@ -125,6 +127,8 @@ def without_lost(
     lost = frozenset(name for key in error.lost for name in needed[key])
     value: Any = make(error.value)
     value = replace(value, **dict.fromkeys(lost))
+    if all(getattr(value, field.name) is None for field in fields(value)):
+        return SensorError(error.path, error.what)
     return PartlyReadError(error.path, error.what, value=value, lost=lost)
 
 
