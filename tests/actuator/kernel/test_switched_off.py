@@ -14,8 +14,8 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.hierarchies import detect, missing, require
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.actuator.kernel.privileges import why_no_pidfd
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.stall_watch import StallWatch

@@ -18,8 +18,8 @@ from stallward.actuator.doctor.proactive_reclaim import idle_pages_taken_after_s
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.actuator.kernel.privileges import (
     CAPABILITIES,
     OTHER_DAEMONS,

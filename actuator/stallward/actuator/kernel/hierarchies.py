@@ -10,8 +10,8 @@ from typing import Final
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
-from stallward.actuator.kernel.pressure import why_no_psi
 
 _MOUNTED_AT: Final = DEFAULT_PATHS.cgroup
 """What the kernel's table of mounts calls the place that ``Paths.cgroup`` stands for."""

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.files import why_unreadable
+from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses

@@ -12,7 +12,7 @@ from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.pressure import why_no_psi
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal

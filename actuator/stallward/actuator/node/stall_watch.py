@@ -16,7 +16,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.pressure import why_no_psi
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 
 STALL_US: Final = 500
 """How much the stall must grow between two reads to call for a tick at once."""

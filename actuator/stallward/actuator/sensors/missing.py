@@ -11,7 +11,7 @@ from typing import Final
 
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.files import OFF, reading_error
-from stallward.actuator.kernel.pressure import is_psi, why_no_psi
+from stallward.actuator.kernel.memory.pressure import is_psi, why_no_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses

@@ -33,8 +33,8 @@ from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import read_bytes, read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
+from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
-from stallward.actuator.kernel.pressure import why_no_psi
 from stallward.actuator.sensors.files.meminfo import parse_meminfo
 from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError

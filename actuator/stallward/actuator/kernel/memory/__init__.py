@@ -1,1 +1,1 @@
-"""Memory limits: writes of them that can be interrupted, and processes that wait under them."""
+"""Memory: limits that can be interrupted, processes that wait under them, and PSI files."""
