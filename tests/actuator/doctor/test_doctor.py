@@ -105,10 +105,12 @@ def test_a_kernel_that_reclaims_idle_memory_is_named(bare: Paths, tmp_path: Path
 
 
 def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:
-    for pid, name in ((7, "earlyoom"), (8, "bash"), (9, "systemd-oomd")):
+    names = ("earlyoom", "bash", "systemd-oomd", "oomd_bin", "senpai")
+    for pid, name in enumerate(names, start=7):
         (bare.proc / str(pid)).mkdir()
         (bare.proc / str(pid) / "comm").write_text(f"{name}\n")
-    assert other_daemons(bare) == ((7, "earlyoom"), (9, "systemd-oomd"))
+    there = ((7, "earlyoom"), (9, "systemd-oomd"), (10, "oomd_bin"), (11, "senpai"))
+    assert other_daemons(bare) == there
     finding = finding_of(examine(bare), "systemd-oomd")
     assert finding.state == "degraded"
     assert "process 9" in finding.why

@@ -61,6 +61,25 @@ def test_the_kind_of_node_is_read_from_mounts_and_controllers(
     assert len(hierarchy.roots) == {"v2": 1, "hybrid": 2, "none": 0}[kind]
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "said"),
+    [
+        ("cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t0\t39\t0\n", True),
+        ("cgroups", "#subsys_name\thierarchy\tnum_cgroups\tenabled\nmemory\t0\t39\t1\n", False),
+        ("cgroups", "\n\nmemory\n", False),
+        ("cmdline", "reboot=w cgroup_disable=memory cgroup_enable=memory root=PARTUUID=1\n", True),
+        ("cmdline", "root=/dev/cgroup_disable=memory_not\n", False),
+    ],
+)
+def test_a_memory_controller_that_is_switched_off_at_boot_is_told_apart(
+    tmp_path: Path, file: str, content: str, *, said: bool
+) -> None:
+    """As the firmware of a Raspberry Pi does; new kernels do not list the controller then."""
+    paths = fake_node(tmp_path, V2_ALONE, "cpuset cpu io pids")
+    (paths.proc / file).write_text(content)
+    assert ("boot with cgroup_enable=memory" in detect(paths).why) == said
+
+
 def test_white_space_in_a_mount_point_is_unescaped(tmp_path: Path) -> None:
     paths = fake_node(tmp_path, "cgroup2 /sys/fs/cgroup/a\\040b cgroup2 rw 0 0\n")
     (paths.cgroup / "a b").mkdir()

@@ -75,8 +75,9 @@ def detect(paths: Paths) -> Hierarchy:
             why=f"cgroup v2 with the memory controller at {unified}.",
         )
     if memory_v1 is None:
+        why = _why_no_memory(paths)
         return Hierarchy(
-            why=f"{_NO_MOUNTS} (cgroup2 at {unified} lacks the memory controller).",
+            why=f"{_NO_MOUNTS} (cgroup2 at {unified} lacks the memory controller{why})."
         )
     return Hierarchy(
         kind="hybrid",
@@ -85,6 +86,19 @@ def detect(paths: Paths) -> Hierarchy:
         controllers_v1=further,
         why=f"v1 memory controller at {memory_v1}, v2 hierarchy at {unified}.",
     )
+
+
+def _why_no_memory(paths: Paths) -> str:
+    """Why no hierarchy has the memory controller, and what to do; empty if it is not known.
+
+    The firmware of a Raspberry Pi switches it off at boot. New kernels do not list it then.
+    """
+    lines = (read_text(paths.proc / "cgroups") or "").splitlines()
+    enabled = {words[0]: words[-1] for words in map(str.split, lines) if words}
+    disabled = "cgroup_disable=memory" in (read_text(paths.proc / "cmdline") or "").split()
+    if enabled.get("memory") == "0" or disabled:
+        return ", which is switched off: boot with cgroup_enable=memory"
+    return ""
 
 
 def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:

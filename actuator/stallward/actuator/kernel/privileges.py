@@ -43,6 +43,8 @@ CAPABILITIES: Final = (
 OTHER_DAEMONS: Final = {
     "systemd-oomd": "kills whole groups on pressure",
     "oomd": "kills whole groups on pressure",
+    "oomd_bin": "kills whole groups on pressure",
+    "senpai": "limits groups by memory.high",
     "earlyoom": "kills processes when memory runs out",
     "nohang": "kills processes on pressure",
     "bustd": "kills processes on pressure",
