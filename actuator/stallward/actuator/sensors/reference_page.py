@@ -81,6 +81,8 @@ total. Such a value, a malformed line, or one that stands twice is absent alone;
 file are read, and the fault is reported. Of a file that is cut short, whole lines are used, and
 sums are absent of which a part may be in the lost rest. Where there is no swap, free swap is 0,
 whatever the file says. Devices in `io.stat` without counters (loop devices) hold nothing.
+A stall total that grows by 2 s more than the time between two reads does not grow: some kernels
+[add 4.3 s to one at once](https://bugzilla.kernel.org/show_bug.cgi?id=219194).
 
 The files of PSI are there also where PSI is switched off, as some distributions ship it: then it
 is absent, and the reason says to boot with `psi=1`. Of a single group it is switched off by a 0 in

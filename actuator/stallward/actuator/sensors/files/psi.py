@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import time
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files.flat import is_count
+from stallward.actuator.sensors.files.psi_leaps import SteadyTotals
 from stallward.actuator.sensors.files.signal_file import SignalFile
 from stallward.agent.sample import PsiTotals
 
@@ -72,6 +74,7 @@ class PsiReader:
         self.memory, self._io, self._cpu = self.signals = tuple(
             SignalFile(folder / f"{r}{suffix}", parse_psi, absent) for r in _RESOURCES
         )
+        self._steady = tuple(SteadyTotals() for _ in _RESOURCES)
         self._parts: tuple[object, ...] = ()
         self._totals = PsiTotals()
 
@@ -82,9 +85,11 @@ class PsiReader:
             io_too: Whether to read the io file, too; else its last totals are returned.
             cpu_too: Whether to read the cpu file, too; else its last totals are returned.
         """
-        memory = self.memory.read()
-        io = self._io.read() if io_too else self._io.value
-        cpu = self._cpu.read() if cpu_too else self._cpu.value
+        began_s = time.monotonic()
+        steady_memory, steady_io, steady_cpu = self._steady
+        memory = steady_memory.take(self.memory.read(), began_s)
+        io = steady_io.take(self._io.read(), began_s) if io_too else steady_io.value
+        cpu = steady_cpu.take(self._cpu.read(), began_s) if cpu_too else steady_cpu.value
         if (memory, io, cpu) != self._parts:  # making a value costs more than comparing
             self._parts = (memory, io, cpu)
             self._totals = PsiTotals(
