@@ -74,7 +74,7 @@ class PartlyReadError(SensorError):
     """
 
     def __init__(
-        self, path: Path | str, what: str, *, value: Any, lost: frozenset[str] = frozenset()
+        self, path: Path | str, what: str, *, value: Any = None, lost: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(path, what)
         self.value = value
@@ -91,6 +91,10 @@ class GroupGoneError(GroupError):
 
 class LeverError(ActuatorError):
     """Raised when a lever cannot be moved."""
+
+
+class KillsAgainError(LeverError):
+    """Raised when another program lets the kernel kill in a group that a limit holds."""
 
 
 class ForeignError(LeverError):

@@ -290,7 +290,8 @@ time.sleep(60)
 
 @pytest.mark.live
 def test_killed_owner_leaves_no_group_process_or_swap_file(tmp_path: Path) -> None:
-    name, swap = f"stallward-test-{os.getpid()}/keeper", tmp_path / "swap"
+    name = f"stallward-test-{os.getpid()}/keeper"
+    swap = tmp_path / "1-ab.stallward-swap"
     with subprocess.Popen(
         [sys.executable, "-c", LIVE_OWNER, name, str(swap)], stdout=subprocess.PIPE, text=True
     ) as owner:

@@ -29,6 +29,9 @@ _FALL_S: Final = 3.0
 limit gives way."""
 _FALL_RATIO: Final = 0.98
 """A usage that is below this share of the one before has fallen."""
+_AT_LIMIT_RATIO: Final = 0.75
+"""A slot that uses less than this share of its limit waits for another reason, e.g. because the
+memory of the whole zone ran out. What waits may have freed a little since."""
 _ROUND_BYTES: Final = 8 * MIB
 """The bound is a multiple of this: a limit that followed every page would be written at each tick.
 """
@@ -83,7 +86,7 @@ def learn_workable(
         above_since_s=above_since_s,
         above_bytes=above_bytes,
     )
-    if waited and limit is not None:
+    if waited and limit is not None and usage >= limit * _AT_LIMIT_RATIO:
         # While the limit is still on its way down, the slot waits at what it uses.
         reached = max(limit, usage)
         return _learned(memory, max(reached * _RAISE_RATIO, reached + _LEAST_RAISE_BYTES), time_s)

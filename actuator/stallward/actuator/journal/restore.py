@@ -31,7 +31,7 @@ from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.kernel.cgroup_dirs import walk
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
-from stallward.actuator.kernel.memory.oom_alarms import OOM_CONTROL
+from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
@@ -43,7 +43,8 @@ _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
 _MOST_PROBLEMS: Final = 3
 """For at most this many threads the reason of a failure is reported."""
-_FIRST: Final = ("run", "limits", "waits", "knobs")
+_FIRST: Final = ("run", "limits", "knobs")
+_WAITS: Final = "waits"
 _LATER: Final = ("groups", "folders", "swap")
 
 
@@ -72,7 +73,8 @@ def restore(
     refused = {entry: why for entry in noted if (why := refusal(entry, paths, owner))}
     wanted = tuple(entry for entry in noted if entry not in refused)
     scores: dict[tuple[int, int], OomScore] = {}
-    actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, *_LATER)}
+    actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, _WAITS, *_LATER)}
+    known = frozenset(entry.path for entry in wanted if isinstance(entry, FileValue))
     for entry in wanted:
         match entry:
             case Frozen(path=path):
@@ -88,9 +90,8 @@ def restore(
             case SwapFile(path=path):
                 actions["swap"].append(partial(_remove_swap, path, paths))
     for path, value in _originals(wanted):
-        kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
-        kind = "waits" if path.name == OOM_CONTROL else kind
-        actions[kind].append(partial(_write, path, value))
+        kind, action = _setting(path, value, paths, known)
+        actions[kind].append(action)
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
     groups = tuple(e for e in wanted if isinstance(e, GroupThreads))
     threads = tuple(e for e in wanted if isinstance(e, ThreadValue))
@@ -98,6 +99,7 @@ def restore(
         actions["knobs"].append(partial(_reset_threads, groups, threads, paths))
     problems = list(refused.values())
     problems += run_bounded([action for kind in _FIRST for action in actions[kind]])
+    problems += run_bounded(actions[_WAITS])
     for action in [action for kind in _LATER for action in actions[kind]]:
         try:
             action()
@@ -131,6 +133,21 @@ def _write(path: Path, value: str) -> None:
                 raise
         else:
             return
+
+
+def _setting(path: Path, value: str, paths: Paths, known: frozenset[Path]) -> tuple[str, Action]:
+    """When and how one file gets its value back."""
+    if path.name == OOM_CONTROL:
+        return _WAITS, partial(_write_waits, path, value, known)
+    kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
+    return kind, partial(_write, path, value)
+
+
+def _write_waits(path: Path, value: str, known: frozenset[Path]) -> None:
+    """Put back whether a v1 group waits for memory, also in groups inside that inherited it."""
+    _write(path, value)
+    if value == KILL:
+        reset_inherited(path.parent, keep=known)
 
 
 def thawed(freezer: Path) -> str:

@@ -156,7 +156,13 @@ class _Slot:
         v1_limit = folder / "memory.limit_in_bytes"
         wait = None
         if not v2:
-            wait = OomWait(self._index, folder, self._originals, self._site.alarms)
+            wait = OomWait(
+                self._index,
+                folder,
+                self._originals,
+                self._site.alarms,
+                aside_s=self._site.aside_s,
+            )
         soft: PlainFile = (
             ReclaimingFile(path=folder / "memory.high", tolerance=LARGEST_PAGE_BYTES, cap=True)
             if v2

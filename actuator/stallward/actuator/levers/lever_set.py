@@ -247,7 +247,8 @@ class LeverSet:
     def missing(self) -> tuple[str, ...]:
         """The reasons why levers are missing on this node."""
         reasons = [self._why] if self._why else []
-        return (*reasons, *(reason for lever in self._every for reason in lever.missing))
+        remarks = (limit.remark for limit in self._levers.limits if limit.remark)
+        return (*reasons, *(reason for lever in self._every for reason in lever.missing), *remarks)
 
 
 def _safely(

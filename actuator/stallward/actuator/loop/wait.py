@@ -16,6 +16,8 @@ from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.node.stall_watch import StallWatch
 
 _MOST_SIGNALS: Final = 4096
+_ALARM_S: Final = 0.02
+"""The least time between two ticks because of memory waits."""
 
 
 class Woken(enum.Enum):
@@ -61,6 +63,7 @@ class Waiter:
         self._answer = answer
         self._watch = watch
         self._alarm_fd = alarm_fd
+        self._alarmed_s = -math.inf
         self._poller = select.poll()  # select(2) takes no descriptors beyond 1023
         for fd in (wake_fd, command_fd, alarm_fd):
             if fd >= 0:
@@ -107,6 +110,7 @@ class Waiter:
                 if self._stopped(ready):
                     return Woken.STOPPED
                 if self._alarm_fd in ready:
+                    self._rest()
                     return Woken.OUT_OF_MEMORY
                 if self._triggered(ready) and watching:
                     return Woken.STALLED
@@ -117,6 +121,11 @@ class Waiter:
                 return Woken.DUE
             if watching and has_stalled():
                 return Woken.STALLED
+
+    def _rest(self) -> None:
+        """Keep the least time between two alarms, so that a flood does not take the CPU."""
+        time.sleep(max(self._alarmed_s + _ALARM_S - time.monotonic(), 0.0))
+        self._alarmed_s = time.monotonic()
 
     def _stopped(self, ready: dict[int, int]) -> bool:
         """Answer commands; return whether a signal has come or the guardian is gone."""

@@ -35,6 +35,7 @@ from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.scenario import Command, Places
 from stallward.env.workloads.native.build import build_native
 from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
+from stallward.evaluation.errors import EvaluationError
 from stallward.training.progress import Report, silent
 
 _MIB: Final = 1 << 20
@@ -69,7 +70,7 @@ _STRESS_NG: Final = {
 MEANINGS: Final = {
     "blocks": "blocks, each with a new daemon and a new program",
     "limit_kills": "processes killed because of a limit of the daemon",
-    "zone_kills": "processes killed because the memory of the whole sandbox ran out",
+    "other_kills": "processes killed otherwise, as far as the kernel's log says",
     "waited_blocks": "blocks in which the program had to wait for memory",
     "wait_p50_ms": "longest wait for memory of such a block, median",
     "wait_max_ms": "longest wait for memory of all blocks",
@@ -83,7 +84,7 @@ class LimitBlock:
 
     program: str
     limit_kills: int
-    zone_kills: int
+    other_kills: int
     longest_wait_s: float
     """The longest time for which the kernel reported that the slot waits; 0 for none."""
     left: tuple[str, ...]
@@ -102,7 +103,7 @@ class LimitTally:
         return {
             "blocks": float(len(self.blocks)),
             "limit_kills": float(sum(block.limit_kills for block in self.blocks)),
-            "zone_kills": float(sum(block.zone_kills for block in self.blocks)),
+            "other_kills": float(sum(block.other_kills for block in self.blocks)),
             "waited_blocks": float(len(waits_s)),
             "wait_p50_ms": 1e3 * statistics.median(waits_s) if waits_s else None,
             "wait_max_ms": 1e3 * max(waits_s) if waits_s else None,
@@ -138,6 +139,13 @@ def bench_limits(
     Raises:
         StallwardError: If this machine cannot have the sandbox, or the daemon does not start.
     """
+    log = OomLog()
+    if not log.readable:
+        raise EvaluationError(
+            "The kernel's log (/dev/kmsg) cannot be read, so nobody knows whose limit killed.",
+            next_step="Run it as root, outside of containers that hide the log.",
+        )
+    log.close()
     known = programs()
     names = list(chosen) or list(known)
     with open_sandbox(
@@ -197,7 +205,7 @@ def _run(
     return LimitBlock(
         program=name,
         limit_kills=limit_kills,
-        zone_kills=max(kills - limit_kills, 0),
+        other_kills=max(kills - limit_kills, 0),
         longest_wait_s=longest_wait_s,
         left=left,
     )

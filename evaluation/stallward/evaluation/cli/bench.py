@@ -117,8 +117,8 @@ def limits(
 ) -> None:
     """Limit programs that dirty memory fast, and count what the kernel kills.
 
-    The daemon limits each program to a tenth of what it wants; needs root and takes about 11 s a
-    block. The exit code is 1 if a limit killed, or if anything was left.
+    The daemon limits each program, which wants 400 MiB, to 16 MiB; needs root and takes about 11 s
+    a block. The exit code is 1 if a limit killed, or if anything was left.
     """
     from stallward.evaluation.bench.limit_kills import MEANINGS, LimitTally, bench_limits  # noqa: PLC0415
     from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415

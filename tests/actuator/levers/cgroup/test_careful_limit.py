@@ -47,7 +47,7 @@ def _writer(folder: Path, wants: int, cls: type[OomWait] = OomWait) -> tuple[Lim
     limit, usage = folder / "limit", folder / "usage"
     limit.write_text(NO_LIMIT)
     usage.write_text(str(USES))
-    setting = Group(path=limit, usage=usage, wants=wants)
+    setting = Group(path=limit, usage=usage, wants=wants, cap=True)
     originals = Originals(lambda *_: None)
     # There is no memory.oom_control in this folder.
     wait = cls(0, folder, originals, OomAlarms(1))
@@ -72,8 +72,27 @@ def test_a_step_that_the_group_misses_is_taken_back(tmp_path: Path) -> None:
     writer, group = _writer(tmp_path, wants=USES)
     with pytest.raises(LeverError, match="needs more than 62914560 bytes"):
         writer.write(30 * MIB, lambda: False)
-    assert group.limits == [60 * MIB, USES]
-    assert writer.in_force == USES
+    assert group.limits == [60 * MIB]
+    assert group.path.read_text() == NO_LIMIT
+    assert writer.in_force is None
+
+
+def test_a_group_that_grows_up_to_a_careful_limit_is_near_a_kill(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=20 * MIB)
+    assert writer.write(30 * MIB, lambda: False)
+    assert not writer.near_a_kill()
+    group.usage.write_text(str(30 * MIB))
+    assert writer.near_a_kill()
+    assert writer.write(None, lambda: False)
+    assert not writer.near_a_kill()
+
+
+def test_a_limit_that_the_group_has_itself_is_left_to_the_kernel(tmp_path: Path) -> None:
+    writer, group = _writer(tmp_path, wants=20 * MIB, cls=Waiting)
+    group.path.write_text(str(48 * MIB))
+    assert writer.write(64 * MIB, lambda: False)
+    assert group.limits == []
+    assert writer.in_force == 48 * MIB
 
 
 def test_a_higher_limit_needs_no_care(tmp_path: Path) -> None:
@@ -90,5 +109,5 @@ def test_a_group_that_waits_is_limited_at_once(tmp_path: Path) -> None:
 
 def test_a_group_that_cannot_be_made_to_wait_says_so(tmp_path: Path) -> None:
     wait = OomWait(0, tmp_path, Originals(lambda *_: None), OomAlarms(1))
-    assert "memory.oom_control" in wait.missing
-    assert OomWait(0, tmp_path / "later", Originals(lambda *_: None), OomAlarms(1)).missing == ""
+    assert "memory.oom_control" in wait.why_not
+    assert OomWait(0, tmp_path / "later", Originals(lambda *_: None), OomAlarms(1)).why_not == ""

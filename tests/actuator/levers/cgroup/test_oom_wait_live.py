@@ -172,3 +172,64 @@ def test_a_limit_is_lifted_where_another_program_lets_the_kernel_kill_again(site
     assert any("could kill" in text for text in said)
     site.go_on()
     assert site.reads() == b"done\n"
+
+
+def made_inside(site: Site) -> Path:
+    """Make a group in the slot, as a container runtime does; return its memory.oom_control."""
+    folder = site.folder / "inside"
+    folder.mkdir()
+    return folder / "memory.oom_control"
+
+
+def test_a_group_made_inside_meanwhile_does_not_keep_the_setting(site: Site) -> None:
+    before = made_inside(site)
+    before.write_text("1")  # it waits because somebody wants it to
+    site.levers.apply(LIMITED)
+    site.await_(lambda: site.levers.slot_limit_settled(0), "the limit is written")
+    later = site.folder / "inside" / "later"
+    later.mkdir()
+    sibling = site.folder / "sibling"
+    sibling.mkdir()
+    for folder in (later, sibling):
+        assert "oom_kill_disable 1" in (folder / "memory.oom_control").read_text()
+    site.levers.restore()
+    assert "oom_kill_disable 0" in (sibling / "memory.oom_control").read_text()
+    assert "oom_kill_disable 1" in before.read_text()
+
+
+def test_a_group_made_inside_is_put_back_after_everybodys_death(site: Site) -> None:
+    site.levers.apply(LIMITED)
+    site.await_(lambda: site.levers.slot_limit_settled(0), "the limit is written")
+    inside = made_inside(site)
+    assert "oom_kill_disable 1" in inside.read_text()
+    assert restore((*site.originals, *site.sent), Paths()) == ()
+    assert "oom_kill_disable 0" in inside.read_text()
+
+
+def test_a_slot_with_a_lower_limit_of_its_own_does_not_wait_for_ours(site: Site) -> None:
+    (site.folder / "memory.limit_in_bytes").write_text(str(LIMIT))
+    site.levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=2 * LIMIT),)))
+    site.await_(lambda: site.levers.slot_limit_settled(0), "the limit is written")
+    assert "oom_kill_disable 0" in site.control()
+
+
+def test_a_wait_whose_alarm_was_missed_is_seen(site: Site) -> None:
+    site.limit_and_go_on()
+    seen = site.levers.memory_waits()[0]
+
+    def looked() -> bool:
+        site.levers.apply(LIMITED)
+        return site.levers.memory_waits()[0] > seen
+
+    site.await_(looked, "the wait that goes on is counted again")
+
+
+def test_the_removal_of_a_slot_is_no_wait(site: Site) -> None:
+    site.levers.apply(LIMITED)
+    site.await_(lambda: site.levers.slot_limit_settled(0), "the limit is written")
+    site.levers.apply(RELEASED)
+    site.await_(lambda: not site.levers.held(), "everything is put back")
+    site.zone.kill()
+    site.program.wait()
+    site.slot.remove()
+    assert site.levers.memory_waits() == (0,)

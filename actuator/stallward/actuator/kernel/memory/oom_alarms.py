@@ -10,12 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import threading
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.kernel.files import write_text
+from stallward.actuator.kernel.memory.oom_control import OOM_CONTROL
 
-OOM_CONTROL: Final = "memory.oom_control"
 _EVENT_CONTROL: Final = "cgroup.event_control"
 
 
@@ -33,6 +34,9 @@ class OomAlarms:
         self._totals = [0] * slots
         self._watched: dict[int, tuple[int, int]] = {}
         """For each watched slot its eventfd, and the inode number of its group's file."""
+        self._listening: set[int] = set()
+        """The eventfds whose waits are counted now."""
+        self._lock = threading.Lock()
 
     @property
     def fd(self) -> int:
@@ -40,7 +44,7 @@ class OomAlarms:
         return self._poller.fileno()
 
     def watch(self, slot: int, folder: Path) -> None:
-        """Count the waits of the group in ``folder`` from now on; again after it was made anew.
+        """Have the waits of the group in ``folder`` reported; again after it was made anew.
 
         Raises:
             KernelFileError: If the kernel does not report them.
@@ -54,28 +58,57 @@ class OomAlarms:
             event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
             try:
                 write_text(folder / _EVENT_CONTROL, f"{event} {control}")
-                self._poller.register(event, select.EPOLLIN)
             except BaseException:
                 os.close(event)
                 raise
         finally:
             os.close(control)
-        before = self._watched.get(slot)
-        self._watched[slot] = (event, inode)
-        if before is not None:
-            os.close(before[0])  # which also ends its registrations
+        with self._lock:
+            before = self._watched.get(slot)
+            self._watched[slot] = (event, inode)
+            if before is not None:
+                self._listening.discard(before[0])
+                os.close(before[0])  # which also ends its registrations
+
+    def listen(self, slot: int, *, on: bool) -> None:
+        """Count the waits of a watched slot from now on, or no longer.
+
+        The kernel also reports kills in the group, and its removal: they count only while a limit
+        of the daemon is in force.
+        """
+        with self._lock:
+            event, _ = self._watched.get(slot, (-1, -1))
+            if event < 0 or (event in self._listening) == on:
+                return
+            if on:
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(event)  # what it was until now is no wait
+                self._poller.register(event, select.EPOLLIN)
+                self._listening.add(event)
+            else:
+                self._poller.unregister(event)
+                self._listening.discard(event)
+
+    def note(self, slot: int) -> None:
+        """Count one more wait, which was seen and not reported."""
+        with self._lock:
+            self._totals[slot] += 1
 
     def take(self) -> tuple[int, ...]:
         """For each slot, how often its processes had to wait since the start; never waits."""
         if self._poller.poll(0):
-            for slot, (event, _) in tuple(self._watched.items()):
-                with contextlib.suppress(OSError):  # no wait, or watched anew just now
-                    self._totals[slot] += os.eventfd_read(event)
+            with self._lock:
+                for slot, (event, _) in self._watched.items():
+                    if event in self._listening:
+                        with contextlib.suppress(BlockingIOError):
+                            self._totals[slot] += os.eventfd_read(event)
         return tuple(self._totals)
 
     def close(self) -> None:
         """Close all descriptors."""
-        for event, _ in self._watched.values():
-            os.close(event)
-        self._watched.clear()
-        self._poller.close()
+        with self._lock:
+            for event, _ in self._watched.values():
+                os.close(event)
+            self._watched.clear()
+            self._listening.clear()
+            self._poller.close()

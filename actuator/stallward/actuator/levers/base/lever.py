@@ -108,6 +108,10 @@ class SlotLimit(Lever, Protocol):
     def busy(self) -> bool:
         """Whether a write is under way."""
 
+    @property
+    def remark(self) -> str:
+        """What a user should know about how it works here; empty for nothing."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLevers:
@@ -139,6 +143,11 @@ class LeverDefaults:
     def missing(self) -> tuple[str, ...]:
         """Empty: the lever is never missing."""
         return ()
+
+    @property
+    def remark(self) -> str:
+        """Empty: there is nothing that a user should know."""
+        return ""
 
     @property
     def idle(self) -> bool:

@@ -27,6 +27,7 @@ INTERRUPT_S: Final = 1.0
 """A request under way is interrupted this often: a single write must not last longer."""
 
 _STOP_S: Final = 1.0
+_WAIT_STEP_S: Final = 0.1
 
 Superseded = Callable[[], bool]
 """Says whether a newer request has come in; called between two steps."""
@@ -139,8 +140,10 @@ class Worker(Generic[R]):
         with self._wake:
             while self.busy:
                 left_s = deadline_s - time.monotonic()
-                if left_s <= 0 or not self._wake.wait(left_s):
+                if left_s <= 0:
                     return not self.busy
+                if not self._wake.wait(min(left_s, _WAIT_STEP_S)):
+                    self._interrupt(time.monotonic())  # an earlier one may have come too early
         return True
 
     def stop(self) -> None:

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverError
+from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.setting_files import LimitFile, PlainFile
 from stallward.actuator.levers.base.worker import Superseded
@@ -80,6 +81,8 @@ class LimitWriter:
         self._lock = lock
         self.in_force: int | None = None
         """The limit that was written last."""
+        self.careful = False
+        """Whether the kernel could kill under the limit in force."""
 
     def write(self, wanted: int | None, superseded: Superseded) -> bool:
         """Move to ``wanted``; false if a newer request came in before it was reached.
@@ -101,8 +104,16 @@ class LimitWriter:
         self._spec.check()
         with self._lock:  # a temporary limit of reclaim is no original
             original = limit.save()
-            careful = self._may_kill()
-        wanted = int(path.capped(str(wanted), original))
+            wanted = int(path.capped(str(wanted), original))
+            if isinstance(original, FileValue) and original.value == str(wanted):
+                self._put_back(limit)  # under its own limit the group lives as without the daemon
+                self.in_force = wanted
+                return True
+            try:
+                self.careful = careful = self._may_kill()
+            except KillsAgainError:
+                self._put_back(limit)
+                raise
         stuck = 0
         for _ in range(_MOST_STEPS):
             usage = read_usage(self._spec.usage)
@@ -126,6 +137,7 @@ class LimitWriter:
         try:
             limit.put_back()
         finally:  # a foreign limit stays, and is not ours to wait for
+            self.careful = False
             self.end_wait()
 
     def end_wait(self) -> None:
@@ -140,9 +152,17 @@ class LimitWriter:
             return False
         try:
             self._spec.wait.begin(self._spec.name)
+        except KillsAgainError:
+            raise
         except (StallwardError, OSError):
             return True
         return False
+
+    def near_a_kill(self) -> bool:
+        """Whether the group has grown up to a limit under which the kernel could kill."""
+        if not self.careful or self.in_force is None:
+            return False
+        return read_usage(self._spec.usage) > self.in_force - LEAST_LEFT_BYTES
 
     def _step(self, limit: HeldSetting, wanted: int, usage: int) -> bool:
         """Take one bounded step towards the limit; true once it is reached."""
@@ -168,7 +188,7 @@ class LimitWriter:
     def _careful_step(
         self, limit: HeldSetting, wanted: int, usage: int, superseded: Superseded
     ) -> bool:
-        """Take a small step, and take it back if the group does not stay below it by itself.
+        """Take a small step; lift the limit if the group does not stay below it by itself.
 
         Raises:
             LeverError: If it does not.
@@ -180,7 +200,9 @@ class LimitWriter:
         while time.monotonic() < until_s and not superseded():
             time.sleep(_SETTLE_S / 10)
         if read_usage(self._spec.usage) > step - LEAST_LEFT_BYTES:
-            self._move(limit, usage)
+            with self._lock:
+                self._put_back(limit)
+            self.in_force = None
             raise LeverError(
                 f"{self._spec.name}: the group needs more than {step} bytes, and the kernel could "
                 "kill in it under a lower limit.",

@@ -16,7 +16,12 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
+from stallward.actuator.errors import (
+    ForeignError,
+    KillsAgainError,
+    LeverError,
+    NotTakenError,
+)
 from stallward.actuator.levers.base.file_lever import ORIGINAL, RETRY_S, Aside
 from stallward.actuator.levers.base.held_setting import HeldSetting
 from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
@@ -64,9 +69,13 @@ class MemoryLimitLever(LeverDefaults):
     @property
     def missing(self) -> tuple[str, ...]:
         """Why this lever cannot be used; empty if it can."""
+        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
+
+    @property
+    def remark(self) -> str:
+        """What a user should know about how it works here; empty for nothing."""
         wait = self._spec.wait
-        why = self._spec.missing or (wait.missing if wait is not None else "")
-        return (f"{self.name}: {why}",) if why else ()
+        return f"{self.name}: {wait.why_not}" if wait is not None and wait.why_not else ""
 
     @property
     def limit_bytes(self) -> int | None:
@@ -151,11 +160,19 @@ class MemoryLimitLever(LeverDefaults):
         if self._spec.wait is not None:
             try:
                 self._spec.wait.check()
-            except LeverError:
-                self._aside.step("", now_s)
-                self._writer.in_force = None
+            except KillsAgainError:
+                self._lift(now_s)
                 self._worker.ask(None)
                 raise
+        if self._writer.near_a_kill():
+            self._failed_at_s = now_s
+            self._worker.ask(None)
+            raise LeverError(f"{self.name}: lifted, since the kernel could kill under it soon.")
+
+    def _lift(self, now_s: float) -> None:
+        """Step aside because another program lets the kernel kill."""
+        self._aside.step("", now_s)
+        self._writer.in_force = None
 
     def _step_aside(self, error: ForeignError, now_s: float) -> None:
         self._aside.step(error.value, now_s)
@@ -227,6 +244,9 @@ class MemoryLimitLever(LeverDefaults):
             error = str(failure)
             with self._lock, contextlib.suppress(StallwardError):
                 self._writer.end_wait()
+        except KillsAgainError as failure:
+            self._lift(time.monotonic())
+            error = str(failure)
         except NotTakenError as failure:
             error = str(failure)  # the value that the kernel made of it is in force
         except (StallwardError, OSError) as failure:

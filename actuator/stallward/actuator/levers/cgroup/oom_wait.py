@@ -3,28 +3,35 @@
 A v1 limit is hard. A program that writes all of its memory at random faster than it can be swapped
 is killed under it, however much swap is left. With ``oom_kill_disable`` in memory.oom_control its
 processes wait instead, and the loop raises the limit as soon as the kernel reports that. Only
-page faults wait: a system call that cannot get memory fails with ENOMEM, as it does under any
-limit.
+page faults wait: a system call that needs memory may fail or return less than was asked for.
+
+A group that is made inside the slot meanwhile inherits the setting, so it is put back there, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
-from stallward.actuator.errors import ForeignError, LeverError
+from stallward.actuator.errors import ForeignError, KillsAgainError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
-from stallward.actuator.kernel.files import read_text
-from stallward.actuator.kernel.memory.oom_alarms import OOM_CONTROL, OomAlarms
+from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
+from stallward.actuator.kernel.memory.oom_control import (
+    KILL_DISABLED,
+    OOM_CONTROL,
+    UNDER_OOM,
+    WAIT,
+    oom_control,
+    reset_inherited,
+    waiting_inside,
+)
 from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.lever import ASIDE_S
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import PlainFile
 from stallward.agent.errors import StallwardError
-
-_KEY: Final = "oom_kill_disable"
-_WAIT: Final = "1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +40,7 @@ class OomControlFile(PlainFile):
 
     def read(self) -> str | None:
         """Return ``1`` if the group's processes wait, ``0`` if the kernel kills."""
-        for line in (read_text(self.path) or "").splitlines():
-            key, _, value = line.partition(" ")
-            if key == _KEY:
-                return value
-        return None
+        return oom_control(self.path).get(KILL_DISABLED)
 
     def original(self) -> JournalEntry | None:
         """Return an entry with the value of now."""
@@ -59,21 +62,37 @@ class OomWait:
         folder: The group's directory in the v1 memory hierarchy.
         originals: Keeps the journal.
         alarms: Reports the waits.
+        aside_s: How long the setting is left alone after another program has changed it.
     """
 
-    def __init__(self, slot: int, folder: Path, originals: Originals, alarms: OomAlarms) -> None:
+    def __init__(
+        self,
+        slot: int,
+        folder: Path,
+        originals: Originals,
+        alarms: OomAlarms,
+        *,
+        aside_s: float = ASIDE_S,
+    ) -> None:
         self._slot = slot
         self._folder = folder
+        self._originals = originals
         self._alarms = alarms
+        self._aside_s = aside_s
         self._setting = HeldSetting(OomControlFile(path=folder / OOM_CONTROL), originals)
         self._users: set[str] = set()
-        self.missing = ""
+        self._waited_before: dict[Path, FileValue] = {}
+        """Groups inside that waited already before the first limit, with what restores that."""
+        self._aside_until_s = float("-inf")
+        self._foreign = ""
+        """What another program did to the setting while a limit relied on it."""
+        self.why_not = ""
         """Why the group cannot be made to wait; empty if it can, or is not there yet."""
         if folder.exists():
             try:  # some kernels have the files and report nothing, e.g. with PREEMPT_RT
                 alarms.watch(slot, folder)
             except (StallwardError, OSError) as error:
-                self.missing = f"limits are lowered with care only: {error}".rstrip(".")
+                self.why_not = f"limits are lowered with care only: {error}".rstrip(".")
 
     @property
     def held(self) -> bool:
@@ -84,17 +103,22 @@ class OomWait:
         """Let the group wait, from before ``user`` limits it until :meth:`end`.
 
         Raises:
-            StallwardError: If the kernel or another program does not allow it.
+            KillsAgainError: If another program lets the kernel kill, now or a short while ago.
+            StallwardError: If the kernel does not allow it.
             OSError: If there is no descriptor left.
         """
-        self._alarms.watch(self._slot, self._folder)
-        if self._setting.taken != _WAIT:
-            self._setting.move(_WAIT)
-        else:
+        try:
             self._setting.look()
-            if not self._setting.held:  # the group was made anew
-                self._setting.move(_WAIT)
+        except ForeignError as error:
+            self._step_aside(error)
+        if time.monotonic() < self._aside_until_s:
+            raise KillsAgainError(self._foreign)
+        self._alarms.watch(self._slot, self._folder)
+        if self._setting.taken != WAIT:
+            self._note_those_inside()
+            self._setting.move(WAIT)
         self._users.add(user)
+        self._alarms.listen(self._slot, on=True)
 
     def end(self, user: str) -> None:
         """Put the group's own setting back, if no other lever limits it.
@@ -103,22 +127,52 @@ class OomWait:
             StallwardError: If it could not be put back; it is still held then.
         """
         self._users.discard(user)
-        if not self._users:
-            with contextlib.suppress(ForeignError):  # what another program has set stays
-                self._setting.put_back()
+        if self._users:
+            return
+        self._alarms.listen(self._slot, on=False)
+        if not self._setting.held:
+            return
+        with contextlib.suppress(ForeignError):  # what another program has set stays
+            self._setting.put_back()
+        self._put_back_inside()
 
     def check(self) -> None:
-        """Check that the group still waits, where a limit relies on it.
+        """Check that the group still waits where a limit relies on it; note a wait that goes on.
+
+        An alarm may be missed: the kernel reports that a wait begins, not that it goes on.
 
         Raises:
-            LeverError: If another program lets the kernel kill again.
+            KillsAgainError: If another program lets the kernel kill again.
         """
         if not self._users:
             return
         try:
             self._setting.look()
         except ForeignError as error:
-            self._users.clear()
-            raise LeverError(f"{error} A limit could kill now, so it is lifted.") from error
+            self._step_aside(error)
+            raise KillsAgainError(self._foreign) from error
         if not self._setting.held:
             self._users.clear()  # the group was removed, and its limit with it
+            self._alarms.listen(self._slot, on=False)
+        elif oom_control(self._folder / OOM_CONTROL).get(UNDER_OOM) == "1":
+            self._alarms.note(self._slot)
+
+    def _step_aside(self, error: ForeignError) -> None:
+        self._users.clear()
+        self._alarms.listen(self._slot, on=False)
+        self._aside_until_s = time.monotonic() + self._aside_s
+        self._foreign = f"{error} A limit could kill now, so there is none for a while."
+        self._put_back_inside()
+
+    def _note_those_inside(self) -> None:
+        """Note the groups inside that wait already: their setting is not inherited from ours."""
+        self._waited_before = {
+            path: FileValue(path, WAIT) for path in waiting_inside(self._folder)
+        }
+        self._originals.ensure_all(tuple(self._waited_before.values()))
+
+    def _put_back_inside(self) -> None:
+        """Let the kernel kill again in the groups that were made inside meanwhile."""
+        reset_inherited(self._folder, keep=self._waited_before)
+        self._originals.release_all(tuple(self._waited_before.values()))
+        self._waited_before.clear()

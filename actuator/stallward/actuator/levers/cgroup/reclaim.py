@@ -2,12 +2,12 @@
 
 v1 has memory.force_empty, too, but that evicts everything. The kernel refuses a limit below the
 usage until enough is reclaimed, so the limit is written step by step and taken back at once after
-each step: only in the microseconds between the two could the group hit it, and then it waits.
+each step: only in the microseconds between the two could the group hit it. Then it waits, where
+it can be made to (see ``oom_wait``).
 """
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import threading
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError, LeverError
+from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverError
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.kernel.memory.interruptible import write_interruptibly
@@ -209,9 +209,7 @@ class ReclaimLever(OneShotLever[int, _Request]):
             entry = FileValue(path, now)
             self._originals.ensure(entry)
             self._taken_from = entry
-        if self._spec.wait is not None:
-            with contextlib.suppress(StallwardError, OSError):  # then it could kill, but hardly
-                self._spec.wait.begin(self.name)
+        self._begin_wait()
         try:
             write_interruptibly(path, str(step))
         except KernelFileError as error:  # nothing was set
@@ -221,6 +219,25 @@ class ReclaimLever(OneShotLever[int, _Request]):
         else:
             write_text(path, now)
             self._settle()
+        finally:
+            if self._taken_from is None and self._spec.wait is not None:
+                self._spec.wait.end(self.name)
+
+    def _begin_wait(self) -> None:
+        """Have the group wait under the limit; without that it could kill, for microseconds.
+
+        Raises:
+            KillsAgainError: If another program lets the kernel kill in the group.
+        """
+        if self._spec.wait is None:
+            return
+        try:
+            self._spec.wait.begin(self.name)
+        except KillsAgainError:
+            self._settle()
+            raise
+        except (StallwardError, OSError):
+            return
 
     def _take_back(self) -> None:
         """Take back a temporary limit that could not be taken back before."""
@@ -233,10 +250,10 @@ class ReclaimLever(OneShotLever[int, _Request]):
             if error.number not in ABSENT:
                 raise
         self._settle()
+        if self._spec.wait is not None:
+            self._spec.wait.end(self.name)
 
     def _settle(self) -> None:
         if self._taken_from is not None:
             self._originals.settle(self._taken_from)
             self._taken_from = None
-        if self._spec.wait is not None:
-            self._spec.wait.end(self.name)
