@@ -74,14 +74,25 @@ def systemd_unit(
         Path | None, typer.Option(help="The stallward command [the one that runs].")
     ] = None,
 ) -> None:
-    """Print the systemd unit for this installation.
+    """Print the systemd unit for this installation and configuration.
 
-    Every setting has its reason on the line above it.
+    Every setting has its reason on the line above it. What only some configurations need, such as
+    eBPF or the network, is in the unit only if this one does.
     """
-    from stallward.actuator.cli.systemd_unit import unit_text  # noqa: PLC0415
+    check_config(config)
+    from stallward.actuator.cli.systemd_unit import Installation, unit_text  # noqa: PLC0415
+    from stallward.actuator.config.load import load_config  # noqa: PLC0415
+    from stallward.actuator.kernel.hierarchies import detect  # noqa: PLC0415
 
-    ours = Path(sys.executable).parent / "stallward"
-    output.line(unit_text(program or ours, config).rstrip())
+    loaded = load_config(config)
+    python = (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path)
+    installation = Installation(
+        program=program or Path(sys.executable).parent / "stallward",
+        config=config.absolute(),
+        read=tuple(Path(folder) for folder in python),
+        kind=detect(loaded.node.paths).kind,
+    )
+    output.line(unit_text(installation, loaded).rstrip())
 
 
 def doctor(

@@ -1,35 +1,148 @@
-"""The systemd unit that ships with the project, filled in for this installation."""
+"""The systemd unit that ships with the project, filled in for one installation.
+
+Most of it is the same everywhere. What only some configurations need is added for those alone:
+eBPF, the network, and places outside of the daemon's two folders.
+"""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.cli.unit_network import network
+from stallward.actuator.cli.unit_places import (
+    check_name,
+    check_visible,
+    homes,
+    runtime_mode,
+    writable_folders,
+)
+from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
+from stallward.actuator.kernel.cgroups import Kind, parse_name
+from stallward.actuator.levers.cgroup.vm_settings import WRITTEN_FILES
 
 UNIT_NAME: Final = "stallward.service"
-_SAFE: Final = re.compile(r"/[A-Za-z0-9_./+@:,-]*")
-"""Paths that need no quoting in a unit; % would be a specifier."""
+
+_ZONE: Final = (
+    "# The zone must be there before the daemon may write to it, and for as long as it does; the",
+    "# [Install] section below brings both back together.",
+    "Requires={zone}",
+    "After={zone}",
+)
+_ZONE_ONLY: Final = (
+    "# Pausing and limiting is writing to the zone's groups; all other groups are read-only.",
+    "ProtectControlGroups=yes",
+    "ReadWritePaths={path}",
+)
+_ALL_GROUPS: Final = (
+    "# Pausing and limiting is writing to groups, here to any: `yes` would make them read-only.",
+    "# Where the zone is a slice and the node has cgroup v2, only the zone is writable.",
+    "ProtectControlGroups=no",
+)
+
+_PAGE_CACHE_CAPABILITIES: Final = (
+    "# BPF, PERFMON: page-cache hits by eBPF. DAC_READ_SEARCH: a cgroup is found by its number.",
+    "CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_DAC_READ_SEARCH",
+)
+_REPORT_CALLS: Final = (
+    "# Giving the socket for reports to its group.",
+    "SystemCallFilter=chown fchownat",
+)
+_PAGE_CACHE_CALLS: Final = (
+    "# Page-cache hits by eBPF, as the configuration asks; the second finds a cgroup.",
+    "SystemCallFilter=bpf open_by_handle_at",
+)
 
 
-def unit_text(program: Path, config: Path) -> str:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What the unit has to know beside the configuration."""
+
+    program: Path
+    """The installed ``stallward`` command."""
+    config: Path
+    """The daemon's TOML file."""
+    read: tuple[Path, ...] = ()
+    """Further folders that the program needs, such as those of Python's modules."""
+    kind: Kind = "v2"
+    """The kind of the node."""
+
+
+def unit_text(installation: Installation, config: DaemonConfig) -> str:
     """Return the text of the unit.
 
-    Args:
-        program: The installed ``stallward`` command.
-        config: The daemon's TOML file.
-
     Raises:
-        ConfigError: If a path is relative, or has a character that a unit needs quoted.
+        ConfigError: If a path is relative, or has a character that a unit needs quoted; if the
+            daemon would have to write to a folder that other programs use, too, or to read one
+            that the unit hides.
     """
-    for path in (program, config):
-        if not _SAFE.fullmatch(str(path)):
-            raise ConfigError(
-                f"{str(path)!r} cannot be named in a systemd unit.",
-                next_step="Use a whole path of letters, digits and _ . / + @ : , -",
-            )
+    installed = {"--program": installation.program, "--config": installation.config}
+    for name in installed.values():
+        check_name(name)
+    check_visible(installed, config)
+    page_cache = config.node.page_cache != "off"
+    zone = _zone_slice(installation, config)
+    blocks = {
+        "ZONE": tuple(line.format(zone=zone) for line in _ZONE if zone),
+        "RUNTIME_MODE": runtime_mode(config),
+        "PAGE_CACHE_CAPABILITIES": _PAGE_CACHE_CAPABILITIES if page_cache else (),
+        "WRITABLE": writable_folders(config),
+        "CONTROL_GROUPS": tuple(
+            line.format(path=f"{config.node.cgroup}/{parse_name(config.node.zone)}")
+            for line in (_ZONE_ONLY if zone else _ALL_GROUPS)
+        ),
+        "HOMES": homes((*installed.values(), *installation.read), config),
+        "NETWORK": network(config),
+        "PAGE_CACHE_CALLS": _PAGE_CACHE_CALLS if page_cache else (),
+        "REPORT_GROUP": _report_group(config),
+        "REPORT_CALLS": _REPORT_CALLS if config.service.report_group else (),
+        "WANTED_BY": (f"WantedBy=multi-user.target {zone}".rstrip(),),
+    }
+    words = {
+        "STALLWARD": str(installation.program),
+        "CONFIG": str(installation.config),
+        "VM_FILES": " ".join(f"-{config.node.proc}/sys/vm/{name}" for name in WRITTEN_FILES),
+    }
     folder = resources.files("stallward.actuator.cli")
-    template = (folder / UNIT_NAME).read_text(encoding="utf-8")
-    return template.replace("@STALLWARD@", str(program)).replace("@CONFIG@", str(config))
+    text = (folder / UNIT_NAME).read_text(encoding="utf-8")
+    for mark, lines in blocks.items():
+        text = text.replace(f"@{mark}@\n", "".join(f"{line}\n" for line in lines))
+    for mark, word in words.items():
+        text = text.replace(f"@{mark}@", word)
+    return text
+
+
+def _zone_slice(installation: Installation, config: DaemonConfig) -> str:
+    """The zone's unit, if it is a slice that holds all groups that are written to; else empty.
+
+    Only a slice that the daemon requires stays for as long as the daemon runs. Another group may
+    be removed and made anew, and what was made writable would be the old one.
+    """
+    zone = parse_name(config.node.zone)
+    unit = zone.rpartition("/")[2]
+    groups = (config.protected.group or zone, *(b.group or zone for b in config.background))
+    inside = all(parse_name(group).startswith(zone) for group in groups)
+    parts = unit.removesuffix(".slice").split("-")
+    path = "/".join(f"{'-'.join(parts[: i + 1])}.slice" for i in range(len(parts)))
+    is_slice = path == zone and bool(re.fullmatch(r"[A-Za-z0-9_.:-]+\.slice", unit))
+    return unit if installation.kind == "v2" and is_slice and inside else ""
+
+
+def _report_group(config: DaemonConfig) -> tuple[str, ...]:
+    group = config.service.report_group
+    if group is None:
+        return ()
+    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", group):
+        raise ConfigError(
+            f"config.service.report_group is {group!r}, which a systemd unit does not take.",
+            next_step="Write its number.",
+        )
+    return (
+        "# The socket for reports is given to this group, which a member of it may do without",
+        "# CAP_CHOWN.",
+        f"SupplementaryGroups={group}",
+    )

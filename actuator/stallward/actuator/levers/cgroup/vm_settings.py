@@ -23,6 +23,11 @@ from stallward.agent.desired import DesiredState
 
 _PLAIN: Final = ("swappiness", "overcommit_memory")
 _PAIRS: Final = ("dirty_background", "dirty")
+WRITTEN_FILES: Final = (
+    *_PLAIN,
+    *(f"{pair}_{how}" for pair in _PAIRS for how in ("ratio", "bytes")),
+)
+"""The files of /proc/sys/vm that levers write, or put back after a crash."""
 _LEAST_DIRTY_BYTES: Final = 2 * 65536
 """The kernel takes no vm.dirty_bytes below two pages (of up to 64 KiB)."""
 

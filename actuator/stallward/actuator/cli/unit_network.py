@@ -1,0 +1,64 @@
+"""The lines of the systemd unit about the network: as wide as the configuration's addresses."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+from stallward.actuator.cli.unit_places import listening_addresses
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.latency.config import PrometheusLatency, split_url
+from stallward.actuator.runtime.addresses import is_loopback
+
+_LOCAL: Final = (
+    "# Latencies and metrics come and go on this machine, by TCP or UDP, and by Unix sockets.",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    "# No packet comes from another machine or goes there, whatever the daemon would send.",
+    "IPAddressDeny=any",
+    "IPAddressAllow=localhost",
+)
+_UNIX_ONLY: Final = (
+    "# Unix sockets alone: no address of this configuration needs a network.",
+    "RestrictAddressFamilies=AF_UNIX",
+    "# So it has no network at all,",
+    "PrivateNetwork=yes",
+    "# and no packet would pass if it had one.",
+    "IPAddressDeny=any",
+)
+_REMOTE: Final = (
+    "# The configuration names or admits other machines ({why}).",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    "# Which ones it does not say by address: narrow it to yours by `systemctl edit stallward`.",
+    "IPAddressAllow=any",
+)
+_ONE_REMOTE: Final = (
+    "# Latencies come from another machine ({host}).",
+    "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
+    "# No packet comes from any but that one and this one.",
+    "IPAddressDeny=any",
+    "IPAddressAllow=localhost {host}",
+)
+
+
+def network(config: DaemonConfig) -> tuple[str, ...]:
+    """The narrowest network that the addresses of the configuration allow."""
+    ports = {key: at for key, at in listening_addresses(config).items() if not at.path}
+    open_keys = [key for key, address in ports.items() if not address.is_local]
+    latency = config.latency
+    scraped = split_url(latency.url)[0] if isinstance(latency, PrometheusLatency) else ""
+    if open_keys:
+        return tuple(line.format(why=", ".join(open_keys)) for line in _REMOTE)
+    if scraped and not is_loopback(scraped):
+        if _is_ip(scraped):
+            return tuple(line.format(host=scraped) for line in _ONE_REMOTE)
+        # A name: the servers that resolve it are other machines as well.
+        return tuple(line.format(why="latency.url") for line in _REMOTE)
+    return _LOCAL if ports or scraped else _UNIX_ONLY
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

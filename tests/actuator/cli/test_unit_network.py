@@ -1,0 +1,51 @@
+"""The network of the systemd unit is as wide as the addresses of the configuration."""
+
+from __future__ import annotations
+
+import pytest
+from unit_settings import PROMETHEUS, STATSD, config_of, settings
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+
+LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "network"),
+    [
+        (config_of(), {"PrivateNetwork": ["yes"], "IPAddressDeny": ["any"]}),
+        (
+            config_of(service='metrics = "/run/stallward/metrics.sock"'),
+            {"PrivateNetwork": ["yes"]},
+        ),
+        (config_of(latency='source = "grpc"'), {"PrivateNetwork": ["yes"]}),
+        (config_of(service='metrics = "127.0.0.1:9180"'), LOCAL),
+        (config_of(service='metrics = "[::1]:9180"'), LOCAL),
+        (config_of(latency=STATSD.format("127.0.0.1:8125")), LOCAL),
+        (config_of(latency=PROMETHEUS.format("localhost:9100")), LOCAL),
+        (
+            config_of(latency=PROMETHEUS.format("10.0.0.5:9100")),
+            {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.5"]},
+        ),
+        (
+            config_of(latency=PROMETHEUS.format("[fd00::5]:9100")),
+            {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost fd00::5"]},
+        ),
+        (config_of(latency=PROMETHEUS.format("app.example:9100")), {"IPAddressAllow": ["any"]}),
+        (config_of(latency=STATSD.format("0.0.0.0:8125")), {"IPAddressAllow": ["any"]}),
+        (
+            config_of(service='metrics = "0.0.0.0:9180"\nmetrics_public = true'),
+            {"IPAddressAllow": ["any"]},
+        ),
+    ],
+)
+def test_the_network_is_as_wide_as_the_addresses_of_the_configuration(
+    config: DaemonConfig, network: dict[str, list[str]]
+) -> None:
+    found = settings(config)
+    keys = {"PrivateNetwork", "IPAddressDeny", "IPAddressAllow"}
+    got = {key: value for key, value in found.items() if key in keys}
+    assert network.items() <= got.items()
+    assert ("IPAddressDeny" in got) == (got.get("IPAddressAllow") != ["any"])
+    families = ["AF_UNIX"] if "PrivateNetwork" in got else ["AF_UNIX AF_INET AF_INET6"]
+    assert found["RestrictAddressFamilies"] == families
