@@ -11,7 +11,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroup_members import why_no_processes
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.hierarchies import detect, unwritable
+from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
@@ -59,6 +59,9 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
                 f"There is no group {group.name or '/'!r} in {hierarchy.why}",
                 next_step="Make it first, or correct the configuration.",
             )
+    for group in (protected, *slots):
+        if isinstance(group, Cgroup):
+            _check_writable(group)
     for slot in slots:
         _refuse_own_slot(slot)
     if forest.refused:
@@ -96,12 +99,21 @@ def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
             next_step="Name processes instead of groups, e.g. "
             'processes = { pidfile = "/run/NAME.pid" }, and let the zone be "/".',
         )
-    reasons = unwritable(hierarchy)
-    if reasons:
-        raise NodeError(
-            f"The groups of this node cannot be used: {'; '.join(reasons)}.",
-            next_step="Run the daemon as root, or name processes instead of groups.",
-        )
+
+
+def _check_writable(group: Cgroup) -> None:
+    """Refuse a group whose settings cannot be changed; others of the node may be read-only.
+
+    Raises:
+        NodeError: If it is such a group; the message names its folder.
+    """
+    for folder in group.dirs:
+        if folder.exists() and not os.access(folder, os.W_OK):
+            raise NodeError(
+                f"The group {group.name or '/'!r} cannot be used: {folder} is not writable.",
+                next_step="Run the daemon as root, or name processes instead of groups. Under "
+                "systemd, make the unit again if the zone has changed (stallward unit).",
+            )
 
 
 def _refuse_threaded(config: DaemonConfig, hierarchy: Hierarchy) -> None:
