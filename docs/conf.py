@@ -59,6 +59,7 @@ NAVIGATION: Final = {
         "explanation/twin",
         "explanation/off-policy",
         "explanation/page-cache",
+        "explanation/threat-model",
         "glossary",
     ),
     "Results": ("results", "lab/index"),
