@@ -144,3 +144,15 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert 'class="diagram"' in architecture
     elsewhere = r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+"'
     assert re.findall(elsewhere, architecture) == [], "the site must work offline"
+
+
+def test_every_test_that_the_threat_model_names_is_there() -> None:
+    page = (ROOT / "docs/explanation/threat-model.md").read_text()
+    named = re.findall(r"`([\w/]+\.py): (\w+)`", page)
+    missing = [
+        f"{file}: {name}"
+        for file, name in named
+        if f"def {name}(" not in (ROOT / "tests" / file).read_text()
+    ]
+    assert len(named) > 40
+    assert missing == []
