@@ -58,6 +58,7 @@ TARGETS: Final = (
     "tests/actuator/journal/test_keeper.py",
     "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
+    "tests/vm/test_vm_systemd.py",
 )
 """The tests that run inside unless arguments are given, quick ones first: those of this folder,
 and live ones that hold on every kind of node. None of them imports torch."""
