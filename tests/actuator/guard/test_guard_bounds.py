@@ -122,6 +122,12 @@ def test_a_hard_limit_stays_above_the_limit_which_slows_down_before_it_kills() -
     assert _granted(want, allow_terminate=True).hard_limit_bytes == 280 * MIB
 
 
+def test_a_hard_limit_beyond_what_a_lever_takes_is_none() -> None:
+    huge = (1 << 62) - 1
+    want = SlotDesire(limit_bytes=huge, hard_limit_bytes=huge)
+    assert _granted(want).hard_limit_bytes is None
+
+
 def test_a_hard_limit_alone_is_granted_only_where_work_may_be_ended() -> None:
     want = SlotDesire(hard_limit_bytes=290 * MIB)
     assert _granted(want).hard_limit_bytes is None

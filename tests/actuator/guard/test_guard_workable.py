@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, field, replace
 
 import pytest
@@ -154,6 +155,17 @@ def test_no_limit_goes_below_what_cannot_be_reclaimed(
     assert node.tick().limit_bytes == lowest_mib * MIB
     reclaimed = node.tick(SlotDesire(reclaim_to_bytes=40 * MIB)).reclaim_to_bytes
     assert reclaimed == lowest_mib * MIB
+
+
+@pytest.mark.parametrize("time_s", [math.inf, math.nan])
+def test_a_sample_without_a_time_teaches_nothing(time_s: float) -> None:
+    node = Node(usage=300 * MIB)
+    node.tick()
+    before = node.memory.limits[0].workable
+    odd = replace(node.sample(), time_s=time_s)
+    guard = Guard(budgets=node.budgets, floors_bytes=(FLOOR, FLOOR), tick_period_s=0.1)
+    after = guard.review(DesiredState(slots=(TIGHT,)), odd, node.memory).memory
+    assert after.limits[0].workable == before
 
 
 def test_one_tick_that_cannot_be_judged_forgets_no_wait() -> None:

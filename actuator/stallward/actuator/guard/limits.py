@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.guard.expressible import MAX_LIMIT_BYTES
 from stallward.actuator.guard.oom_kills import KillMemory
 from stallward.actuator.guard.workable import WorkableMemory
 from stallward.agent.desired import LIMIT_RATIOS, limit_level
@@ -161,7 +162,8 @@ def grant_hard_limit(
     if limit is not None and granted < limit + margin:
         granted = limit + margin
         change = _in_bytes(case, Wish.HARD_LIMIT, GuardRule.ABOVE_LIMIT, granted)
-    return (granted, change), last_step
+    fits = granted <= MAX_LIMIT_BYTES  # a greater one would limit nothing, and no lever takes it
+    return (granted if fits else None, change), last_step if fits else step
 
 
 def _in_bytes(case: SlotCase, wish: Wish, rule: GuardRule, bound: int) -> GuardChange:

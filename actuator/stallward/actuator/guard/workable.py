@@ -71,6 +71,8 @@ def learn_workable(
         time_s: The time of the sample.
         remember_s: How long a lowest workable limit is remembered after the slot last showed it.
     """
+    if not math.isfinite(time_s):
+        return memory
     usage = group.memory_usage_bytes or 0
     limit = state.limit_bytes
     waited = memory.waits is not None and state.memory_waits > memory.waits
