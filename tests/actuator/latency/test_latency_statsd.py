@@ -120,6 +120,7 @@ def test_a_taken_port_is_tried_again() -> None:
         assert source.read().completed == 0
 
 
+@pytest.mark.slow
 def test_a_flood_is_bounded_per_step_and_what_is_dropped_is_counted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

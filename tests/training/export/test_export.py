@@ -96,6 +96,7 @@ def shared_network(critic_features: int, gain: float) -> tuple[SlotPolicy, Train
     return policy, trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("critic_features", "gain"), [(0, 100.0), (5, 100.0), (0, 1.0)])
 def test_the_trained_policy_predicts_what_the_exported_file_decides(
     tmp_path: Path, critic_features: int, gain: float
