@@ -35,7 +35,7 @@ test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; cou
 test-lowest:  ## tests with the oldest dependencies allowed; ARGS="tests/agent" for some of them
 	@scripts/test_lowest.sh $(ARGS)
 
-test-vm:  ## tests that need cgroup v2, in an emulated machine (12 minutes); ARGS="-k psi" for some
+test-vm:  ## tests that need cgroup v2, in an emulated machine (15 minutes); ARGS="-k psi" for some
 	@scripts/setup.sh vm
 	@.venv/bin/python tests/vm/boot.py $(ARGS)
 
