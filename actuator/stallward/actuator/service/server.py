@@ -193,6 +193,8 @@ def _make_metrics(
 
 async def serve(options: ServiceOptions) -> None:
     """Serve until the guardian ends or a signal to stop arrives."""
+    if options.report_group:
+        group_id(options.report_group)  # first: a process whose server runs may not end by itself
     events = asyncio.get_running_loop()
     done = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
