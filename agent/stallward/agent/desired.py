@@ -136,6 +136,30 @@ def does_nothing(desired: DesiredState) -> bool:
 
 _RELEASED_SLOT: Final = SlotDesire()
 
+
+def takes_memory(slot: SlotDesire) -> bool:
+    """Whether anything in ``slot`` takes memory from it."""
+    return not (
+        slot.limit_bytes is None
+        and slot.hard_limit_bytes is None
+        and slot.swap_max_bytes is None
+        and slot.reclaim_to_bytes is None
+    )
+
+
+def without_memory_wishes(slot: SlotDesire) -> SlotDesire:
+    """Return ``slot`` without everything that takes memory from it; itself if nothing does."""
+    if not takes_memory(slot):
+        return slot
+    return replace(
+        slot,
+        limit_bytes=None,
+        hard_limit_bytes=None,
+        swap_max_bytes=None,
+        reclaim_to_bytes=None,
+    )
+
+
 ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PROFILES),)
 """MultiDiscrete sizes: per slot (paused, limit level), then the tuning profile."""
 

@@ -29,7 +29,12 @@ from stallward.actuator.guard.pressure_signs import (
     newest,
     read_totals,
 )
-from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.desired import (
+    DesiredState,
+    SlotDesire,
+    takes_memory,
+    without_memory_wishes,
+)
 from stallward.agent.sample import Sample
 
 _HOUR_S: Final = 3600.0
@@ -168,7 +173,7 @@ def without_holds(
 
 def note_holds(memory: HoldMemory, granted: DesiredState) -> HoldMemory:
     """Update the state with what was granted."""
-    held, limits = holds_back(granted), any(map(_takes_memory, granted.slots))
+    held, limits = holds_back(granted), any(map(takes_memory, granted.slots))
     if (held, limits) == (memory.held, memory.limits):
         return memory
     return replace(memory, held=held, limits=limits)
@@ -178,29 +183,12 @@ def holds_back(desired: DesiredState) -> bool:
     """Whether ``desired`` pauses a slot, stops a process or takes memory from a slot."""
     if desired.stopped:
         return True
-    return any(slot.paused or _takes_memory(slot) for slot in desired.slots)
-
-
-def _takes_memory(slot: SlotDesire) -> bool:
-    return not (
-        slot.limit_bytes is None
-        and slot.hard_limit_bytes is None
-        and slot.swap_max_bytes is None
-        and slot.reclaim_to_bytes is None
-    )
+    return any(slot.paused or takes_memory(slot) for slot in desired.slots)
 
 
 def _released(slot: SlotDesire) -> SlotDesire:
-    if not slot.paused and not _takes_memory(slot):
-        return slot
-    return replace(
-        slot,
-        paused=False,
-        limit_bytes=None,
-        hard_limit_bytes=None,
-        swap_max_bytes=None,
-        reclaim_to_bytes=None,
-    )
+    rest = without_memory_wishes(slot)
+    return replace(rest, paused=False) if slot.paused else rest
 
 
 def _name(sample: Sample, slot: int) -> str:

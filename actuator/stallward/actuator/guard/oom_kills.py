@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.guard.budgets import Budgets
-from stallward.agent.desired import SlotDesire
+from stallward.agent.desired import SlotDesire, takes_memory, without_memory_wishes
 from stallward.agent.sample import GroupSample, SlotState
 
 _BLAMED_S: Final = 3.0
@@ -55,14 +55,9 @@ def without_limits(
     ago_s = time_s - memory.killed_s
     if budgets.allow_terminate or not ago_s < budgets.kill_wait_s:
         return desired, None
-    rest = replace(
-        desired,
-        limit_bytes=None,
-        hard_limit_bytes=None,
-        swap_max_bytes=None,
-        reclaim_to_bytes=None,
-    )
-    return (desired, None) if rest == desired else (rest, ago_s)
+    if not takes_memory(desired):
+        return desired, None
+    return without_memory_wishes(desired), ago_s
 
 
 def note_limit(memory: KillMemory, granted: SlotDesire, time_s: float) -> KillMemory:
