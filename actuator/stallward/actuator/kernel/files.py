@@ -29,7 +29,8 @@ _WHOLE_BYTES: Final = 2048
 the next one until a page is full."""
 
 
-def _failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
+def failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
+    """Return the error that says that ``verb`` (e.g. ``read``) failed for a file, and why."""
     number = error.errno or 0
     next_step = ""
     if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
@@ -65,13 +66,13 @@ def read_bytes(path: Path | str) -> bytes | None:
     except OSError as error:
         if error.errno in ABSENT:
             return None
-        raise _failure(path, error, "read") from error
+        raise failure(path, error, "read") from error
     try:
         return _drain(fd)
     except OSError as error:
         if error.errno in ABSENT:
             return None
-        raise _failure(path, error, "read") from error
+        raise failure(path, error, "read") from error
     finally:
         os.close(fd)
 
@@ -108,20 +109,29 @@ def read_text(path: Path) -> str | None:
     return None if data is None else data.decode("utf-8", "replace").strip()
 
 
+def open_to_write(path: Path, value: str) -> int:
+    """Open a file that must exist already, to write ``value``; return the descriptor.
+
+    Raises:
+        KernelFileError: With the errno in ``number``, also if the file is absent.
+    """
+    try:
+        return os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except OSError as error:
+        raise failure(path, error, f"open for writing {value!r}") from error
+
+
 def write_text(path: Path, value: str) -> None:
     """Write ``value`` to a file that must exist already, in one write.
 
     Raises:
         KernelFileError: With the errno in ``number``, also if the file is absent.
     """
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    except OSError as error:
-        raise _failure(path, error, f"open for writing {value!r}") from error
+    fd = open_to_write(path, value)
     try:
         os.write(fd, value.encode())
     except OSError as error:
-        raise _failure(path, error, f"write {value!r}") from error
+        raise failure(path, error, f"write {value!r}") from error
     finally:
         os.close(fd)
 

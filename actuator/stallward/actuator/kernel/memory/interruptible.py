@@ -15,7 +15,7 @@ import signal
 from pathlib import Path
 from typing import Any, Final
 
-from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import failure, open_to_write
 
 INTERRUPT: Final = signal.SIGUSR1
 """The signal that interrupts. Without :func:`allow_interrupts` it would end the process."""
@@ -54,16 +54,9 @@ def write_interruptibly(path: Path, value: str) -> None:
         KernelFileError: With the errno in ``number``; EINTR if the write was interrupted.
     """
     data = value.encode()
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
-    except OSError as error:
-        raise _failure(path, f"open for writing {value!r}", error.errno or 0) from error
+    fd = open_to_write(path, value)
     try:
         if _libc().write(fd, data, len(data)) < 0:
-            raise _failure(path, f"write {value!r}", ctypes.get_errno())
+            raise failure(path, OSError(ctypes.get_errno(), ""), f"write {value!r}")
     finally:
         os.close(fd)
-
-
-def _failure(path: Path, what: str, number: int) -> KernelFileError:
-    return KernelFileError(path, f"cannot {what} ({os.strerror(number)})", number=number)
