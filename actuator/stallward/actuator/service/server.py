@@ -153,17 +153,22 @@ def _open_reports(latency_fd: int) -> LatencyReports | None:
 
 
 async def _serve_reports(
-    options: ServiceOptions, servicer: ReportServicer, health_servicer: health.aio.HealthServicer
+    options: ServiceOptions,
+    gid: int | None,
+    servicer: ReportServicer,
+    health_servicer: health.aio.HealthServicer,
 ) -> tuple[grpc.aio.Server | None, str]:
     """Serve Report, and health, on the socket for them; return also what went wrong, if anything.
 
-    Raises:
-        DaemonError: If there is no such group.
+    Args:
+        options: The options of the service.
+        gid: The group to which the socket is given; ``None`` for none.
+        servicer: Takes the reports.
+        health_servicer: Answers whether the service is well.
     """
     path = options.report_socket
     if path is None:
         return None, ""
-    gid = group_id(options.report_group) if options.report_group else None
     server = grpc.aio.server()
     add_report_only(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
@@ -193,8 +198,8 @@ def _make_metrics(
 
 async def serve(options: ServiceOptions) -> None:
     """Serve until the guardian ends or a signal to stop arrives."""
-    if options.report_group:
-        group_id(options.report_group)  # first: a process whose server runs may not end by itself
+    # First: a process whose server runs may not end by itself.
+    gid = group_id(options.report_group) if options.report_group else None
     events = asyncio.get_running_loop()
     done = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -214,7 +219,7 @@ async def serve(options: ServiceOptions) -> None:
     with socket_mode(0o600):
         server.add_insecure_port(grpc_target(options.socket))
         await server.start()
-    report_server, report_problem = await _serve_reports(options, servicer, health_servicer)
+    report_server, report_problem = await _serve_reports(options, gid, servicer, health_servicer)
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
