@@ -52,6 +52,14 @@ PROFILES: Final = (
 )
 """The tuning profiles of the action table, in action order."""
 
+KEEP_ANON: Final = Tuning(
+    name="keep-anon", protected_swappiness=0, dirty_background_ratio=2, dirty_ratio=100
+)
+"""Swap the application's anonymous pages last (v1; on v2 memory.low does that), and write early.
+
+With a swappiness of 0 a group's anonymous pages are reclaimed only when it has no file pages left
+(``get_scan_count`` in the kernel's mm/vmscan.c). It is not in the action table yet."""
+
 
 PageAdvice = Literal["cold", "pageout", "willneed"]
 """The advice that process_madvise(2) gives for a slot's private pages."""
@@ -169,8 +177,8 @@ def limit_bytes(
 ) -> int | None:
     """The limit of ``level`` for a group that uses ``reference_bytes`` when unlimited.
 
-    The reference changes slowly all the time, and every write of a limit costs. So the limit in
-    force is kept while the new one differs from it by less than :data:`LIMIT_SLACK_RATIO`.
+    The reference changes slowly all the time, and every write of a limit costs, so a limit that
+    is nearly the one in force stays (:func:`steady_limit`).
 
     Returns:
         ``None`` for level 0, and while the reference is unknown: a group that is still starting
@@ -179,9 +187,14 @@ def limit_bytes(
     if level == 0 or reference_bytes is None:
         return None
     limit = int(reference_bytes * LIMIT_RATIOS[level])
+    return max(steady_limit(limit, in_force_bytes), floor_bytes)
+
+
+def steady_limit(limit: int, in_force_bytes: int | None) -> int:
+    """The limit in force where ``limit`` is nearly the same, so that it need not be written."""
     if in_force_bytes and abs(limit - in_force_bytes) < LIMIT_SLACK_RATIO * in_force_bytes:
-        limit = in_force_bytes
-    return max(limit, floor_bytes)
+        return in_force_bytes
+    return limit
 
 
 def limit_level(limit: int | None, reference_bytes: int | None) -> int:

@@ -29,6 +29,7 @@ SPECS = [
     "static:pause=0,limit=0.4",
     "excite",
     "pi",
+    "partition",
     "psi-hold",
     "rule",
     "latd",

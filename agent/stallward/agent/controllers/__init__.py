@@ -2,12 +2,23 @@
 
 from typing import Final
 
-from stallward.agent.controllers import excite, latd, none, onnx, psi_hold, remote, static, storm
+from stallward.agent.controllers import (
+    excite,
+    latd,
+    none,
+    onnx,
+    partition,
+    psi_hold,
+    remote,
+    static,
+    storm,
+)
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     none.ENTRY,
     static.ENTRY,
+    partition.ENTRY,
     psi_hold.ENTRY,
     *latd.ENTRIES,
     onnx.ENTRY,

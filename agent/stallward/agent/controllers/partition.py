@@ -1,0 +1,289 @@
+"""``partition``: the background shares what the application leaves over.
+
+The application's demand (``stallward.agent.sharing.demand``) and a margin come off the memory of
+the zone; the *room* is what is left. While the background fits into the room, nothing is limited.
+Otherwise it is divided by water-filling. A group that only thrashes with a part of what it needs
+has all of it or waits, and such groups take turns (``division``). What waits is paused as far as
+the guard allows, and squeezed to its floor.
+
+Meanwhile the application's own pages are kept in memory: its anonymous pages are swapped last (v1:
+its swappiness is 0; v2: memory.low at the demand), and what was swapped before is read back once
+there is room for it.
+
+Latencies move the border between the two: while they are far below the target, a part of the
+demand is lent to the background (``lending``), and in danger more is kept for the application
+(``caution``). For an application that reports no latencies nothing is lent, and danger is measured
+by its stall on memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import (
+    KEEP_ANON,
+    MIB,
+    RELEASED,
+    DesiredState,
+    SlotDesire,
+    steady_limit,
+)
+from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.sharing.caution import Caution, CautionThresholds
+from stallward.agent.sharing.demand import Demand, held_bytes
+from stallward.agent.sharing.division import Division, Turns, Want
+from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
+
+_MAX_ELAPSED_S: Final = 1.0
+"""A longer time between two decisions counts as this long."""
+_SWAPPED_BYTES: Final = 4 * MIB
+"""With less of the application in swap, nothing is read back."""
+_SPARE_SHARE: Final = 0.03
+"""The share of the zone that stays free when swapped pages are read back."""
+_READ_AGAIN_S: Final = 5.0
+"""The least time between two times of reading back."""
+_READ_FOR_S: Final = 1.0
+"""How long the wish to read back stands, so that it is seen once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionThresholds:
+    """The numbers of the rule."""
+
+    margin_share: float = tuned(
+        0.06, "share of the zone that is kept free beside the demand", 0.0, 0.4
+    )
+    forget_s: float = tuned(
+        600.0, "time constant with which the application's demand falls, s", 10.0, 7200.0,
+        logarithmic=True,
+    )  # fmt: skip
+    headroom_share: float = tuned(
+        0.04, "headroom of a group, as a share of what it holds", 0.0, 0.5
+    )
+    headroom_mib: float = tuned(10.0, "headroom of a group in addition, MiB", 1.0, 64.0)
+    near_share: float = tuned(0.8, "share of the room from which on groups have limits", 0.3, 1.0)
+    release_after_s: float = tuned(
+        10.0, "how long limits stay when the background fits again, s", 0.1, 120.0,
+        logarithmic=True,
+    )  # fmt: skip
+    thrash_stall_share: float = tuned(
+        0.3, "stall of a group on memory and disk that is thrashing, share of the time", 0.05, 1.0
+    )
+    thrash_refaults_per_s: float = tuned(
+        1000.0, "refaults of a group that are thrashing, pages/s", 50.0, 50e3, logarithmic=True
+    )
+    thrash_notice_s: float = tuned(
+        2.0, "how long a group must lack memory before it counts as thrashing, s", 0.5, 30.0,
+        logarithmic=True,
+    )  # fmt: skip
+    thrash_remember_s: float = tuned(
+        120.0, "how long a group that thrashed gets the whole or nothing, s", 5.0, 3600.0,
+        logarithmic=True,
+    )  # fmt: skip
+    turn_s: float = tuned(
+        15.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
+    )
+    latency_high: float = tuned(0.9, "p95 over the target that is danger", 0.3, 1.5)
+    stall_high_share: float = tuned(
+        0.1, "memory stall of the application that is danger, share of the time", 0.002, 0.9,
+        logarithmic=True,
+    )  # fmt: skip
+    reserve_per_s: float = tuned(
+        0.04, "how fast the reserve grows in danger, share of the zone per second", 0.0, 1.0
+    )
+    most_reserve_share: float = tuned(0.2, "largest reserve, share of the zone", 0.0, 0.5)
+    reserve_release_s: float = tuned(
+        20.0, "time constant with which the reserve falls without danger, s", 1.0, 600.0,
+        logarithmic=True,
+    )  # fmt: skip
+    most_lent_share: float = tuned(
+        0.25, "most that is lent, share of the application's demand", 0.0, 0.8
+    )
+    lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
+    return_above: float = tuned(0.75, "p95 over the target above which it is returned", 0.0, 1.5)
+    lend_s: float = tuned(
+        10.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
+    )
+    return_s: float = tuned(
+        2.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
+    )
+
+
+class PartitionController:
+    """Divides the zone's memory at every tick.
+
+    Args:
+        thresholds: The numbers of the rule.
+    """
+
+    name = "partition"
+    needs_processes = False
+
+    def __init__(self, thresholds: PartitionThresholds) -> None:
+        self._thresholds = thresholds
+        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget the demand, the turns and what thrashed."""
+        numbers = self._thresholds
+        self._context = context
+        self._previous_s: float | None = None
+        self._demand = Demand(numbers.forget_s)
+        self._caution = Caution(
+            CautionThresholds(
+                latency_high=numbers.latency_high,
+                stall_high_share=numbers.stall_high_share,
+                rise_per_s=numbers.reserve_per_s,
+                most_share=numbers.most_reserve_share,
+                release_s=numbers.reserve_release_s,
+            ),
+            context.slo_ms,
+        )
+        self._lending = Lending(
+            LendingThresholds(
+                most_share=numbers.most_lent_share,
+                below=numbers.lend_below,
+                above=numbers.return_above,
+                rise_s=numbers.lend_s,
+                return_s=numbers.return_s,
+            )
+        )
+        self._thrashing: list[Thrashing] = []
+        self._turns = Turns(numbers.turn_s)
+        self._near_s = -np.inf
+        self._read_back_s = -np.inf
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """The limits and pauses that leave the application what it needs."""
+        numbers = self._thresholds
+        passed_s = 0.0 if self._previous_s is None else sample.time_s - self._previous_s
+        self._previous_s = sample.time_s
+        elapsed_s = min(max(passed_s, 0.0), _MAX_ELAPSED_S)
+        zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
+        demand = self._demand.update(sample.protected, elapsed_s)
+        margin = numbers.margin_share * zone_bytes
+        base = zone_bytes - demand - margin
+        wants = self._wants(sample, elapsed_s)
+        total = sum(want.bytes for want in wants)
+        free = _free_bytes(sample, zone_bytes)
+        kept = margin + self._caution.reserve_share * zone_bytes
+        reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
+        self._lending.update(self._caution.latency_ratio, elapsed_s, needed=total > base)
+        lendable = idle_bytes(sample.protected, demand)
+        lent = min(self._lending.share * demand, lendable)
+        if total > numbers.near_share * base:
+            self._near_s = sample.time_s
+        if not wants or sample.time_s - self._near_s > numbers.release_after_s:
+            return Decision(desired=RELEASED, reason=f"fits: {_mib(total)} of {_mib(base)}")
+        room = max(base + lent - reserve, 0.0)
+        most_lent = min(numbers.most_lent_share * demand, lendable)
+        coming = most_lent - lent if self._lending.growing else 0.0
+        if total <= room:
+            wants = [replace(want, whole=False) for want in wants]
+        division = self._turns.divide(
+            room,
+            wants,
+            sample.time_s,
+            coming_bytes=coming,
+            too_big_may_run=self._caution.danger < 1.0,
+        )
+        desired = DesiredState(
+            slots=_slots(division, sample),
+            tuning=KEEP_ANON,
+            protected_low_bytes=int(min(demand - lent, zone_bytes)),
+            protected_willneed=self._reads_back(sample, free, zone_bytes),
+        )
+        return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
+
+    def _wants(self, sample: Sample, elapsed_s: float) -> list[Want]:
+        """What each group wants, and whether it thrashes with less."""
+        numbers = self._thresholds
+        while len(self._thrashing) < len(sample.slots):
+            self._thrashing.append(
+                Thrashing(
+                    ThrashingThresholds(
+                        stall_share=numbers.thrash_stall_share,
+                        refaults_per_s=numbers.thrash_refaults_per_s,
+                        notice_s=numbers.thrash_notice_s,
+                        remember_s=numbers.thrash_remember_s,
+                    )
+                )
+            )
+        return [
+            Want(
+                bytes=self._with_headroom(group),
+                floor_bytes=self._context.floor(index),
+                whole=self._thrashing[index].update(
+                    group, sample.slot_states[index], sample.time_s, elapsed_s
+                ),
+            )
+            for index, group in enumerate(sample.slots)
+        ]
+
+    def _with_headroom(self, group: GroupSample) -> float:
+        numbers = self._thresholds
+        return held_bytes(group) * (1.0 + numbers.headroom_share) + numbers.headroom_mib * MIB
+
+    def _reads_back(self, sample: Sample, free_bytes: float, zone_bytes: float) -> bool:
+        """Whether the application's swapped pages are to be read back now."""
+        swapped = sample.protected.swap_bytes or 0
+        fits = free_bytes > swapped + _SPARE_SHARE * zone_bytes
+        if swapped > _SWAPPED_BYTES and fits:
+            if sample.time_s - self._read_back_s > _READ_AGAIN_S:
+                self._read_back_s = sample.time_s
+            return sample.time_s - self._read_back_s < _READ_FOR_S
+        return False
+
+
+def _slots(division: Division, sample: Sample) -> tuple[SlotDesire, ...]:
+    waiting = frozenset(division.waiting)
+    return tuple(
+        SlotDesire(
+            paused=index in waiting,
+            limit_bytes=steady_limit(max(int(share), 1), state.limit_bytes),
+        )
+        for index, (share, state) in enumerate(
+            zip(division.shares_bytes, sample.slot_states, strict=True)
+        )
+    )
+
+
+def _free_bytes(sample: Sample, zone_bytes: float) -> float:
+    """The free memory of the zone; none where its use is not known."""
+    used = sample.zone.memory_usage_bytes
+    return 0.0 if used is None else max(zone_bytes - used, 0.0)
+
+
+def _reason(demand: float, room: float, lent: float, division: Division) -> str:
+    parts = [f"demand {_mib(demand)}, room {_mib(room)}"]
+    if abs(lent) >= MIB:
+        parts.append(f"{_mib(abs(lent))} {'lent' if lent > 0.0 else 'reserved'}")
+    if division.waiting:
+        parts.append(f"waiting: {', '.join(map(str, division.waiting))}")
+    return "; ".join(parts)
+
+
+def _mib(size_bytes: float) -> str:
+    return f"{size_bytes / MIB:.0f} MiB"
+
+
+def _make(arguments: Mapping[str, str]) -> PartitionController:
+    values = {key: number(arguments, key, 0.0) for key in arguments}
+    return PartitionController(make_thresholds(PartitionThresholds, values, "the arm 'partition'"))
+
+
+ENTRY = ControllerEntry(
+    name="partition",
+    summary="shares what the application leaves over; what only thrashes with a part takes turns",
+    make=_make,
+    parameters={key: span.meaning for key, span in spans(PartitionThresholds).items()},
+)

@@ -1,0 +1,110 @@
+"""How much memory is kept free beside the application's demand, by how the application does. Pure.
+
+The demand is an estimate, and reclaim never takes exactly the right pages. While the application
+is in danger although its demand is free for it, more memory is kept for it, step by step; when the
+danger is over, that is given back slowly. It only ever takes from the background.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.sample import Sample
+
+LATENCY_SMOOTHING_S: Final = 3.0
+"""The time constant of the average of the latency: with few requests, the p95 of a second is that
+of its slowest request."""
+_NEWEST_WEIGHT: Final = 0.8
+"""How much the newest latency counts where it is worse than the average."""
+_STALL_SMOOTHING_S: Final = 1.0
+_FORGET_S: Final = 10.0
+"""After this time without an answer the last latency no longer counts."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CautionThresholds:
+    """What danger is, and how much is kept because of it."""
+
+    latency_high: float
+    """The p95 over the target that is danger."""
+    stall_high_share: float
+    """The application's memory stall that is danger, as a share of the time."""
+    rise_per_s: float
+    """How fast the reserve grows in danger, as a share of the zone."""
+    most_share: float
+    """The largest reserve, as a share of the zone."""
+    release_s: float
+    """The time constant with which it falls without danger."""
+
+
+class Caution:
+    """The reserve of one application.
+
+    Args:
+        thresholds: What danger is, and how much is kept because of it.
+        slo_ms: The latency target.
+    """
+
+    def __init__(self, thresholds: CautionThresholds, slo_ms: float) -> None:
+        self._thresholds = thresholds
+        self._slo_ms = slo_ms
+        self.latency_ratio: float | None = None
+        """The p95 over the target, averaged, or nearly the newest where that is worse; ``None``
+        while it is not known."""
+        self._mean_ratio: float | None = None
+        self._stall_share = 0.0
+        self._stalled_us: int | None = None
+        self.danger = 0.0
+        """The larger ratio of latency and stall to what is danger; 1 or more is danger."""
+        self.reserve_share = 0.0
+        """The reserve, as a share of the zone."""
+
+    def update(self, sample: Sample, elapsed_s: float, *, short: bool) -> float:
+        """Take one more sample.
+
+        Args:
+            sample: The sample.
+            elapsed_s: The time since the sample before.
+            short: Whether the zone has no more memory free than is kept: only then does keeping
+                more help.
+
+        Returns:
+            The reserve, as a share of the zone.
+        """
+        thresholds = self._thresholds
+        self.latency_ratio = self._latency(sample, elapsed_s)
+        self.danger = max(
+            (self.latency_ratio or 0.0) / thresholds.latency_high,
+            self._stall(sample, elapsed_s) / thresholds.stall_high_share,
+        )
+        if self.danger >= 1.0 and short:
+            grown = self.reserve_share + thresholds.rise_per_s * elapsed_s
+            self.reserve_share = min(grown, thresholds.most_share)
+        elif self.danger < 1.0:
+            self.reserve_share *= math.exp(-elapsed_s / thresholds.release_s)
+        return self.reserve_share
+
+    def _latency(self, sample: Sample, elapsed_s: float) -> float | None:
+        latency = sample.latency
+        if latency is None or latency.p95_ms is None:
+            age_s = None if latency is None else latency.last_completion_age_s
+            if age_s is None or age_s > _FORGET_S:
+                self._mean_ratio = None
+            return self._mean_ratio
+        newest = latency.p95_ms / self._slo_ms
+        if self._mean_ratio is None:
+            self._mean_ratio = newest
+        weight = 1.0 - math.exp(-elapsed_s / LATENCY_SMOOTHING_S)
+        self._mean_ratio += weight * (newest - self._mean_ratio)
+        return max(self._mean_ratio, _NEWEST_WEIGHT * newest)
+
+    def _stall(self, sample: Sample, elapsed_s: float) -> float:
+        stalled_us, before = sample.protected.psi.memory_some_us, self._stalled_us
+        self._stalled_us = stalled_us
+        if stalled_us is not None and before is not None and elapsed_s > 0.0:
+            share = min(max(stalled_us - before, 0) / (1e6 * elapsed_s), 1.0)
+            weight = 1.0 - math.exp(-elapsed_s / _STALL_SMOOTHING_S)
+            self._stall_share += weight * (share - self._stall_share)
+        return self._stall_share

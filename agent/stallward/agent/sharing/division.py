@@ -1,0 +1,154 @@
+"""What each background group gets of the room: a share, the whole, or a turn to wait. Pure.
+
+Groups that can use a part of what they need share by water-filling. A group that only thrashes
+with a part (``thrashing``) gets the whole or waits. If not all of these fit, they take turns: the
+first in the order has its whole memory for a while, then it goes to the end of the order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.sharing.water_filling import water_fill
+
+_KEEPS_RATIO: Final = 0.95
+"""A group keeps its turn while this share of what it wants fits, so that small changes of the room
+do not end turns."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Want:
+    """What one group wants."""
+
+    bytes: float
+    """What it holds in memory and swap, with some headroom."""
+    floor_bytes: float
+    """The least that it gets."""
+    whole: bool = False
+    """Whether it can use only the whole."""
+
+    @property
+    def least_bytes(self) -> float:
+        """What it gets in any case."""
+        return min(self.bytes, self.floor_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """The result of a division."""
+
+    shares_bytes: tuple[float, ...]
+    """The memory of each group, in the order of the slots. They sum up to the room, unless the
+    floors exceed it: what nobody wants is given in even parts to those that do not wait."""
+    waiting: tuple[int, ...] = ()
+    """The groups that wait for their turn, with their floors as shares."""
+    running: tuple[int, ...] = ()
+    """The groups that have the whole now, in the order of their turns."""
+
+
+class Turns:
+    """Divides the room, and remembers whose turn it is.
+
+    Args:
+        turn_s: How long a turn lasts while others wait.
+    """
+
+    def __init__(self, turn_s: float) -> None:
+        self._turn_s = turn_s
+        self._order: list[int] = []
+        self._running: tuple[int, ...] = ()
+        self._since_s = 0.0
+
+    def divide(
+        self,
+        room_bytes: float,
+        wants: Sequence[Want],
+        time_s: float,
+        *,
+        coming_bytes: float = 0.0,
+        too_big_may_run: bool = True,
+    ) -> Division:
+        """Divide the room among the groups.
+
+        Args:
+            room_bytes: The memory to divide.
+            wants: What each group wants.
+            time_s: The time now.
+            coming_bytes: By how much the room may grow soon. A group that fits then waits for it
+                rather than thrash meanwhile.
+            too_big_may_run: Whether a group for which there is not enough may run with what there
+                is, if no other runs.
+        """
+        whole = [index for index, want in enumerate(wants) if want.whole]
+        self._order = [index for index in self._order if index in whole]
+        self._order += [index for index in whole if index not in self._order]
+        self._end_turn(time_s)
+        partial = [index for index in range(len(wants)) if index not in whole]
+        left = room_bytes - sum(wants[index].least_bytes for index in partial)
+        running = self._fitting(left, wants)
+        if not running and too_big_may_run and not self._fitting(left + coming_bytes, wants):
+            running = self._order[:1]
+        waiting = [index for index in self._order if index not in running]
+        if not waiting or tuple(running[:1]) != self._running[:1]:
+            self._since_s = time_s
+        self._running = tuple(running)
+        return _divided(room_bytes, wants, running, waiting, partial)
+
+    def _end_turn(self, time_s: float) -> None:
+        """Move the first group to the end of the order when its turn is over."""
+        if self._running and time_s - self._since_s > self._turn_s:
+            first = self._running[0]
+            if first in self._order:
+                self._order.remove(first)
+                self._order.append(first)
+            self._running = ()
+
+    def _fitting(self, room_bytes: float, wants: Sequence[Want]) -> list[int]:
+        """The groups that have the whole now: those that have it already, then by the order."""
+        had = [index for index in self._running if index in self._order]
+        candidates = had + [index for index in self._order if index not in had]
+        running: list[int] = []
+        left = room_bytes
+        for index in candidates:
+            others = sum(
+                wants[other].least_bytes
+                for other in self._order
+                if other != index and other not in running
+            )
+            ratio = _KEEPS_RATIO if index in had else 1.0
+            if ratio * wants[index].bytes <= left - others:
+                running.append(index)
+                left -= wants[index].bytes
+        return running
+
+
+def _divided(
+    room_bytes: float,
+    wants: Sequence[Want],
+    running: Sequence[int],
+    waiting: Sequence[int],
+    partial: Sequence[int],
+) -> Division:
+    shares = [0.0] * len(wants)
+    left = room_bytes
+    for index in waiting:
+        shares[index] = wants[index].floor_bytes
+        left -= wants[index].least_bytes
+    least = sum(wants[index].least_bytes for index in partial)
+    for index in running:
+        want = wants[index]
+        shares[index] = max(min(want.bytes, left - least), want.floor_bytes)
+        left = max(left - shares[index], 0.0)
+    parts, left = water_fill(
+        max(left, 0.0),
+        [wants[index].bytes for index in partial],
+        [wants[index].floor_bytes for index in partial],
+    )
+    for index, part in zip(partial, parts, strict=True):
+        shares[index] = part
+    unpaused = [*running, *partial]
+    for index in unpaused:
+        shares[index] += left / len(unpaused)
+    return Division(shares_bytes=tuple(shares), waiting=tuple(waiting), running=tuple(running))

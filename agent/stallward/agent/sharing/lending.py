@@ -1,0 +1,84 @@
+"""How much of the application's demand is lent to the background while it does well. Pure.
+
+The demand counts everything that the application holds, and a part of it may be idle: file pages
+that it read once and does not read again. Only the kernel knows which, by the order in which it
+evicts them. So a part of the demand is lent while latencies are far below the target: the
+background may use it, and reclaim takes what the application misses least. When latencies rise,
+the loan is returned much faster than it was made.
+
+Anonymous pages are not lent. They are kept in memory anyway, so a loan would only make the
+background fill the zone. Nothing is lent to applications whose latencies are not known.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stallward.agent.sample import GroupSample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LendingThresholds:
+    """How much is lent, and when."""
+
+    most_share: float
+    """The most that is lent, as a share of the demand."""
+    below: float
+    """The p95 over the target below which more is lent."""
+    above: float
+    """The p95 over the target above which it is returned; in between the loan stays as it is."""
+    rise_s: float
+    """The time in which all of it is lent."""
+    return_s: float
+    """The time in which all of it is returned."""
+
+
+class Lending:
+    """The loan of one application.
+
+    Args:
+        thresholds: How much is lent, and when.
+    """
+
+    def __init__(self, thresholds: LendingThresholds) -> None:
+        self._thresholds = thresholds
+        self.share = 0.0
+        """The loan, as a share of the demand."""
+        self.growing = False
+        """Whether it grew at the last update, so that more may follow."""
+
+    def update(self, latency_ratio: float | None, elapsed_s: float, *, needed: bool) -> float:
+        """Take one more look at the latencies.
+
+        Args:
+            latency_ratio: The p95 over the target; ``None`` if it is not known.
+            elapsed_s: The time since the last update.
+            needed: Whether the background has less than it wants.
+
+        Returns:
+            The loan, as a share of the demand.
+        """
+        thresholds = self._thresholds
+        most = thresholds.most_share
+        before = self.share
+        if not needed or latency_ratio is None or latency_ratio > thresholds.above:
+            self.share = max(before - most * elapsed_s / thresholds.return_s, 0.0)
+        elif latency_ratio < thresholds.below:
+            self.share = min(before + most * elapsed_s / thresholds.rise_s, most)
+        self.growing = self.share > before
+        return self.share
+
+
+def idle_bytes(protected: GroupSample, demand_bytes: float) -> float:
+    """The part of the demand that may be idle: all but the anonymous pages.
+
+    Args:
+        protected: The application's counters.
+        demand_bytes: Its demand.
+
+    Returns:
+        The bytes; 0 where anonymous pages are not counted.
+    """
+    if protected.anon_bytes is None:
+        return 0.0
+    return max(demand_bytes - protected.anon_bytes - (protected.swap_bytes or 0), 0.0)

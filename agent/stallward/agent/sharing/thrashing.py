@@ -1,0 +1,122 @@
+"""Which groups thrash: those that get a part of what they need and use it only to swap. Pure.
+
+Many programs work well with all of their memory and hardly at all with half of it. With half, each
+page that they touch takes the place of one that they touch soon after. Such a program does its
+neighbours harm by reading and writing, and gains nothing: it had better have all of its memory for
+a while and then wait while another has it (P. J. Denning, Thrashing: its causes and prevention,
+1968).
+
+A group thrashes if, under a limit below what it needs, its processes spend a good part of their
+time waiting for pages and it refaults many. Waiting for pages is the stall on memory *and* on
+disk: the kernel counts the wait for a page from swap as a stall on memory only if that page was in
+use shortly before it was evicted (mm/page_io.c, ``swap_read_folio``).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.sample import GroupSample, SlotState
+from stallward.agent.sharing.demand import held_bytes
+
+SMOOTHING_S: Final = 2.0
+"""The time constant of the averages of stall and refaults."""
+_SHORT_RATIO: Final = 0.97
+"""A group whose limit is below this share of what it holds and has swapped is short of memory."""
+_LEAST_BYTES: Final = 24 << 20
+"""A group that holds less than this is not looked at: there is nothing to gain."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThrashingThresholds:
+    """From when on a group counts as thrashing."""
+
+    stall_share: float
+    """Stall on memory and disk, of all of its processes at once, as a share of the time."""
+    refaults_per_s: float
+    """Its refaults, pages per second."""
+    notice_s: float
+    """How long it must have been short of memory before."""
+    remember_s: float
+    """How long it counts as thrashing after it was last seen to. Then it is tried out again."""
+
+
+class Thrashing:
+    """Watches one group.
+
+    Args:
+        thresholds: From when on it counts as thrashing.
+    """
+
+    def __init__(self, thresholds: ThrashingThresholds) -> None:
+        self._thresholds = thresholds
+        self._before: tuple[int, int] | None = None
+        self._short_s = 0.0
+        self._seen_s = -math.inf
+        self.stall_share = 0.0
+        """Its stall, averaged."""
+        self.refaults_per_s = 0.0
+        """Its refaults, averaged."""
+
+    def update(
+        self, group: GroupSample, state: SlotState, time_s: float, elapsed_s: float
+    ) -> bool:
+        """Take one more sample of the group.
+
+        A paused group shows nothing: then the last finding stays as it is.
+
+        Args:
+            group: Its counters.
+            state: Its pause and its limit.
+            time_s: The time of the sample.
+            elapsed_s: The time since the sample before.
+
+        Returns:
+            Whether the group thrashes unless it gets all that it needs.
+        """
+        stalled_us, refaulted = _stalled_us(group), _refaulted_pages(group)
+        if stalled_us is None or refaulted is None:
+            self._before = None
+            return self._remembered(time_s)
+        before, self._before = self._before, (stalled_us, refaulted)
+        if before is None or state.paused or elapsed_s <= 0.0:
+            return self._remembered(time_s)
+        weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
+        stall_share = min(max(stalled_us - before[0], 0) / (1e6 * elapsed_s), 1.0)
+        refaults_per_s = max(refaulted - before[1], 0) / elapsed_s
+        self.stall_share += weight * (stall_share - self.stall_share)
+        self.refaults_per_s += weight * (refaults_per_s - self.refaults_per_s)
+        held = held_bytes(group)
+        limit = state.limit_bytes
+        short = limit is not None and limit < _SHORT_RATIO * held and held >= _LEAST_BYTES
+        self._short_s = self._short_s + elapsed_s if short else 0.0
+        thresholds = self._thresholds
+        if (
+            self._short_s >= thresholds.notice_s
+            and self.stall_share >= thresholds.stall_share
+            and self.refaults_per_s >= thresholds.refaults_per_s
+        ):
+            self._seen_s = time_s
+        return self._remembered(time_s)
+
+    def _remembered(self, time_s: float) -> bool:
+        return time_s - self._seen_s <= self._thresholds.remember_s
+
+
+def _stalled_us(group: GroupSample) -> int | None:
+    """The stall on memory and disk of all processes at once; of any where only that is known."""
+    psi = group.psi
+    memory_us = psi.memory_some_us if psi.memory_full_us is None else psi.memory_full_us
+    io_us = psi.io_some_us if psi.io_full_us is None else psi.io_full_us
+    if memory_us is None and io_us is None:
+        return None
+    return (memory_us or 0) + (io_us or 0)
+
+
+def _refaulted_pages(group: GroupSample) -> int | None:
+    file, anon = group.refault_file_pages, group.refault_anon_pages
+    if file is None and anon is None:
+        return group.major_faults
+    return (file or 0) + (anon or 0)

@@ -1,0 +1,286 @@
+"""``partition`` divides what the application leaves over."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.desired import KEEP_ANON, MIB, RELEASED
+from stallward.agent.errors import ThresholdError
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.registry import make_controller
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
+
+OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
+ZONE_MIB = 600
+MARGIN_MIB = 36
+FLOOR = 16 * MIB
+CONTEXT = NodeContext(
+    zone_limit_bytes=ZONE_MIB * MIB,
+    slot_names=("a", "b"),
+    floors_bytes=(FLOOR, FLOOR),
+    slo_ms=10.0,
+)
+
+
+class Zone:
+    """A zone whose application and groups hold what they want as far as their limits let them."""
+
+    def __init__(self, app_mib: float, *groups_mib: float, spec: str = "partition") -> None:
+        self.controller = make_controller(spec)
+        self.controller.reset(CONTEXT)
+        self.app_mib = app_mib
+        self.app_anon_mib = 0.0
+        self.app_swap_mib = 0.0
+        self.other_mib = 0.0
+        """Memory of the zone that belongs to no group that is known."""
+        self.groups_mib = list(groups_mib)
+        self.states = [SlotState() for _ in groups_mib]
+        self.thrashing: set[int] = set()
+        self.stalled_us = [0 for _ in groups_mib]
+        self.refaults = [0 for _ in groups_mib]
+        self.p95_ms: float | None = 6.5
+        """So near to the target that nothing is lent, and so far that nothing is returned."""
+        self.time_s = 0.0
+
+    def run(self, seconds: float) -> Decision:
+        for _ in range(round(seconds / 0.1)):
+            decision = self.tick()
+        return decision
+
+    def tick(self) -> Decision:
+        self.time_s += 0.1
+        decision = self.controller.decide(self.sample(), OBSERVATION)
+        self.states = [
+            SlotState(
+                paused=decision.desired.slot(i).paused,
+                limit_bytes=decision.desired.slot(i).limit_bytes,
+                reference_bytes=int(size * MIB),
+            )
+            for i, size in enumerate(self.groups_mib)
+        ]
+        return decision
+
+    def sample(self) -> Sample:
+        groups = tuple(self.group(i) for i in range(len(self.groups_mib)))
+        used = (self.app_mib + self.other_mib) * MIB + sum(
+            g.memory_usage_bytes or 0 for g in groups
+        )
+        return Sample(
+            sequence=round(self.time_s * 10),
+            time_s=self.time_s,
+            node=NodeSample(),
+            zone=GroupSample(
+                name="zone",
+                memory_usage_bytes=int(min(used, ZONE_MIB * MIB)),
+                memory_limit_bytes=ZONE_MIB * MIB,
+            ),
+            protected=GroupSample(
+                name="app",
+                memory_usage_bytes=int(self.app_mib * MIB),
+                anon_bytes=int(self.app_anon_mib * MIB),
+                swap_bytes=int(self.app_swap_mib * MIB),
+            ),
+            slots=groups,
+            slot_states=tuple(self.states),
+            latency=LatencySample(completed=50, p95_ms=self.p95_ms, last_completion_age_s=0.0),
+        )
+
+    def group(self, index: int) -> GroupSample:
+        wanted = int(self.groups_mib[index] * MIB)
+        state = self.states[index]
+        held = wanted if state.limit_bytes is None else min(wanted, state.limit_bytes)
+        if index in self.thrashing and held < 0.97 * wanted and not state.paused:
+            self.stalled_us[index] += 60_000
+            self.refaults[index] += 1_000
+        return GroupSample(
+            name=f"group{index}",
+            psi=PsiTotals(memory_full_us=self.stalled_us[index], io_full_us=0),
+            memory_usage_bytes=held,
+            swap_bytes=wanted - held,
+            refault_anon_pages=self.refaults[index],
+        )
+
+
+def limits_mib(decision: Decision) -> list[float | None]:
+    return [
+        None if slot.limit_bytes is None else slot.limit_bytes / MIB
+        for slot in decision.desired.slots
+    ]
+
+
+def sum_mib(decision: Decision) -> float:
+    return sum(limit or 0.0 for limit in limits_mib(decision))
+
+
+def test_nothing_is_changed_while_everything_fits() -> None:
+    assert Zone(200, 100, 100).run(2.0).desired == RELEASED
+
+
+def test_the_background_shares_what_the_application_leaves_over() -> None:
+    decision = Zone(200, 250, 250).run(2.0)
+    room = ZONE_MIB - MARGIN_MIB - 200
+    assert limits_mib(decision) == [pytest.approx(room / 2), pytest.approx(room / 2)]
+    assert not any(slot.paused for slot in decision.desired.slots)
+    assert decision.desired.tuning == KEEP_ANON
+    assert decision.desired.protected_low_bytes == 200 * MIB
+
+
+def test_a_small_group_keeps_what_it_wants() -> None:
+    small, large = limits_mib(Zone(200, 60, 400).run(2.0))
+    assert small is not None
+    assert small >= 60
+    assert large == pytest.approx(ZONE_MIB - MARGIN_MIB - 200 - small)
+
+
+def test_limits_stand_before_the_zone_is_full_so_that_growth_cannot_overrun_it() -> None:
+    decision = Zone(200, 150, 150).run(2.0)
+    limits = limits_mib(decision)
+    assert all(limit is not None and limit > 150 for limit in limits)
+    assert sum_mib(decision) == pytest.approx(ZONE_MIB - MARGIN_MIB - 200)
+
+
+def test_what_was_swapped_of_the_application_stays_its_own() -> None:
+    zone = Zone(200, 250, 250)
+    zone.run(2.0)
+    zone.app_mib, zone.app_swap_mib = 140, 60
+    assert sum_mib(zone.run(2.0)) == pytest.approx(364, abs=2)
+
+
+def test_limits_are_released_a_while_after_the_background_fits_again() -> None:
+    zone = Zone(200, 250, 250)
+    zone.run(2.0)
+    zone.groups_mib = [50, 50]
+    assert zone.run(5.0).desired != RELEASED
+    assert zone.run(8.0).desired == RELEASED
+
+
+def test_groups_that_thrash_with_a_part_take_turns() -> None:
+    zone = Zone(200, 250, 250)
+    zone.thrashing = {0, 1}
+    zone.run(6.0)
+    paused = []
+    for _ in range(600):
+        slots = zone.tick().desired.slots
+        paused.append(tuple(slot.paused for slot in slots))
+        whole = next(slot for slot in slots if not slot.paused)
+        waits = next(slot for slot in slots if slot.paused)
+        assert (whole.limit_bytes or 0) >= 250 * MIB
+        assert waits.limit_bytes == FLOOR
+    for index in range(2):
+        assert 0.4 < np.mean([pair[index] for pair in paused]) < 0.6
+
+
+def test_groups_that_fit_whole_are_not_held_back_though_they_thrashed() -> None:
+    zone = Zone(200, 250, 250)
+    zone.thrashing = {0, 1}
+    zone.run(6.0)
+    zone.groups_mib = [120, 120]
+    assert not any(slot.paused for slot in zone.run(5.0).desired.slots)
+
+
+def test_one_group_that_never_fits_runs_with_what_there_is_while_the_application_is_well() -> None:
+    zone = Zone(200, 500)
+    zone.thrashing = {0}
+    assert not zone.run(10.0).desired.slots[0].paused
+    zone.p95_ms = 30.0
+    assert zone.run(3.0).desired.slots[0].paused
+
+
+def test_in_danger_more_is_kept_for_the_application_until_memory_is_free() -> None:
+    zone = Zone(200, 250, 250)
+    zone.other_mib = 80
+    before = zone.run(2.0)
+    zone.p95_ms = 30.0
+    after = zone.run(5.0)
+    assert sum_mib(after) < sum_mib(before) - 30
+    assert "reserved" in after.reason
+
+
+def test_a_part_of_the_demand_is_lent_while_latencies_are_low_and_returned_when_they_rise() -> (
+    None
+):
+    zone = Zone(200, 250, 250)
+    before = zone.run(2.0)
+    zone.p95_ms = 1.0
+    lent = zone.run(30.0)
+    assert sum_mib(lent) == pytest.approx(sum_mib(before) + 0.25 * 200, abs=3)
+    assert lent.desired.protected_low_bytes == pytest.approx(0.75 * 200 * MIB, rel=0.01)
+    assert "lent" in lent.reason
+    zone.p95_ms = 8.5
+    assert sum_mib(zone.run(12.0)) == pytest.approx(sum_mib(before), abs=8)
+
+
+def test_anonymous_pages_are_not_lent() -> None:
+    zone = Zone(200, 250, 250)
+    zone.app_anon_mib = 180
+    before = zone.run(2.0)
+    zone.p95_ms = 1.0
+    assert sum_mib(zone.run(30.0)) == pytest.approx(sum_mib(before) + 20, abs=3)
+
+
+def test_nothing_is_lent_where_latencies_are_not_known() -> None:
+    zone = Zone(200, 250, 250)
+    zone.p95_ms = None
+    assert sum_mib(zone.run(30.0)) == pytest.approx(ZONE_MIB - MARGIN_MIB - 200, abs=3)
+
+
+def test_a_group_waits_for_a_loan_that_is_growing_rather_than_thrash() -> None:
+    zone = Zone(400, 190)
+    zone.thrashing = {0}
+    zone.run(6.0)
+    zone.p95_ms = 1.0
+    assert zone.run(4.0).desired.slots[0].paused
+    decision = zone.run(8.0)
+    assert not decision.desired.slots[0].paused
+    assert sum_mib(decision) >= 190
+
+
+def test_swapped_pages_are_read_back_once_there_is_room_and_not_before() -> None:
+    zone = Zone(200, 250, 250)
+    zone.run(2.0)
+    zone.app_mib, zone.app_swap_mib = 180, 20
+    asked = [zone.tick().desired.protected_willneed for _ in range(100)]
+    starts = sum(now and not before for before, now in pairwise(asked))
+    assert asked[0]
+    assert starts == 1
+    zone.app_mib, zone.app_swap_mib = 230, 20
+    assert not zone.run(7.0).desired.protected_willneed
+
+
+def test_without_background_nothing_is_wanted() -> None:
+    assert Zone(590).run(1.0).desired == RELEASED
+
+
+def test_a_zone_of_unknown_size_takes_that_of_the_node() -> None:
+    zone = Zone(200, 250, 250)
+    sample = zone.sample()
+    unknown = replace(sample, zone=replace(sample.zone, memory_limit_bytes=None))
+    decision = zone.controller.decide(unknown, OBSERVATION)
+    assert sum_mib(decision) == pytest.approx(364, abs=1)
+
+
+def test_its_numbers_are_arguments_and_are_checked() -> None:
+    decision = Zone(200, 250, 250, spec="partition:margin_share=0.2").run(2.0)
+    assert sum_mib(decision) == pytest.approx(280, abs=1)
+    with pytest.raises(ThresholdError, match="margin_share"):
+        make_controller("partition:margin_share=0.9")
+
+
+def test_the_reason_says_what_was_divided() -> None:
+    zone = Zone(200, 250, 250)
+    assert zone.run(2.0).reason == "demand 200 MiB, room 364 MiB"
+    zone.thrashing = {0, 1}
+    assert "waiting: 1" in zone.run(6.0).reason
+    assert Zone(200, 50).run(1.0).reason.startswith("fits: ")

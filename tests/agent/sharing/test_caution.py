@@ -1,0 +1,86 @@
+"""The reserve that is kept for the application in danger."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from stallward.agent.sample import LatencySample, PsiTotals, Sample
+from stallward.agent.sharing.caution import Caution, CautionThresholds
+from stallward.agent.testing import make_sample
+
+SLO_MS = 10.0
+THRESHOLDS = CautionThresholds(
+    latency_high=0.9,
+    stall_high_share=0.1,
+    rise_per_s=0.04,
+    most_share=0.2,
+    release_s=20.0,
+)
+STEP_S = 0.1
+
+
+def caution() -> Caution:
+    return Caution(THRESHOLDS, SLO_MS)
+
+
+def sample(p95_ms: float | None, *, stalled_us: int | None = None) -> Sample:
+    made = make_sample()
+    latency = LatencySample(
+        completed=0 if p95_ms is None else 50, p95_ms=p95_ms, last_completion_age_s=0.01
+    )
+    protected = replace(made.protected, psi=PsiTotals(memory_some_us=stalled_us))
+    return replace(made, latency=latency, protected=protected)
+
+
+def run(caution: Caution, seconds: float, p95_ms: float | None, *, short: bool = True) -> float:
+    for _ in range(round(seconds / STEP_S)):
+        caution.update(sample(p95_ms), STEP_S, short=short)
+    return caution.reserve_share
+
+
+def test_it_grows_in_danger_up_to_its_bound_and_falls_afterwards() -> None:
+    keeper = caution()
+    assert run(keeper, 5.0, 5.0) == 0.0
+    assert run(keeper, 4.0, 20.0) == pytest.approx(0.16, abs=0.02)
+    assert run(keeper, 10.0, 20.0) == 0.2
+    assert 0.0 < run(keeper, 40.0, 2.0) < 0.05
+
+
+def test_it_does_not_grow_while_memory_is_free() -> None:
+    """Then memory is not what the application lacks."""
+    assert run(caution(), 10.0, 50.0, short=False) == 0.0
+
+
+def test_one_slow_second_of_few_requests_hardly_counts() -> None:
+    keeper = caution()
+    run(keeper, 10.0, 4.0)
+    assert run(keeper, 0.5, 10.0) == 0.0
+
+
+def test_a_second_far_beyond_the_target_counts_at_once() -> None:
+    keeper = caution()
+    run(keeper, 10.0, 4.0)
+    assert run(keeper, 0.1, 30.0) > 0.0
+
+
+def test_the_stall_counts_where_no_latency_is_known() -> None:
+    keeper = caution()
+    for tick in range(50):
+        stalled = replace(sample(None, stalled_us=tick * 40_000), latency=None)
+        keeper.update(stalled, STEP_S, short=True)
+    assert keeper.reserve_share > 0.05
+
+
+def test_a_latency_is_kept_through_seconds_without_answers_and_then_forgotten() -> None:
+    keeper = caution()
+    run(keeper, 5.0, 20.0)
+    before = keeper.danger
+    silent = sample(None)
+    keeper.update(silent, STEP_S, short=True)
+    assert keeper.danger == pytest.approx(before, rel=0.2)
+    assert silent.latency is not None
+    gone = replace(silent, latency=replace(silent.latency, last_completion_age_s=11.0))
+    keeper.update(gone, STEP_S, short=True)
+    assert keeper.danger == 0.0

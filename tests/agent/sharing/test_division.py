@@ -1,0 +1,116 @@
+"""The division of the room: shares, the whole, and turns."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stallward.agent.sharing.division import Division, Turns, Want
+
+FLOOR = 16.0
+
+
+def want(size: float, *, whole: bool = False, floor: float = FLOOR) -> Want:
+    return Want(bytes=size, floor_bytes=floor, whole=whole)
+
+
+def divide(room: float, *wants: Want, too_big_may_run: bool = True) -> Division:
+    return Turns(15.0).divide(room, wants, 0.0, too_big_may_run=too_big_may_run)
+
+
+def test_groups_that_can_use_a_part_share() -> None:
+    division = divide(300.0, want(100.0), want(400.0))
+    assert division.shares_bytes == (100.0, 200.0)
+    assert division.waiting == ()
+
+
+def test_what_nobody_wants_is_given_so_that_groups_can_grow() -> None:
+    assert divide(300.0, want(100.0), want(150.0)).shares_bytes == (125.0, 175.0)
+
+
+def test_of_two_that_need_the_whole_one_has_it_and_the_other_waits() -> None:
+    division = divide(380.0, want(270.0, whole=True), want(270.0, whole=True))
+    assert division.running == (0,)
+    assert division.waiting == (1,)
+    assert division.shares_bytes == (364.0, FLOOR)
+
+
+def test_both_have_the_whole_where_both_fit() -> None:
+    division = divide(600.0, want(270.0, whole=True), want(270.0, whole=True))
+    assert division.running == (0, 1)
+    assert division.shares_bytes == (300.0, 300.0)
+
+
+def test_a_smaller_one_runs_while_a_larger_one_does_not_fit() -> None:
+    division = divide(200.0, want(270.0, whole=True), want(120.0, whole=True))
+    assert division.running == (1,)
+    assert division.waiting == (0,)
+
+
+def test_groups_that_share_keep_their_floor_beside_one_that_has_the_whole() -> None:
+    division = divide(300.0, want(270.0, whole=True), want(400.0))
+    assert division.running == (0,)
+    assert division.shares_bytes == (270.0, 30.0)
+
+
+def test_one_that_never_fits_runs_with_what_there_is_unless_that_is_refused() -> None:
+    large = want(500.0, whole=True)
+    assert divide(300.0, large).shares_bytes == (300.0,)
+    refused = divide(300.0, large, too_big_may_run=False)
+    assert refused.waiting == (0,)
+    assert refused.shares_bytes == (FLOOR,)
+
+
+def turns_of(turns: Turns, seconds: int, *wants: Want, room: float = 380.0) -> list[int]:
+    return [
+        turns.divide(room, wants, float(second), too_big_may_run=True).running[0]
+        for second in range(seconds)
+    ]
+
+
+def test_turns_go_round() -> None:
+    hog = want(270.0, whole=True)
+    running = turns_of(Turns(15.0), 96, hog, hog, hog)
+    lengths = [running.count(index) for index in range(3)]
+    assert lengths == [32, 32, 32]
+    assert running[:1] + running[16:17] + running[32:33] + running[48:49] == [0, 1, 2, 0]
+
+
+def test_a_turn_does_not_end_while_nobody_waits() -> None:
+    assert turns_of(Turns(5.0), 30, want(270.0, whole=True)) == [0] * 30
+
+
+def test_a_turn_does_not_end_by_a_small_change_of_the_room() -> None:
+    turns, hog = Turns(15.0), want(270.0, whole=True)
+    first = turns.divide(287.0, [hog, hog], 0.0, too_big_may_run=True)
+    second = turns.divide(280.0, [hog, hog], 1.0, too_big_may_run=True)
+    assert first.running == second.running == (0,)
+
+
+def test_a_turn_ends_with_its_group() -> None:
+    turns, hog = Turns(15.0), want(270.0, whole=True)
+    turns.divide(380.0, [hog, hog], 0.0, too_big_may_run=True)
+    division = turns.divide(380.0, [want(10.0), hog], 1.0, too_big_may_run=True)
+    assert division.running == (1,)
+    assert division.waiting == ()
+
+
+@given(
+    st.floats(0.0, 1e3),
+    st.lists(st.tuples(st.floats(0.0, 500.0), st.booleans()), min_size=1, max_size=5),
+    st.booleans(),
+)
+def test_no_more_than_the_room_is_given(
+    room: float, sizes: list[tuple[float, bool]], too_big_may_run: bool
+) -> None:
+    turns = Turns(3.0)
+    wants = [want(size, whole=whole) for size, whole in sizes]
+    floors = FLOOR * len(wants)
+    for second in range(8):
+        division = turns.divide(room, wants, float(second), too_big_may_run=too_big_may_run)
+        assert sum(division.shares_bytes) <= max(room, 0.0) + floors + 1e-6
+        assert all(share >= FLOOR - 1e-9 for share in division.shares_bytes)
+        assert not set(division.running) & set(division.waiting)
+        for index in division.waiting:
+            assert division.shares_bytes[index] == pytest.approx(FLOOR)

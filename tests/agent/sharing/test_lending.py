@@ -1,0 +1,63 @@
+"""The loan of a part of the application's demand."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallward.agent.desired import MIB
+from stallward.agent.sample import GroupSample
+from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+
+THRESHOLDS = LendingThresholds(most_share=0.3, below=0.5, above=0.75, rise_s=10.0, return_s=2.0)
+
+
+def run(
+    lending: Lending, seconds: float, latency_ratio: float | None, *, needed: bool = True
+) -> float:
+    for _ in range(round(seconds / 0.1)):
+        lending.update(latency_ratio, 0.1, needed=needed)
+    return lending.share
+
+
+def test_it_grows_while_latencies_are_low_up_to_its_bound() -> None:
+    lending = Lending(THRESHOLDS)
+    assert run(lending, 5.0, 0.2) == pytest.approx(0.15)
+    assert lending.growing
+    assert run(lending, 20.0, 0.2) == 0.3
+    assert not lending.growing
+
+
+def test_it_stays_between_the_two_thresholds() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 5.0, 0.2)
+    assert run(lending, 30.0, 0.6) == pytest.approx(0.15)
+    assert not lending.growing
+
+
+def test_it_is_returned_faster_than_it_was_lent() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    assert run(lending, 1.0, 0.8) == pytest.approx(0.15)
+    assert run(lending, 1.5, 0.8) == 0.0
+
+
+@pytest.mark.parametrize("latency_ratio", [None, 2.0])
+def test_it_is_returned_when_latencies_are_unknown_or_too_high(
+    latency_ratio: float | None,
+) -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    assert run(lending, 5.0, latency_ratio) == 0.0
+
+
+def test_it_is_returned_when_nobody_needs_it() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    assert run(lending, 5.0, 0.2, needed=False) == 0.0
+
+
+def test_only_what_is_not_anonymous_may_be_idle() -> None:
+    application = GroupSample(name="app", anon_bytes=100 * MIB, swap_bytes=20 * MIB)
+    assert idle_bytes(application, 300 * MIB) == 180 * MIB
+    assert idle_bytes(application, 90 * MIB) == 0.0
+    assert idle_bytes(GroupSample(name="app"), 300 * MIB) == 0.0
