@@ -30,6 +30,8 @@ class NodeContext:
     """The lowest limit of each slot; slots without an entry have the default floor."""
     slo_ms: float = 100.0
     """The latency target of the protected application."""
+    demand_bytes: int = 0
+    """The memory that the protected application is known to need; 0 if that was not measured."""
     tick_period_s: float = 0.1
     seed: int = 0
     """Seed of every random choice that the controller makes."""

@@ -76,7 +76,7 @@ def test_a_rule_replaces_a_controller_that_fails_unless_it_only_watches() -> Non
 def _full(text: str, number: float) -> DaemonConfig:
     return DaemonConfig(
         node=NodeConfig(zone="z", proc=Path("/p"), cgroup=Path("/c")),
-        protected=ProtectedConfig(group="z/app", groups=("z/db",), pids=(7, 9)),
+        protected=ProtectedConfig(group="z/app", demand_bytes=5, groups=("z/db",), pids=(7, 9)),
         background=(
             SlotConfig(name="a", group="z/a", floor_bytes=1 << 20),
             SlotConfig(name="b", group="z/b"),
@@ -122,6 +122,7 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
         ("[node]", "[guard]\nmax_hold_without_pressure_share = 1.5\n[node]", r"outside 0\.\.1"),
         ("[node]", "[guard]\npressure_lasts_s = -1\n[node]", r"is -1, outside 0\.\.86400"),
         ("[node]", "[guard]\nlate_allowance_s = -1\n[node]", "late_allowance_s is -1"),
+        ("[protected]", "[protected]\ndemand_bytes = -1", "protected.demand_bytes is -1"),
         ("[node]", "[guard]\nmin_cpu_cores = 0\n[node]", "min_cpu_cores is 0"),
         ("[node]", "[guard]\nstale_s = 0\n[node]", "stale_s is 0"),
         ("[node]", "[guard]\nlift_budgets = 1\n[node]", "is 1, not true or false"),

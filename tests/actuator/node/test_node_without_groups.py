@@ -150,7 +150,17 @@ def test_signals_that_a_tree_lacks_are_reported(programs: Programs) -> None:
     node.close()
 
 
-@pytest.mark.parametrize("spec", ["none", "latd", "latd-cgroup", "static:pause=all", "excite"])
+def test_controllers_are_told_what_the_application_is_known_to_need(programs: Programs) -> None:
+    protected = replace(programs.config().protected, demand_bytes=3 << 20)
+    config = programs.config(protected=protected)
+    node = Node(config, lambda *_entries: None)
+    assert node.settings(frozenset()).context.demand_bytes == 3 << 20
+    node.close()
+
+
+@pytest.mark.parametrize(
+    "spec", ["none", "latd", "latd-cgroup", "static:pause=all", "excite", "partition"]
+)
 def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec: str) -> None:
     node = Node(programs.config(), lambda *_entries: None)
     settle(programs)

@@ -263,6 +263,12 @@ def test_without_background_nothing_is_wanted() -> None:
     assert Zone(590).run(1.0).desired == RELEASED
 
 
+def test_the_demand_begins_with_what_was_measured_before() -> None:
+    zone = Zone(50, 250, 250)
+    zone.controller.reset(replace(CONTEXT, demand_bytes=200 * MIB))
+    assert sum_mib(zone.run(2.0)) == pytest.approx(ZONE_MIB - MARGIN_MIB - 200, abs=2)
+
+
 def test_a_zone_of_unknown_size_takes_that_of_the_node() -> None:
     zone = Zone(200, 250, 250)
     sample = zone.sample()

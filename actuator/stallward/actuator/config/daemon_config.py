@@ -148,6 +148,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         (f"background[{i}].floor_bytes", slot.floor_bytes, 4096, 2**62)
         for i, slot in enumerate(config.background)
     ]
+    bounds += [("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62)]
     bounds += [
         (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
     ]

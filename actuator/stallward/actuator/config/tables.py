@@ -47,6 +47,9 @@ class ProtectedConfig:
     """The group of the latency-critical application."""
     processes: ProcessesConfig | None = None
     """The process tree of the latency-critical application."""
+    demand_bytes: int = 0
+    """The memory that it is known to need, e.g. its working set under full load; 0 if that was not
+    measured. Controllers that share memory begin with it, and do not have to see it first."""
     groups: tuple[str, ...] = ()
     """Further groups that are left alone."""
     pids: tuple[int, ...] = ()

@@ -107,6 +107,7 @@ class Node:
             slot_names=tuple(slot.name for slot in self._config.background),
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
+            demand_bytes=self._config.protected.demand_bytes,
             tick_period_s=control.tick_period_s,
             seed=control.seed,
         )

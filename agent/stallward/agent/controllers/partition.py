@@ -137,7 +137,7 @@ class PartitionController:
         numbers = self._thresholds
         self._context = context
         self._previous_s: float | None = None
-        self._demand = Demand(numbers.forget_s)
+        self._demand = Demand(numbers.forget_s, context.demand_bytes)
         self._caution = Caution(
             CautionThresholds(
                 latency_high=numbers.latency_high,
