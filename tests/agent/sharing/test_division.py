@@ -96,6 +96,29 @@ def test_a_turn_ends_with_its_group() -> None:
     assert division.waiting == ()
 
 
+def gains(room: float, more: float, *wants: Want) -> bool:
+    turns = Turns(15.0)
+    turns.divide(room, wants, 0.0)
+    return turns.gains(room, more, wants)
+
+
+def test_more_memory_is_a_gain_if_one_more_group_has_the_whole() -> None:
+    hog = want(270.0, whole=True)
+    assert gains(380.0, 200.0, hog, hog)
+    assert not gains(380.0, 100.0, hog, hog)
+
+
+def test_more_memory_is_a_gain_if_a_group_has_to_do_with_a_part() -> None:
+    assert gains(300.0, 1.0, want(200.0), want(200.0))
+    assert gains(300.0, 1.0, want(250.0, whole=True), want(200.0))
+    assert gains(200.0, 1.0, want(270.0, whole=True))
+
+
+def test_more_memory_is_no_gain_if_everybody_has_what_it_wants() -> None:
+    assert not gains(500.0, 100.0, want(200.0), want(200.0))
+    assert not gains(600.0, 100.0, want(270.0, whole=True), want(270.0, whole=True))
+
+
 @given(
     st.floats(0.0, 1e3),
     st.lists(st.tuples(st.floats(0.0, 500.0), st.booleans()), min_size=1, max_size=5),

@@ -8,7 +8,9 @@ from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 
-THRESHOLDS = LendingThresholds(most_share=0.3, below=0.5, above=0.75, rise_s=10.0, return_s=2.0)
+THRESHOLDS = LendingThresholds(
+    most_share=0.3, below=0.5, above=0.75, rise_s=10.0, return_s=2.0, retry_s=100.0
+)
 
 
 def run(
@@ -39,6 +41,15 @@ def test_it_is_returned_faster_than_it_was_lent() -> None:
     run(lending, 20.0, 0.2)
     assert run(lending, 1.0, 0.8) == pytest.approx(0.15)
     assert run(lending, 1.5, 0.8) == 0.0
+
+
+def test_after_a_loan_that_was_too_large_less_is_lent_for_a_while() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    run(lending, 0.1, 0.8)
+    assert run(lending, 10.0, 0.2) == pytest.approx(0.7 * 0.3 + 0.03, abs=0.01)
+    assert run(lending, 10.0, 0.2) < 0.3
+    assert run(lending, 40.0, 0.2) == 0.3
 
 
 @pytest.mark.parametrize("latency_ratio", [None, 2.0])

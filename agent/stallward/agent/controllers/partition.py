@@ -67,9 +67,9 @@ class PartitionThresholds:
         logarithmic=True,
     )  # fmt: skip
     headroom_share: float = tuned(
-        0.04, "headroom of a group, as a share of what it holds", 0.0, 0.5
+        0.02, "headroom of a group, as a share of what it holds", 0.0, 0.5
     )
-    headroom_mib: float = tuned(10.0, "headroom of a group in addition, MiB", 1.0, 64.0)
+    headroom_mib: float = tuned(6.0, "headroom of a group in addition, MiB", 1.0, 64.0)
     near_share: float = tuned(0.8, "share of the room from which on groups have limits", 0.3, 1.0)
     release_after_s: float = tuned(
         10.0, "how long limits stay when the background fits again, s", 0.1, 120.0,
@@ -106,16 +106,20 @@ class PartitionThresholds:
         logarithmic=True,
     )  # fmt: skip
     most_lent_share: float = tuned(
-        0.25, "most that is lent, share of the application's demand", 0.0, 0.8
+        0.6, "most that is lent, share of the application's demand", 0.0, 0.8
     )
     lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
     return_above: float = tuned(0.75, "p95 over the target above which it is returned", 0.0, 1.5)
     lend_s: float = tuned(
-        10.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
+        15.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
     )
     return_s: float = tuned(
-        2.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
+        3.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
     )
+    retry_s: float = tuned(
+        120.0, "time in which a loan that was too large is tried again, s", 1.0, 3600.0,
+        logarithmic=True,
+    )  # fmt: skip
 
 
 class PartitionController:
@@ -155,6 +159,7 @@ class PartitionController:
                 above=numbers.return_above,
                 rise_s=numbers.lend_s,
                 return_s=numbers.return_s,
+                retry_s=numbers.retry_s,
             )
         )
         self._thrashing: list[Thrashing] = []
@@ -177,15 +182,19 @@ class PartitionController:
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
-        self._lending.update(self._caution.latency_ratio, elapsed_s, needed=total > base)
         lendable = idle_bytes(sample.protected, demand)
+        most_lent = min(numbers.most_lent_share * demand, lendable)
+        self._lending.update(
+            self._caution.latency_ratio,
+            elapsed_s,
+            needed=total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
+        )
         lent = min(self._lending.share * demand, lendable)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
         if not wants or sample.time_s - self._near_s > numbers.release_after_s:
             return Decision(desired=RELEASED, reason=f"fits: {_mib(total)} of {_mib(base)}")
         room = max(base + lent - reserve, 0.0)
-        most_lent = min(numbers.most_lent_share * demand, lendable)
         coming = most_lent - lent if self._lending.growing else 0.0
         if total <= room:
             wants = [replace(want, whole=False) for want in wants]

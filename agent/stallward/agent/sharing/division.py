@@ -96,6 +96,29 @@ class Turns:
         self._running = tuple(running)
         return _divided(room_bytes, wants, running, waiting, partial)
 
+    def gains(self, room_bytes: float, more_bytes: float, wants: Sequence[Want]) -> bool:
+        """Whether the groups could use more memory than the room.
+
+        Args:
+            room_bytes: The memory to divide.
+            more_bytes: How much more there could be.
+            wants: What each group wants, as for the last division.
+
+        Returns:
+            ``True`` if with it one more group would have the whole, or if a group has to do with
+            a part. ``False`` if it would only lie idle.
+        """
+        partial = [want for index, want in enumerate(wants) if index not in self._order]
+        left = room_bytes - sum(want.least_bytes for want in partial)
+        fitting = self._fitting(left, wants)
+        if self._order and not fitting:
+            return True
+        spent = sum(wants[index].bytes for index in fitting)
+        spent += sum(wants[index].least_bytes for index in self._order if index not in fitting)
+        if sum(want.bytes for want in partial) > max(room_bytes - spent, 0.0):
+            return True
+        return len(self._fitting(left + more_bytes, wants)) > len(fitting)
+
     def _end_turn(self, time_s: float) -> None:
         """Move the first group to the end of the order when its turn is over."""
         if self._running and time_s - self._since_s > self._turn_s:

@@ -4,7 +4,7 @@ The demand counts everything that the application holds, and a part of it may be
 that it read once and does not read again. Only the kernel knows which, by the order in which it
 evicts them. So a part of the demand is lent while latencies are far below the target: the
 background may use it, and reclaim takes what the application misses least. When latencies rise,
-the loan is returned much faster than it was made.
+the loan is returned much faster than it was made, and the next one is smaller for a while.
 
 Anonymous pages are not lent. They are kept in memory anyway, so a loan would only make the
 background fill the zone. Nothing is lent to applications whose latencies are not known.
@@ -13,8 +13,12 @@ background fill the zone. Nothing is lent to applications whose latencies are no
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from stallward.agent.sample import GroupSample
+
+_BACK_OFF_RATIO: Final = 0.7
+"""After latencies rose under a loan, no more than this share of it is lent for a while."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +35,8 @@ class LendingThresholds:
     """The time in which all of it is lent."""
     return_s: float
     """The time in which all of it is returned."""
+    retry_s: float
+    """The time in which a loan that was too large is tried again."""
 
 
 class Lending:
@@ -44,6 +50,8 @@ class Lending:
         self._thresholds = thresholds
         self.share = 0.0
         """The loan, as a share of the demand."""
+        self._ceiling = thresholds.most_share
+        """The most that is lent now: less than the bound after a loan turned out too large."""
         self.growing = False
         """Whether it grew at the last update, so that more may follow."""
 
@@ -53,7 +61,7 @@ class Lending:
         Args:
             latency_ratio: The p95 over the target; ``None`` if it is not known.
             elapsed_s: The time since the last update.
-            needed: Whether the background has less than it wants.
+            needed: Whether the background can use more than it has without a loan.
 
         Returns:
             The loan, as a share of the demand.
@@ -61,10 +69,16 @@ class Lending:
         thresholds = self._thresholds
         most = thresholds.most_share
         before = self.share
-        if not needed or latency_ratio is None or latency_ratio > thresholds.above:
+        self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
+        too_much = latency_ratio is not None and latency_ratio > thresholds.above
+        if too_much and before > 0.0:
+            self._ceiling = min(self._ceiling, _BACK_OFF_RATIO * before)
+        if too_much or not needed or latency_ratio is None:
             self.share = max(before - most * elapsed_s / thresholds.return_s, 0.0)
+        elif before > self._ceiling:
+            self.share = max(before - most * elapsed_s / thresholds.return_s, self._ceiling)
         elif latency_ratio < thresholds.below:
-            self.share = min(before + most * elapsed_s / thresholds.rise_s, most)
+            self.share = min(before + most * elapsed_s / thresholds.rise_s, self._ceiling)
         self.growing = self.share > before
         return self.share
 
