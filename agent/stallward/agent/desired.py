@@ -53,12 +53,12 @@ PROFILES: Final = (
 """The tuning profiles of the action table, in action order."""
 
 KEEP_ANON: Final = Tuning(
-    name="keep-anon", protected_swappiness=0, dirty_background_ratio=2, dirty_ratio=100
+    name="keep-anon", protected_swappiness=1, dirty_background_ratio=2, dirty_ratio=100
 )
 """Swap the application's anonymous pages last (v1; on v2 memory.low does that), and write early.
 
-With a swappiness of 0 a group's anonymous pages are reclaimed only when it has no file pages left
-(``get_scan_count`` in the kernel's mm/vmscan.c). It is not in the action table yet."""
+Not 0: for the limit of a cgroup the kernel then swaps none of them, even where nothing else is
+left, and kills instead (``get_scan_count`` in mm/vmscan.c). It is not in the action table."""
 
 
 PageAdvice = Literal["cold", "pageout", "willneed"]

@@ -7,7 +7,7 @@ has all of it or waits, and such groups take turns (``division``). What waits is
 the guard allows, and squeezed to its floor.
 
 Meanwhile the application's own pages are kept in memory: its anonymous pages are swapped last (v1:
-its swappiness is 0; v2: memory.low at the demand), and what was swapped before is read back once
+its swappiness is 1; v2: memory.low at the demand), and what was swapped before is read back once
 there is room for it.
 
 Latencies move the border between the two: while they are far below the target, a part of the
