@@ -208,9 +208,7 @@ def test_in_danger_more_is_kept_for_the_application_until_memory_is_free() -> No
     assert "reserved" in after.reason
 
 
-def test_a_part_of_the_demand_is_lent_while_latencies_are_low_and_returned_when_they_rise() -> (
-    None
-):
+def test_a_part_of_the_demand_is_lent_while_latencies_are_low() -> None:
     zone = Zone(200, 250, 250)
     before = zone.run(2.0)
     zone.p95_ms = 1.0
@@ -219,7 +217,7 @@ def test_a_part_of_the_demand_is_lent_while_latencies_are_low_and_returned_when_
     assert lent.desired.protected_low_bytes == pytest.approx(0.4 * 200 * MIB, rel=0.01)
     assert "lent" in lent.reason
     zone.p95_ms = 8.5
-    assert sum_mib(zone.run(12.0)) == pytest.approx(sum_mib(before), abs=8)
+    assert sum_mib(zone.run(30.0)) == pytest.approx(sum_mib(before), abs=8)
 
 
 def test_anonymous_pages_are_not_lent() -> None:

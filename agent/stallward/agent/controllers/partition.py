@@ -109,7 +109,7 @@ class PartitionThresholds:
         0.6, "most that is lent, share of the application's demand", 0.0, 0.8
     )
     lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
-    return_above: float = tuned(0.75, "p95 over the target above which it is returned", 0.0, 1.5)
+    return_above: float = tuned(0.75, "p95 over the target above which it is cut", 0.0, 1.5)
     lend_s: float = tuned(
         15.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
     )
@@ -117,7 +117,7 @@ class PartitionThresholds:
         3.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
     )
     retry_s: float = tuned(
-        120.0, "time in which a loan that was too large is tried again, s", 1.0, 3600.0,
+        120.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
         logarithmic=True,
     )  # fmt: skip
 

@@ -4,7 +4,8 @@ The demand counts everything that the application holds, and a part of it may be
 that it read once and does not read again. Only the kernel knows which, by the order in which it
 evicts them. So a part of the demand is lent while latencies are far below the target: the
 background may use it, and reclaim takes what the application misses least. When latencies rise,
-the loan is returned much faster than it was made, and the next one is smaller for a while.
+the loan is cut until they are low enough, and afterwards it grows slowly (additive increase,
+multiplicative decrease; Chiu and Jain, 1989).
 
 Anonymous pages are not lent. They are kept in memory anyway, so a loan would only make the
 background fill the zone. Nothing is lent to applications whose latencies are not known.
@@ -18,7 +19,11 @@ from typing import Final
 from stallward.agent.sample import GroupSample
 
 _BACK_OFF_RATIO: Final = 0.7
-"""After latencies rose under a loan, no more than this share of it is lent for a while."""
+"""When latencies rise under a loan, it is cut to this share of it."""
+_BACK_OFF_MISSED_RATIO: Final = 0.3
+"""The same when they miss the target."""
+_SETTLE_S: Final = 2.0
+"""The least time between two cuts: latencies take that long to follow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,13 +35,13 @@ class LendingThresholds:
     below: float
     """The p95 over the target below which more is lent."""
     above: float
-    """The p95 over the target above which it is returned; in between the loan stays as it is."""
+    """The p95 over the target above which it is cut; in between the loan stays as it is."""
     rise_s: float
     """The time in which all of it is lent."""
     return_s: float
     """The time in which all of it is returned."""
     retry_s: float
-    """The time in which a loan that was too large is tried again."""
+    """The time in which all of it may be lent again after a cut."""
 
 
 class Lending:
@@ -51,7 +56,8 @@ class Lending:
         self.share = 0.0
         """The loan, as a share of the demand."""
         self._ceiling = thresholds.most_share
-        """The most that is lent now: less than the bound after a loan turned out too large."""
+        """The most that is lent now: less than the bound after a cut."""
+        self._since_cut_s = _SETTLE_S
         self.growing = False
         """Whether it grew at the last update, so that more may follow."""
 
@@ -67,20 +73,30 @@ class Lending:
             The loan, as a share of the demand.
         """
         thresholds = self._thresholds
-        most = thresholds.most_share
-        before = self.share
-        self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
-        too_much = latency_ratio is not None and latency_ratio > thresholds.above
-        if too_much and before > 0.0:
-            self._ceiling = min(self._ceiling, _BACK_OFF_RATIO * before)
-        if too_much or not needed or latency_ratio is None:
-            self.share = max(before - most * elapsed_s / thresholds.return_s, 0.0)
-        elif before > self._ceiling:
-            self.share = max(before - most * elapsed_s / thresholds.return_s, self._ceiling)
-        elif latency_ratio < thresholds.below:
-            self.share = min(before + most * elapsed_s / thresholds.rise_s, self._ceiling)
+        most, before = thresholds.most_share, self.share
+        self._since_cut_s += elapsed_s
+        if latency_ratio is None or not needed:
+            target = 0.0
+        elif latency_ratio > thresholds.above:
+            self._cut(latency_ratio)
+            target = min(before, self._ceiling)
+        else:
+            self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
+            low = latency_ratio < thresholds.below
+            target = self._ceiling if low else min(before, self._ceiling)
+        if target > before:
+            self.share = min(before + most * elapsed_s / thresholds.rise_s, target)
+        else:
+            self.share = max(before - most * elapsed_s / thresholds.return_s, target)
         self.growing = self.share > before
         return self.share
+
+    def _cut(self, latency_ratio: float) -> None:
+        """Lower the ceiling, unless the last cut may not have shown its effect yet."""
+        if self._since_cut_s >= _SETTLE_S:
+            ratio = _BACK_OFF_RATIO if latency_ratio <= 1.0 else _BACK_OFF_MISSED_RATIO
+            self._ceiling = ratio * min(self.share, self._ceiling)
+            self._since_cut_s = 0.0
 
 
 def idle_bytes(protected: GroupSample, demand_bytes: float) -> float:
