@@ -62,8 +62,17 @@ def test_after_a_cut_it_grows_slowly() -> None:
     run(lending, 20.0, 0.2)
     run(lending, 1.0, 0.8)
     assert run(lending, 10.0, 0.2) == pytest.approx(0.7 * 0.3 + 0.03, abs=0.01)
+    assert not lending.growing, "nobody should wait for it"
     assert run(lending, 10.0, 0.2) < 0.3
     assert run(lending, 40.0, 0.2) == pytest.approx(0.3)
+
+
+def test_latencies_that_were_high_before_the_loan_make_no_later_one_smaller() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 0.5, 0.2)
+    run(lending, 5.0, 2.0)
+    assert lending.share == 0.0
+    assert run(lending, 12.0, 0.2) == pytest.approx(0.3)
 
 
 def test_it_is_returned_when_latencies_are_not_known_any_more() -> None:

@@ -117,7 +117,7 @@ class PartitionThresholds:
         3.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
     )
     retry_s: float = tuned(
-        120.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
+        60.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
         logarithmic=True,
     )  # fmt: skip
 

@@ -22,6 +22,9 @@ _BACK_OFF_RATIO: Final = 0.7
 """When latencies rise under a loan, it is cut to this share of it."""
 _BACK_OFF_MISSED_RATIO: Final = 0.3
 """The same when they miss the target."""
+_LEAST_CUT_SHARE: Final = 0.05
+"""A loan smaller than this is not the reason for high latencies: it is returned, and no later one
+is smaller because of it."""
 _SETTLE_S: Final = 2.0
 """The least time between two cuts: latencies take that long to follow."""
 
@@ -59,7 +62,7 @@ class Lending:
         """The most that is lent now: less than the bound after a cut."""
         self._since_cut_s = _SETTLE_S
         self.growing = False
-        """Whether it grew at the last update, so that more may follow."""
+        """Whether it grows fast, so that more follows soon; not after a cut."""
 
     def update(self, latency_ratio: float | None, elapsed_s: float, *, needed: bool) -> float:
         """Take one more look at the latencies.
@@ -79,7 +82,7 @@ class Lending:
             target = 0.0
         elif latency_ratio > thresholds.above:
             self._cut(latency_ratio)
-            target = min(before, self._ceiling)
+            target = min(before, self._ceiling) if before >= _LEAST_CUT_SHARE else 0.0
         else:
             self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
             low = latency_ratio < thresholds.below
@@ -88,12 +91,12 @@ class Lending:
             self.share = min(before + most * elapsed_s / thresholds.rise_s, target)
         else:
             self.share = max(before - most * elapsed_s / thresholds.return_s, target)
-        self.growing = self.share > before
+        self.growing = before < self.share < self._ceiling
         return self.share
 
     def _cut(self, latency_ratio: float) -> None:
         """Lower the ceiling, unless the last cut may not have shown its effect yet."""
-        if self._since_cut_s >= _SETTLE_S:
+        if self.share >= _LEAST_CUT_SHARE and self._since_cut_s >= _SETTLE_S:
             ratio = _BACK_OFF_RATIO if latency_ratio <= 1.0 else _BACK_OFF_MISSED_RATIO
             self._ceiling = ratio * min(self.share, self._ceiling)
             self._since_cut_s = 0.0
