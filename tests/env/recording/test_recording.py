@@ -59,6 +59,9 @@ def tick(k: int, rng: np.random.Generator) -> pb.TickRecord:
     record.decision.action.extend([1, 0, 0, 2, 0, 0, 0, 0, 1])
     record.decision.propensity = 0.25
     record.sample.profile = record.granted.tuning.name = "flush"
+    record.granted.tuning.protected_swappiness = 0
+    record.granted.protected_low_bytes = 90 << 20
+    record.granted.protected_willneed = True
     record.applied.add(lever="pause:hog0", value="1", ok=True, took_ms=0.2)
     return record
 
@@ -103,6 +106,10 @@ def test_a_recording_comes_back_as_it_was_written(recorded: Path) -> None:
     assert np.isnan(recording.actions["granted_slot1_limit_bytes"][1])
     assert recording.actions["propensity"][5] == 0.25
     assert recording.actions["granted_profile"][5] == "flush"
+    assert recording.actions["granted_protected_swappiness"][5] == 0
+    assert recording.actions["granted_protected_low_bytes"][5] == 90 << 20
+    assert recording.actions["granted_protected_willneed"][5]
+    assert "granted_swappiness" not in recording.actions, "it was never set"
     assert json.loads(recording.actions["applied"][5])[0][:3] == ["pause:hog0", "1", True]
     rng = np.random.default_rng(0)
     scheduled_s = 100.0 + np.cumsum(rng.exponential(1e-3, 60_000))

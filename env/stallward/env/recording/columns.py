@@ -68,6 +68,17 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
     for kind in ("desired", "granted"):
         states = [r.decision.desired if kind == "desired" else r.granted for r in records]
         columns[f"{kind}_profile"] = pa.array([s.tuning.name for s in states], pa.string())
+        for field in ("swappiness", "protected_swappiness"):
+            values = [_field(s.tuning, field) for s in states]
+            columns[f"{kind}_{field}"] = pa.array(values, pa.int64())
+        for field in ("dirty_background_ratio", "dirty_ratio"):
+            values = [_field(s.tuning, field) for s in states]
+            columns[f"{kind}_{field}"] = pa.array(values, pa.float64())
+        low = [_field(s, "protected_low_bytes") for s in states]
+        columns[f"{kind}_protected_low_bytes"] = pa.array(low, pa.int64())
+        # Null rather than false, so that recordings without it have no such column.
+        willneed = [s.protected_willneed or None for s in states]
+        columns[f"{kind}_protected_willneed"] = pa.array(willneed, pa.bool_())
         stopped = [",".join(str(p.pid) for p in s.stopped) for s in states]
         columns[f"{kind}_stopped_pids"] = pa.array(stopped, pa.string())
         for i in range(slots):

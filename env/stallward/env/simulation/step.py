@@ -22,12 +22,13 @@ from stallward.env.simulation.observe import (
     new_encoder,
     write_observation,
 )
-from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, World, tick_nodes
+from stallward.env.twin.batch import TICK_S, World, tick_nodes
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.levers import Ring, Rules
 from stallward.env.twin.physics.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
+from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Layout, Rows, tiles
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
@@ -45,19 +46,11 @@ _VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
 _PRICES: Final = len(COSTS)
 _ENTRIES: Final = len(ACTION_SIZES)
 _PROFILES: Final = len(PROFILES)
-_START, _BLOCK = NODE_DIRTY_RATIOS
-_SWAPPINESS: Final = np.array(
-    [NODE_SWAPPINESS if p.swappiness is None else float(p.swappiness) for p in PROFILES]
-)
-_DIRTY_START: Final = np.array(
-    [
-        _START if p.dirty_background_ratio is None else p.dirty_background_ratio / 100
-        for p in PROFILES
-    ]
-)
-_DIRTY_BLOCK: Final = np.array(
-    [_BLOCK if p.dirty_ratio is None else p.dirty_ratio / 100 for p in PROFILES]
-)
+_SETTINGS: Final = [settings_of(profile) for profile in PROFILES]
+_SWAPPINESS: Final = np.array([s.swappiness for s in _SETTINGS])
+_PROTECTED_SWAPPINESS: Final = np.array([s.protected_swappiness for s in _SETTINGS])
+_DIRTY_START: Final = np.array([s.dirty_start for s in _SETTINGS])
+_DIRTY_BLOCK: Final = np.array([s.dirty_block for s in _SETTINGS])
 
 
 class StepBuffers(NamedTuple):
@@ -244,10 +237,12 @@ def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
     """Set the levers as far as the guard grants it; return how many moved."""
     moved = where(action[2 * SLOTS] == node.profile, 0.0, 1.0)
     node.profile = action[2 * SLOTS]
-    node.swappiness, node.dirty_start, node.dirty_block = _SWAPPINESS[0], _START, _BLOCK
+    # An action is within the table, so one profile is always on.
     for k in range(_PROFILES):
         on = node.profile == float(k)
         node.swappiness = where(on, _SWAPPINESS[k], node.swappiness)
+        protected = where(on, _PROTECTED_SWAPPINESS[k], node.protected_swappiness)
+        node.protected_swappiness = protected
         node.dirty_start = where(on, _DIRTY_START[k], node.dirty_start)
         node.dirty_block = where(on, _DIRTY_BLOCK[k], node.dirty_block)
     for i in range(slots):

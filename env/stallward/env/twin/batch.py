@@ -13,6 +13,7 @@ from stallward.env.twin.inputs.parameters import PARAMETER_NAMES
 from stallward.env.twin.physics import application, background
 from stallward.env.twin.physics import tick as ticking
 from stallward.env.twin.physics.latency import Windows, make_windows
+from stallward.env.twin.physics.pages import ANON
 from stallward.env.twin.physics.randomness import Keys, draw, keys_of, rewound
 from stallward.env.twin.physics.state import (
     LAST_S,
@@ -27,6 +28,7 @@ from stallward.env.twin.physics.state import (
 from stallward.env.twin.physics.tick import STEP_S, TICK_S
 from stallward.env.twin.physics.window import judge, report, schedule_answer
 from stallward.env.twin.scenario_arrays import ScenarioArrays
+from stallward.env.twin.settings import NODE_SETTINGS
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Arrays, Columns, copy_tiles, tiles
 from stallward.env.twin.simd.vectors import WIDTH
@@ -34,9 +36,8 @@ from stallward.env.twin.simd.vectors import WIDTH
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
-NODE_SWAPPINESS: Final = 60.0
-NODE_DIRTY_RATIOS: Final = (0.10, 0.20)
-"""The shares of dirty pages in the zone at which writeback starts and at which writers block."""
+NODE_SWAPPINESS: Final = NODE_SETTINGS.swappiness
+NODE_DIRTY_RATIOS: Final = (NODE_SETTINGS.dirty_start, NODE_SETTINGS.dirty_block)
 
 
 class World(NamedTuple):
@@ -203,17 +204,29 @@ class TwinBatch:
         limit_pages: Array,
         swappiness: Array | float = NODE_SWAPPINESS,
         dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
+        *,
+        protected_swappiness: Array | float | None = None,
+        protected_low_pages: Array | float = 0.0,
     ) -> None:
         """Set the levers and let one tick of 0.1 s pass.
 
         Args:
             paused: Which slots are paused, ``(SLOTS, B)``.
             limit_pages: The limits, ``(SLOTS, B)``; infinite for none.
-            swappiness: The swappiness, ``(B,)`` or scalar.
+            swappiness: The swappiness of all groups, ``(B,)`` or scalar.
             dirty_ratios: The shares of dirty pages in the zone at which writeback starts and at
                 which writers block.
+            protected_swappiness: The swappiness of the protected group, if it has its own.
+            protected_low_pages: The pages of the protected group that are reclaimed last.
         """
-        self.set_levers(paused, limit_pages, swappiness, dirty_ratios)
+        self.set_levers(
+            paused,
+            limit_pages,
+            swappiness,
+            dirty_ratios,
+            protected_swappiness=protected_swappiness,
+            protected_low_pages=protected_low_pages,
+        )
         self.advance()
 
     def set_levers(
@@ -222,18 +235,31 @@ class TwinBatch:
         limit_pages: Array,
         swappiness: Array | float = NODE_SWAPPINESS,
         dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
+        *,
+        protected_swappiness: Array | float | None = None,
+        protected_low_pages: Array | float = 0.0,
     ) -> None:
         """Set the levers for the next ticks; see :meth:`tick` for the arguments."""
         nodes = self.nodes
         nodes.want_paused = np.asarray(paused, dtype=np.float64)
         nodes.want_limit_pages = limit_pages
         nodes.swappiness = swappiness
+        nodes.protected_swappiness = (
+            swappiness if protected_swappiness is None else protected_swappiness
+        )
+        nodes.protected_low_pages = protected_low_pages
         nodes.dirty_start, nodes.dirty_block = dirty_ratios
 
     def advance(self, *, new_noise: bool = True) -> None:
         """Let one tick pass, with new noise or with the noise as it is."""
         _tick_all(self.world, self.ticks, new_noise)
         self.ticks += 1
+
+    def read_back(self, rows: Mask) -> None:
+        """Ask once for the application's pages in swap, on the nodes in ``rows``, ``(B,)``."""
+        nodes = self.nodes
+        swapped = nodes.wanted[0, ANON] - nodes.resident[0, ANON]
+        nodes.read_back_pages = np.where(rows, swapped, nodes.read_back_pages)
 
     def end_slots(self, ended: Mask, *, for_good: bool = True) -> None:
         """End programs and free their memory.

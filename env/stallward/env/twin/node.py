@@ -14,15 +14,17 @@ from stallward.agent.desired import PROFILES, SLOTS, DesiredState
 from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import Sample
 from stallward.env.recording.recording import Requests, Units
-from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch, World
+from stallward.env.twin.batch import TICK_S, TwinBatch, World
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
-from stallward.env.twin.inputs.exogenous import Exogenous
+from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.latency import Array
+from stallward.env.twin.physics.pages import ANON
 from stallward.env.twin.physics.state import node_at
-from stallward.env.twin.sample import FIRST_PID, to_sample
+from stallward.env.twin.sample import FIRST_PID, ProtectedPages, to_sample
+from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel
 
 
@@ -121,7 +123,23 @@ class TwinNode:
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
         alive = frozenset(np.flatnonzero(self._nodes.has_program[:, 0] > 0).tolist())
         return to_sample(
-            self._reported, self._sequence, self.scenario, self._inactive_share, alive, stopped
+            self._reported,
+            self._sequence,
+            self.scenario,
+            self._inactive_share,
+            alive,
+            stopped,
+            self._protected_pages(),
+        )
+
+    def _protected_pages(self) -> ProtectedPages:
+        """Return what the frame, which has the columns of observations only, does not tell."""
+        nodes = self._nodes
+        resident, owned = nodes.resident[0, ANON, 0], nodes.wanted[0, ANON, 0]
+        return ProtectedPages(
+            anon_bytes=int(resident * PAGE_BYTES),
+            swap_bytes=int((owned - resident) * PAGE_BYTES),
+            refault_anon_pages=int(nodes.refault_anon_pages[0]),
         )
 
     def frame(self) -> RawFrame:
@@ -130,6 +148,7 @@ class TwinNode:
 
     def step(self, granted: DesiredState) -> None:
         """Apply the desired state that the guard granted, and let one tick pass."""
+        read_back = granted.protected_willneed and not self._granted.protected_willneed
         self._granted = granted
         stopped = {p.pid - FIRST_PID for p in granted.stopped}
         paused, limit = np.zeros(SLOTS), np.full(SLOTS, np.nan)
@@ -138,19 +157,9 @@ class TwinNode:
             paused[i] = want.paused or i in stopped
             limit[i] = np.nan if want.limit_bytes is None else want.limit_bytes
         _apply(self._twin.world, paused, limit)
-        tuning = granted.tuning
-        swappiness = NODE_SWAPPINESS if tuning.swappiness is None else float(tuning.swappiness)
-        start, block = NODE_DIRTY_RATIOS
-        if tuning.dirty_background_ratio is not None:
-            start = tuning.dirty_background_ratio / 100.0
-        if tuning.dirty_ratio is not None:
-            block = tuning.dirty_ratio / 100.0
         if granted.terminate is not None:
             self._end(granted.terminate.pid - FIRST_PID)
-        names = [p.name for p in PROFILES]
-        nodes = self._nodes
-        nodes.profile = float(names.index(tuning.name) if tuning.name in names else 0)
-        nodes.swappiness, nodes.dirty_start, nodes.dirty_block = swappiness, start, block
+        self._tune(granted, read_back)
         began_s = self.time_s
         self._twin.advance()
         self._draw_inactive_share()
@@ -159,6 +168,24 @@ class TwinNode:
         _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
         self._reported = self._in_bursts(self.frame())
         self._sequence += 1
+
+    def _tune(self, granted: DesiredState, read_back: bool) -> None:
+        """Set the kernel settings and the protected group's own levers.
+
+        Args:
+            granted: The desired state that the guard granted.
+            read_back: Whether the protected group's swapped pages are asked for now.
+        """
+        nodes, settings = self._nodes, settings_of(granted.tuning)
+        names = [p.name for p in PROFILES]
+        name = granted.tuning.name
+        nodes.profile = float(names.index(name) if name in names else 0)
+        nodes.swappiness = settings.swappiness
+        nodes.protected_swappiness = settings.protected_swappiness
+        nodes.dirty_start, nodes.dirty_block = settings.dirty_start, settings.dirty_block
+        nodes.protected_low_pages = (granted.protected_low_bytes or 0) / PAGE_BYTES
+        if read_back:
+            self._twin.read_back(np.ones(1, dtype=bool))
 
     def _end(self, slot: int) -> None:
         """Terminate the program of a slot; it begins anew if it restarts."""

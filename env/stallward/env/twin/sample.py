@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.desired import PROFILES
@@ -23,6 +24,16 @@ FIRST_PID: Final = 1000
 _OOM_SCORE_FULL: Final = 1000
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectedPages:
+    """Figures of the protected group that are no columns of a frame."""
+
+    anon_bytes: int
+    swap_bytes: int
+    refault_anon_pages: int
+    """The part of its refaults that came from swap."""
+
+
 def _count(value: float) -> int | None:
     return None if math.isnan(value) else int(value)
 
@@ -38,6 +49,7 @@ def to_sample(
     inactive_share: float,
     alive: frozenset[int],
     stopped: frozenset[int],
+    protected: ProtectedPages,
 ) -> Sample:
     """Make the sample of one node, with its processes.
 
@@ -48,6 +60,7 @@ def to_sample(
         inactive_share: The share of file pages that is on the inactive list.
         alive: The slots whose process has not ended.
         stopped: The slots whose process is stopped.
+        protected: The figures of the protected group that are not in the frame.
     """
     node, slots = frame.node, frame.slots
     latency_known = not math.isnan(node[NODE["latency_age_s"]])
@@ -56,6 +69,7 @@ def to_sample(
     swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
     zone_limit = scenario.zone_bytes
     inactive = inactive_share * node[NODE["zone_file_bytes"]]
+    refaults = int(node[NODE["protected_refault_pages"]])
     return Sample(
         sequence=sequence,
         time_s=float(node[NODE["time_s"]]),
@@ -85,8 +99,11 @@ def to_sample(
             name="protected",
             psi=_psi(node, "protected_"),
             memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
+            anon_bytes=protected.anon_bytes,
             file_bytes=_count(node[NODE["protected_file_bytes"]]),
-            refault_file_pages=_count(node[NODE["protected_refault_pages"]]),
+            swap_bytes=protected.swap_bytes,
+            refault_file_pages=refaults - protected.refault_anon_pages,
+            refault_anon_pages=protected.refault_anon_pages,
             major_faults=_count(node[NODE["protected_major_faults"]]),
             frozen=False,
         ),

@@ -18,7 +18,12 @@ from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.batch import TwinBatch
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.env.twin.inputs.parameters import PARAMETER_NAMES, from_column, from_unit
+from stallward.env.twin.inputs.parameters import (
+    LATER_PARAMETERS,
+    PARAMETER_NAMES,
+    from_column,
+    from_unit,
+)
 from stallward.env.twin.physics.pages import ANON, COLD
 from stallward.env.twin.simd.layout import Arrays
 
@@ -98,8 +103,17 @@ class Draw:
 def draw(rng: np.random.Generator) -> Draw:
     return Draw(
         scenarios=tuple(random_scenario(rng, f"random {k}") for k in range(SCENARIOS)),
-        parameters=from_unit(rng.random((len(PARAMETER_NAMES), NODES))),
+        parameters=random_parameters(rng),
     )
+
+
+def random_parameters(rng: np.random.Generator) -> Array:
+    """Draw parameters; those that are added to the twin do not change the draws of the others."""
+    later = np.array([name in LATER_PARAMETERS for name in PARAMETER_NAMES])
+    unit = np.empty((len(PARAMETER_NAMES), NODES))
+    unit[later] = rng.spawn(1)[0].random((int(later.sum()), NODES))
+    unit[~later] = rng.random((int((~later).sum()), NODES))
+    return from_unit(unit)
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,50 +12,102 @@ from numpy.typing import NDArray
 from stallward.agent.controllers.latd import TUNINGS
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.env.recording.recording import Recording
-from stallward.env.twin.batch import NODE_DIRTY_RATIOS, NODE_SWAPPINESS, TICK_S, TwinBatch
+from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.physics.latency import Array, pooled_quantiles
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.env.twin.physics.randomness import keys_of
+from stallward.env.twin.settings import NODE_SETTINGS, NodeSettings, settings_of
 from stallward.training.twin_fit.exogenous_background import recorded_running
 from stallward.training.twin_fit.loss import QUANTILES, log_share, segment_edges_s
 
+_TUNED: Final = ("swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio")
 _PROFILES_BY_NAME: Final = {p.name: p for p in (*PROFILES, *TUNINGS)}
 
 
-def replay_levers(recording: Recording) -> tuple[Array, Array, Array, Array]:
-    """The lever states in force at every tick of 0.1 s from the start of the recording.
+class RecordedLevers(NamedTuple):
+    """The lever states in force, with a tick of 0.1 s as the first axis."""
 
-    Returns:
-        Paused ``(T, SLOTS)``, limits in pages ``(T, SLOTS)``, swappiness ``(T,)`` and dirty
-        ratios ``(T, 2)``.
-    """
+    paused: Array
+    """``(T, SLOTS)``."""
+    limit_pages: Array
+    """``(T, SLOTS)``; infinite for none."""
+    swappiness: Array
+    dirty_ratios: Array
+    """``(T, 2)``: where writeback starts, and where writers block."""
+    protected_swappiness: Array
+    protected_low_pages: Array
+    read_back: Array
+    """1 where the application's pages in swap are asked for, else 0."""
+
+
+def replay_levers(recording: Recording) -> RecordedLevers:
+    """The lever states in force at every tick of 0.1 s from the start of the recording."""
     time_s = recording.tick("time_s")
     grid_s = np.arange(recording.run.start_s, recording.run.end_s, TICK_S)
-    if not len(time_s):
-        at = np.zeros(len(grid_s), dtype=np.int64)
-    else:
-        at = np.clip(np.searchsorted(time_s, grid_s, side="right") - 1, 0, len(time_s) - 1)
     paused = np.zeros((len(grid_s), SLOTS))
     limits = np.full((len(grid_s), SLOTS), np.inf)
-    swappiness = np.full(len(grid_s), NODE_SWAPPINESS)
-    dirty = np.tile(NODE_DIRTY_RATIOS, (len(grid_s), 1))
-    if len(time_s):
+    if not len(time_s):
+        at = np.zeros(0, dtype=np.int64)
+        settings = [NODE_SETTINGS] * len(grid_s)
+    else:
+        at = np.clip(np.searchsorted(time_s, grid_s, side="right") - 1, 0, len(time_s) - 1)
         for i in range(SLOTS):
             whole = np.nan_to_num(recording.tick(f"slot{i}_state_paused")[at])
             stopped = np.nan_to_num(recording.tick(f"slot{i}_stopped_processes")[at])
             paused[:, i] = (whole > 0) | (stopped > 0)
             limit = recording.tick(f"slot{i}_state_limit_bytes")[at]
             limits[:, i] = np.where(np.isnan(limit), np.inf, limit / PAGE_BYTES)
-        for k, name in enumerate(recording.ticks["profile"][at]):
-            profile = _PROFILES_BY_NAME.get(str(name), PROFILES[0])
-            if profile.swappiness is not None:
-                swappiness[k] = profile.swappiness
-            if profile.dirty_background_ratio is not None:
-                dirty[k, 0] = profile.dirty_background_ratio / 100.0
-            if profile.dirty_ratio is not None:
-                dirty[k, 1] = profile.dirty_ratio / 100.0
-    return paused, limits, swappiness, dirty
+        settings = _settings(recording, at)
+    asked = np.nan_to_num(_granted(recording, "protected_willneed", at, len(grid_s)))
+    low = np.nan_to_num(_granted(recording, "protected_low_bytes", at, len(grid_s)))
+    return RecordedLevers(
+        paused=paused,
+        limit_pages=limits,
+        swappiness=np.array([s.swappiness for s in settings]),
+        dirty_ratios=np.array([(s.dirty_start, s.dirty_block) for s in settings]).reshape(-1, 2),
+        protected_swappiness=np.array([s.protected_swappiness for s in settings]),
+        protected_low_pages=low / PAGE_BYTES,
+        read_back=np.diff(asked, prepend=0.0).clip(0.0),
+    )
+
+
+def _settings(recording: Recording, at: NDArray[np.int64]) -> list[NodeSettings]:
+    """The kernel settings in the recorded ticks ``at``: those granted, and those of the profile.
+
+    A profile by name is all that older recordings tell.
+    """
+    names = recording.ticks["profile"][at]
+    granted = {key: _granted(recording, key, at, len(at)) for key in _TUNED}
+    settings = []
+    for k, name in enumerate(names):
+        known = {key: values[k] for key, values in granted.items() if np.isfinite(values[k])}
+        tuning = _PROFILES_BY_NAME.get(str(name), PROFILES[0])
+        settings.append(settings_of(replace(tuning, **known)))
+    return settings
+
+
+def _granted(recording: Recording, name: str, at: NDArray[np.int64], ticks: int) -> Array:
+    """What was granted in the recorded ticks ``at``; NaN where that was not recorded."""
+    column = recording.actions.get(f"granted_{name}")
+    if column is None or not len(at):
+        return np.full(ticks, np.nan)
+    return np.array([np.nan if v is None else float(v) for v in column])[at]
+
+
+def set_levers(twin: TwinBatch, levers: RecordedLevers) -> None:
+    """Set the levers of all nodes to those of one tick; the last axis is the node."""
+    twin.set_levers(
+        levers.paused > 0,
+        levers.limit_pages,
+        levers.swappiness,
+        (levers.dirty_ratios[0], levers.dirty_ratios[1]),
+        protected_swappiness=levers.protected_swappiness,
+        protected_low_pages=levers.protected_low_pages,
+    )
+    asked = levers.read_back > 0
+    if asked.any():
+        twin.read_back(asked)
 
 
 def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
@@ -108,8 +160,9 @@ def twin_summaries(
     for k in range(max(replay.ticks for replay in replays)):
         for replay in replays:
             replay.before_tick(k, twin, sums)
-        levers = [np.repeat(v, count, axis=-1) for v in _levers_at(replays, k)]
-        twin.tick(levers[0] > 0, levers[1], levers[2], (levers[3][0], levers[3][1]))
+        levers = _levers_at(replays, k)
+        set_levers(twin, RecordedLevers(*(np.repeat(v, count, axis=-1) for v in levers)))
+        twin.advance()
         sums.add(twin)
         for replay in replays:
             replay.after_tick(k, twin, sums)

@@ -37,7 +37,13 @@ from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
 from stallward.training.parallel import run_in_parallel
 from stallward.training.progress import Report, silent
-from stallward.training.twin_fit.replay import ended_slots, replay_levers, with_recorded_running
+from stallward.training.twin_fit.replay import (
+    RecordedLevers,
+    ended_slots,
+    replay_levers,
+    set_levers,
+    with_recorded_running,
+)
 
 Array = NDArray[np.float64]
 
@@ -109,11 +115,11 @@ def feature_means(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> F
 
 def _advance(batch: TwinBatch, levers: Sequence[Array], ended: NDArray[np.bool_]) -> None:
     """Step all nodes by a tick, with the levers of a recording."""
-    repeated = [np.repeat(np.asarray(lever)[..., None], batch.batch, axis=-1) for lever in levers]
+    repeated = (np.repeat(np.asarray(lever)[..., None], batch.batch, axis=-1) for lever in levers)
     if ended.any():
         batch.end_slots(np.repeat(ended[:, None], batch.batch, axis=1))
-    paused, limits, swappiness, dirty_ratios = repeated
-    batch.tick(paused > 0, limits, swappiness, (dirty_ratios[0], dirty_ratios[1]))
+    set_levers(batch, RecordedLevers(*repeated))
+    batch.advance()
 
 
 @kernel

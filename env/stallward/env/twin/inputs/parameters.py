@@ -48,6 +48,8 @@ class TwinParameters:
     swap_write_share: float = 0.8
     """The share of evicted anonymous pages that must be written; the others are clean in swap."""
     swap_readahead_pages: float = 4.0
+    swap_read_around_pages: float = 1.0
+    """Pages that come back from swap for each missing page that the application touches."""
     file_readahead_pages: float = 8.0
     read_around_pages: float = 2.0
     """Pages that the device reads for each missing file page of a background program."""
@@ -117,6 +119,7 @@ RANGES: Final[Mapping[str, Range]] = {
     "anon_weight": Range(low=0.05, high=8.0),
     "swap_write_share": Range(low=0.1, high=1.0, logarithmic=False),
     "swap_readahead_pages": Range(low=1.0, high=16.0),
+    "swap_read_around_pages": Range(low=1.0, high=8.0),
     "file_readahead_pages": Range(low=1.0, high=64.0),
     "read_around_pages": Range(low=1.0, high=32.0),
     "protected_miss_exponent": Range(low=0.02, high=4.0),
@@ -138,6 +141,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "pause_delay_s": Range(low=0.002, high=0.2),
     "limit_delay_s": Range(low=0.002, high=0.3),
 }
+LATER_PARAMETERS: Final = frozenset({"swap_read_around_pages"})
+"""Parameters that files of older versions lack. Their defaults leave those twins as they were."""
 PARAMETER_NAMES: Final = tuple(f.name for f in fields(TwinParameters))
 PARAMETER_INDEX: Final = {name: i for i, name in enumerate(PARAMETER_NAMES)}
 _LOW: Final = np.array([RANGES[name].low for name in PARAMETER_NAMES])
@@ -154,11 +159,13 @@ def to_array(parameters: Sequence[TwinParameters]) -> Array:
 def from_mapping(values: Mapping[str, float]) -> TwinParameters:
     """Make parameters from values by name.
 
+    Those of ``LATER_PARAMETERS`` may be missing.
+
     Raises:
         TwinError: If a name is unknown or missing, or a value is outside its range.
     """
     unknown = sorted(set(values) - set(PARAMETER_NAMES))
-    missing = sorted(set(PARAMETER_NAMES) - set(values))
+    missing = sorted(set(PARAMETER_NAMES) - LATER_PARAMETERS - set(values))
     if unknown or missing:
         raise TwinError(
             f"Twin parameters do not fit this version: unknown {unknown}, missing {missing}.",

@@ -45,6 +45,8 @@ class SubstepValues:
     """Pages that the requests fault in."""
     refaults: float
     """The part of them that had been in memory before."""
+    read_back: float
+    """Pages of the application that are read back from swap untouched."""
     stall_s: float
     """Time that requests wait for pages."""
     anon_stall_s: float
@@ -128,7 +130,8 @@ def serve(
     for pool in range(POOLS):
         missed = node.request_touches[pool] * miss[pool]
         lacks = maximum(node.wanted[pool] - node.resident[pool], 0.0)
-        now.pages[pool] = minimum(served * missed, lacks)
+        around = parameters.swap_read_around_pages if pool == ANON else 1.0
+        now.pages[pool] = minimum(served * missed * around, lacks)
         per_s = served / step_s * node.request_touches[pool] / maximum(node.wanted[pool], 1.0)
         node.touches_per_s[pool] = warmed(node.touches_per_s[pool], per_s, step_s)
     fresh = _first_reads(node, now.pages[COLD])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from stallward.env.twin.physics import pages
-from stallward.env.twin.physics.pages import ALL_POOLS, ANON, POOLS
+from stallward.env.twin.physics.pages import ALL_POOLS, ANON, EPSILON, POOLS
 from stallward.env.twin.physics.state import Node, Parameters
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Rows
@@ -43,7 +43,7 @@ def make_room(
     if anywhere(short):
         weight, available = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
         weigh(node, parameters, weight, 1 + slots)
-        pages.evictable(node.resident, node.dirty, swap_free, available, 1 + slots)
+        _evictable(node, swap_free, available, 1 + slots)
         squeeze = parameters.squeeze_pages_per_s * step_s
         for i in range(slots):
             squeezed = _squeeze(node, demand, weight, available, squeeze, i)
@@ -57,15 +57,38 @@ def make_room(
 
 @model
 def weigh(node: Node, parameters: Parameters, weight: Rows, groups: int) -> None:
-    """Set the weight of each pool in reclaim."""
-    swap = parameters.anon_weight * node.swappiness / 200.0
-    file = 1.0 - node.swappiness / 200.0
+    """Set the weight of each pool in reclaim, by the swappiness of its group."""
+    _weigh_group(node, parameters, weight, node.protected_swappiness, 0)
+    for g in range(1, groups):
+        _weigh_group(node, parameters, weight, node.swappiness, g)
+
+
+@model
+def _weigh_group(
+    node: Node, parameters: Parameters, weight: Rows, swappiness: float, group: int
+) -> None:
+    swap = parameters.anon_weight * swappiness / 200.0
+    file = 1.0 - swappiness / 200.0
     tau_s, exponent = parameters.coldness_tau_s, parameters.coldness_exponent
-    for g in range(groups):
-        for pool in range(POOLS):
-            i = g * POOLS + pool
-            cold = pages.coldness(node.touches_per_s[i], tau_s, exponent)
-            weight[i] = node.resident[i] * cold * (swap if pool == ANON else file)
+    for pool in range(POOLS):
+        i = group * POOLS + pool
+        cold = pages.coldness(node.touches_per_s[i], tau_s, exponent)
+        weight[i] = node.resident[i] * cold * (swap if pool == ANON else file)
+
+
+@model
+def _evictable(node: Node, swap_free: float, available: Rows, groups: int) -> None:
+    """Set the pages that reclaim may take now.
+
+    For the limit of a cgroup, and the zone is one, the kernel swaps no page of a group whose
+    swappiness is 0, even if it has no file pages left and must kill instead (``get_scan_count`` in
+    ``mm/vmscan.c``). The twin kills nothing: whoever needs the pages waits.
+    """
+    pages.evictable(node.resident, node.dirty, swap_free, available, groups)
+    available[ANON] = where(node.protected_swappiness > 0.0, available[ANON], 0.0)
+    for g in range(1, groups):
+        anon = g * POOLS + ANON
+        available[anon] = where(node.swappiness > 0.0, available[anon], 0.0)
 
 
 @model
@@ -105,11 +128,41 @@ def _reclaim(node: Node, demand: Rows, weight: Rows, swap_free: float, slots: in
     available, taken = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
     wants = pages.total(demand, count) + pages.total(node.resident, count)
     need = maximum(wants - node.zone_pages, 0.0)
-    pages.evictable(node.resident, node.dirty, swap_free, available, 1 + slots)
-    pages.share_out(need, weight, available, taken, count)
+    _evictable(node, swap_free, available, 1 + slots)
+    if anywhere(node.protected_low_pages > 0.0):
+        _spare_protected(node, need, weight, available, taken, count)
+    else:
+        pages.share_out(need, weight, available, taken, count)
     anon = taken[ANON]
     for i in range(count):
         node.resident[i] = maximum(node.resident[i] - taken[i], 0.0)
     for g in range(1, 1 + slots):
         anon = anon + taken[g * POOLS + ANON]
     return anon
+
+
+@model
+def _spare_protected(
+    node: Node, need: float, weight: Rows, available: Rows, taken: Rows, count: int
+) -> None:
+    """Like ``pages.share_out``, but take the application's pages below its protection last.
+
+    As in the kernel's ``apply_proportional_protection``, reclaim scans the less of the group the
+    larger the protected share of it. Only what is still missing then is taken from all pages.
+    """
+    more = local_rows(ALL_POOLS)
+    every_weight, every_page = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
+    held = maximum(pages.total(node.resident, POOLS), 1.0)
+    open_share = maximum(1.0 - node.protected_low_pages / held, 0.0)
+    for i in range(count):
+        every_weight[i], every_page[i] = weight[i], available[i]
+    for i in range(POOLS):
+        weight[i], available[i] = weight[i] * open_share, available[i] * open_share
+    pages.share_out(need, weight, available, taken, count)
+    left = need - pages.total(taken, count)
+    if anywhere(left > EPSILON):
+        for i in range(count):
+            every_page[i] = every_page[i] - taken[i]
+        pages.share_out(maximum(left, 0.0), every_weight, every_page, more, count)
+        for i in range(count):
+            taken[i] = taken[i] + more[i]

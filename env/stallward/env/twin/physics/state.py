@@ -88,6 +88,12 @@ class Controls:
     want_limit_pages: PerSlot
     """Infinite for none."""
     swappiness: float
+    """The swappiness of the slots."""
+    protected_swappiness: float
+    protected_low_pages: float
+    """Pages of the application that are reclaimed only when nothing else can be."""
+    read_back_pages: float
+    """Pages of the application that are still to be read back from swap, as was asked for."""
     dirty_start: float
     """The share of dirty pages in the zone at which writeback starts."""
     dirty_block: float
@@ -198,6 +204,8 @@ class Counters:
     psi_full_us: PerGroupAndZone
     psi_io_us: PerGroupAndZone
     refault_pages: PerGroup
+    refault_anon_pages: float
+    """The part of the protected application's refaults that came from swap."""
     major_faults: float
     """Major faults of the protected application."""
     cpu_us: PerGroup

@@ -20,7 +20,7 @@ from stallward.env.twin.simd.elementary import exp
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import from_row, local_rows
-from stallward.env.twin.simd.values import maximum, minimum, where
+from stallward.env.twin.simd.values import anywhere, maximum, minimum, where
 
 TICK_S: Final = 0.1
 STEP_S: Final = TICK_S / SUBSTEPS
@@ -84,6 +84,9 @@ def substep(
     )
     for pool in range(POOLS):
         demand[pool] = now.pages[pool]
+    now.read_back = 0.0
+    if anywhere(node.read_back_pages > 0.0):
+        _read_back(node, parameters, now, demand)
     for i in range(slots):
         mine = from_row(miss, (1 + i) * POOLS)
         asks = from_row(demand, (1 + i) * POOLS)
@@ -95,6 +98,16 @@ def substep(
     _charge_device(node, parameters, now, work, slots)
     _count(node, parameters, now, work, slots)
     _count_stalls(node, parameters, now, work, slots)
+
+
+@model
+def _read_back(node: Node, parameters: Parameters, now: SubstepValues, demand: Rows) -> None:
+    """Read the application's pages back from swap that nobody has touched, as was asked for."""
+    lacks = maximum(node.wanted[ANON] - node.resident[ANON] - now.pages[ANON], 0.0)
+    most = parameters.read_pages_per_s * STEP_S / now.device
+    now.read_back = minimum(minimum(node.read_back_pages, lacks), most)
+    node.read_back_pages = minimum(node.read_back_pages, lacks) - now.read_back
+    demand[ANON] = demand[ANON] + now.read_back
 
 
 @model
@@ -161,7 +174,7 @@ def _charge_device(
     """Queue reads and writes at the device, and mark the written part of streams dirty."""
     own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
     gain = STEP_S / _BUSY_S
-    others_s = 0.0
+    others_s = now.device * now.read_back / parameters.read_pages_per_s
     for i in range(slots):
         streamed = node.stream_per_s[i] * work.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
@@ -183,7 +196,8 @@ def _count(
     node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
 ) -> None:
     """Add the results of a sub-step to the counters."""
-    anon_in = now.pages[ANON]
+    own_anon = now.pages[ANON] + now.read_back
+    anon_in = own_anon
     for i in range(slots):
         anon, file = work.anon_faults[i], work.file_faults[i]
         anon_in = anon_in + anon
@@ -191,8 +205,10 @@ def _count(
         node.kernel_s[i] = node.kernel_s[i] + kernel_s
         node.progress[i] = node.progress[i] + _PART * work.run[i]
         node.refault_pages[1 + i] = node.refault_pages[1 + i] + work.read[i]
-    node.refault_pages[0] = node.refault_pages[0] + now.refaults
-    reads = now.pages[ANON] / parameters.swap_readahead_pages
+    node.refault_pages[0] = node.refault_pages[0] + now.refaults + now.read_back
+    node.refault_anon_pages = node.refault_anon_pages + own_anon
+    touched = now.pages[ANON] / parameters.swap_read_around_pages
+    reads = touched / parameters.swap_readahead_pages
     reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
     node.major_faults = node.major_faults + reads
     node.swap_in_pages = node.swap_in_pages + anon_in
