@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.parameters import PARAMETER_NAMES
-from stallward.env.twin.physics import application, background
+from stallward.env.twin.physics import application, background, schedule
 from stallward.env.twin.physics import tick as ticking
 from stallward.env.twin.physics.latency import Windows, make_windows
 from stallward.env.twin.physics.pages import ANON
@@ -70,8 +70,9 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, new_noise: bool) ->
     if new_noise:
         draw(noise, world.keys, at, tick, node.arriving_per_s * STEP_S)
     ticking.begin(node, parameters, noise, now, slots)
-    background.start_and_stop(node, world.running, slots)
-    background.set_targets(node, world.programs, slots)
+    schedule.start_and_stop(node, world.running, slots)
+    schedule.set_targets(node, world.programs, slots)
+    schedule.set_bursts(node, slots)
     for k in range(SUBSTEPS):
         background.apply_levers(node, parameters, STEP_S, slots)
         ticking.substep(node, parameters, noise, now, k, slots)

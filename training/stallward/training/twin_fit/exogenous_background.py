@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
 from stallward.env.twin.physics.latency import Array
+from stallward.training.twin_fit.bursts import estimate_bursts
 
 _MIB_PAGES: Final = 256.0
 
@@ -67,8 +68,12 @@ def background_slot(
     span = max(file)
     if dirty > 4.0 * _MIB_PAGES and dirty > 0.02 * span:
         filled_s = float(np.argmax(np.array(file) >= 0.9 * span)) + 1.0
+        bursts = estimate_bursts(together, index, span_pages=span, full_units_per_s=full)
         return replace(
             program,
+            burst_pages=bursts.pages,
+            burst_s=bursts.length_s,
+            burst_every_s=bursts.every_s,
             file_pages=tuple(0.0 for _ in file),
             stream_pages_per_s=0.9 * span / filled_s,
             stream_span_pages=span,

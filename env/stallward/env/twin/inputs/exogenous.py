@@ -79,6 +79,13 @@ class SlotProgram:
     """Distinct pages of the stream; finite for a file that is written again and again."""
     dirty_share: NonNegativeFloat = 0.0
     """The share of the stream that is written."""
+    burst_pages: NonNegativeFloat = 0.0
+    """File pages that it reads again all at once, as a sort does when it merges, as far as they
+    are not in memory. Neither part of the working set nor of the stream."""
+    burst_s: NonNegativeFloat = 1.0
+    """How long that takes at full speed."""
+    burst_every_s: NonNegativeFloat = 1.0
+    """The time from the start of a burst to the next, in the program's own time."""
     cores: NonNegativeFloat = 1.0
     floor_bytes: NonNegativeInt = DEFAULT_FLOOR_BYTES
     restarts: bool = False
@@ -121,6 +128,8 @@ class Exogenous:
             raise TwinError(f"{self.name} has no shares of inactive file pages, or some above 1.")
         if not 0.0 < self.slo_quantile < 1.0:
             raise TwinError(f"{self.name} has the quantile {self.slo_quantile:g}.")
+        if any(s.burst_pages > 0.0 and not 0.0 < s.burst_s <= s.burst_every_s for s in self.slots):
+            raise TwinError(f"{self.name} has bursts of reads that are longer than their period.")
         if any(len(s.file_pages) not in (0, len(s.anon_pages)) for s in self.slots) or any(
             not s.anon_pages or not s.running for s in self.slots
         ):

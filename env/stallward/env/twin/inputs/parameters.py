@@ -34,6 +34,10 @@ class TwinParameters:
     """How long a read waits for other reads at a device that is busy half the time."""
     device_sigma: float = 0.25
     """Standard deviation of the logarithm of the device's speed from tick to tick."""
+    device_stalls_per_s: float = 0.0
+    """How often a device that others keep busy all the time stands still."""
+    device_stall_s: float = 0.2
+    """How long it serves no read then."""
     reclaim_s_per_page: float = 1.5e-6
     """The time that direct reclaim of a page takes in the task that needs it."""
     squeeze_pages_per_s: float = 150e3
@@ -112,6 +116,8 @@ RANGES: Final[Mapping[str, Range]] = {
     "read_queue_share": Range(low=0.005, high=1.0),
     "crowded_read_s": Range(low=1e-6, high=2e-2),
     "device_sigma": Range(low=0.02, high=1.0),
+    "device_stalls_per_s": Range(low=0.0, high=1.0, logarithmic=False),
+    "device_stall_s": Range(low=0.02, high=1.0),
     "reclaim_s_per_page": Range(low=2e-7, high=5e-5),
     "squeeze_pages_per_s": Range(low=2e4, high=5e5),
     "coldness_exponent": Range(low=0.0, high=3.0, logarithmic=False),
@@ -141,7 +147,9 @@ RANGES: Final[Mapping[str, Range]] = {
     "pause_delay_s": Range(low=0.002, high=0.2),
     "limit_delay_s": Range(low=0.002, high=0.3),
 }
-LATER_PARAMETERS: Final = frozenset({"swap_read_around_pages"})
+LATER_PARAMETERS: Final = frozenset(
+    {"device_stalls_per_s", "device_stall_s", "swap_read_around_pages"}
+)
 """Parameters that files of older versions lack. Their defaults leave those twins as they were."""
 PARAMETER_NAMES: Final = tuple(f.name for f in fields(TwinParameters))
 PARAMETER_INDEX: Final = {name: i for i, name in enumerate(PARAMETER_NAMES)}

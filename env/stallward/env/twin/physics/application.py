@@ -15,7 +15,7 @@ from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
 from stallward.env.twin.simd.records import local_reader, local_rows
-from stallward.env.twin.simd.values import floor, maximum, minimum, where
+from stallward.env.twin.simd.values import anywhere, floor, maximum, minimum, where
 from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
@@ -35,6 +35,8 @@ class SubstepValues:
     """How short the zone's memory is (:func:`~stallward.env.twin.physics.pages.tightness`)."""
     read_s: float
     """The time of one read without reads of other groups."""
+    stuck_s: float
+    """How long a read waits for a device that stands still."""
     own_anon_s: float
     """The application's wait for one missing anonymous page."""
     own_file_s: float
@@ -114,6 +116,12 @@ def serve(
     cold = node.request_touches[COLD] * miss[COLD]
     file = node.request_touches[FILE] * miss[FILE] + cold
     anon_stall_s, file_stall_s = anon * now.own_anon_s, file * now.own_file_s
+    if anywhere(now.stuck_s > 0.0):
+        # Of several reads only the first finds that the device stands still.
+        anon_reads = minimum(anon / parameters.swap_readahead_pages, 1.0)
+        file_reads = minimum(file / parameters.file_readahead_pages, 1.0 - anon_reads)
+        anon_stall_s = anon_stall_s + anon_reads * now.stuck_s
+        file_stall_s = file_stall_s + file_reads * now.stuck_s
     stall_s = anon_stall_s + file_stall_s
     work_s = (
         now.service_s + anon * parameters.anon_fault_cpu_s + file * parameters.file_fault_cpu_s
@@ -135,7 +143,8 @@ def serve(
         per_s = served / step_s * node.request_touches[pool] / maximum(node.wanted[pool], 1.0)
         node.touches_per_s[pool] = warmed(node.touches_per_s[pool], per_s, step_s)
     fresh = _first_reads(node, now.pages[COLD])
-    first_s = cold * now.own_file_s * fresh / maximum(now.pages[COLD], EPSILON)
+    cold_stall_s = file_stall_s * cold / maximum(file, EPSILON)
+    first_s = cold_stall_s * fresh / maximum(now.pages[COLD], EPSILON)
     now.refaults = total(now.pages, POOLS) - fresh
     now.stall_s = served * stall_s
     now.anon_stall_s = served * anon_stall_s

@@ -1,26 +1,18 @@
-"""The background programs in the twin: their schedule, their touches and their progress."""
+"""The background programs in the twin: their touches, their streams and their progress."""
 
 from __future__ import annotations
 
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
 from stallward.env.twin.physics import pages, stalls
 from stallward.env.twin.physics.application import SubstepValues, warmed
 from stallward.env.twin.physics.pages import ANON, COLD, FILE, POOLS, clip
 from stallward.env.twin.physics.state import Node, Parameters, PerSlot
-from stallward.env.twin.simd.elementary import remainder
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
-from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
-from stallward.env.twin.simd.records import from_row, local_reader, local_rows
-from stallward.env.twin.simd.values import anywhere, floor, maximum, minimum, negate, where
-from stallward.env.twin.simd.vectors import WIDTH
-
-Array = NDArray[np.float64]
+from stallward.env.twin.simd.records import from_row, local_reader
+from stallward.env.twin.simd.values import anywhere, maximum, minimum, where
 
 _ALLOCATING: Final = 0.5
 """The share of its touches that a growing program spends on new pages."""
@@ -42,70 +34,6 @@ def demand_cores(node: Node, slots: int) -> float:
     for i in range(slots):
         cores = cores + (node.slot_cores[i] * node.progress[i] + node.kernel_cores[i])
     return cores
-
-
-@model
-def start_and_stop(node: Node, running: Array, slots: int) -> None:
-    """Start and stop programs by their schedules.
-
-    A program that stops frees its memory; one that starts begins anew.
-
-    Args:
-        node: The nodes.
-        running: 1 for each second in which a program runs, else 0,
-            ``(scenarios, SLOTS, seconds)``.
-        slots: How many slots are in use.
-    """
-    second, on = local_rows(1), local_rows(1)
-    for i in range(slots):
-        second[0] = remainder(node.time_s + node.phase_s, maximum(node.cycle_s[i], 1.0))
-        for lane in range(WIDTH):
-            which = int(value_of_lane(node.scenario, lane))
-            set_lane(on, 0, lane, running[which, i, int(value_of_lane(second[0], lane))])
-        now = node.has_program[i] * on[0]
-        changed = negate(now == node.on[i])
-        if anywhere(changed):
-            free_pages(node, i, changed & (now == 0.0))
-            node.cursor_s[i] = where(changed, 0.0, node.cursor_s[i])
-            node.on[i] = now
-
-
-@model
-def free_pages(node: Node, slot: int, gone: bool) -> None:
-    """Free the pages of a slot on the nodes whose program is ``gone``."""
-    for pool in range(POOLS):
-        i = (1 + slot) * POOLS + pool
-        node.resident[i] = where(gone, 0.0, node.resident[i])
-        node.wanted[i] = where(gone, 0.0, node.wanted[i])
-        node.touches_per_s[i] = where(gone, 0.0, node.touches_per_s[i])
-    node.dirty[1 + slot] = where(gone, 0.0, node.dirty[1 + slot])
-
-
-@model
-def set_targets(node: Node, programs: Array, slots: int) -> None:
-    """Set the pages that each program should own at its own time.
-
-    Args:
-        node: The nodes.
-        programs: The working sets in pages (anonymous, file), ``(scenarios, SLOTS, 2, seconds)``.
-        slots: How many slots are in use.
-    """
-    second = local_rows(1)
-    for i in range(slots):
-        second[0] = program_second(node.cursor_s[i], node.length_s[i], node.loop_from_s[i])
-        for lane in range(WIDTH):
-            which = int(value_of_lane(node.scenario, lane))
-            at = int(value_of_lane(second[0], lane))
-            set_lane(node.target_anon, i, lane, programs[which, i, 0, at])
-            set_lane(node.target_file, i, lane, programs[which, i, 1, at])
-
-
-@model
-def program_second(cursor_s: float, length_s: float, loop_from_s: float) -> float:
-    """Return the second of its working sets that a program is in at its own time ``cursor_s``."""
-    past = maximum(cursor_s - length_s, 0.0)
-    looped = loop_from_s + remainder(past, maximum(length_s - loop_from_s, 1.0))
-    return floor(where(cursor_s < length_s, cursor_s, looped))
 
 
 @model
@@ -145,6 +73,8 @@ class ProgramWork:
     """File pages faulted in."""
     read: PerSlot
     """Pages that the device reads for these faults, with those around each file page."""
+    burst: PerSlot
+    """Pages that it reads for a burst at full speed."""
 
 
 program_work: Final = local_reader(ProgramWork, Layout(ProgramWork))
@@ -212,20 +142,24 @@ def run_program(
     owned = node.wanted[anon] + node.wanted[file]
     share = node.wanted[anon] / maximum(owned, 1.0)
     stream = node.stream_per_s[i] / maximum(node.touch_per_s[i], 1.0)
+    burst = node.bursting_per_s[i] / maximum(node.touch_per_s[i], 1.0)
     cached = node.resident[(1 + i) * POOLS + COLD] / maximum(node.stream_span[i], 1.0)
     unread = clip(1.0 - cached, 0.0, 1.0)
-    reading = stream * unread * (1.0 - node.dirty_share[i]) / parameters.read_pages_per_s
+    work.burst[i] = node.bursting_per_s[i] * unread * step_s
+    page_s = 1.0 / parameters.read_pages_per_s + now.stuck_s / parameters.file_readahead_pages
+    reading = (stream * (1.0 - node.dirty_share[i]) + burst) * unread * page_s
     missed_anon, missed_file = share * miss[ANON], (1.0 - share) * miss[FILE]
     others = node.busy_share - node.own_busy_share[i]
     crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, others)
     each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
-    anon_s = (now.read_s + crowd_s) / parameters.swap_readahead_pages + each_s
-    file_s = (now.read_s + crowd_s) / parameters.file_readahead_pages
+    read_s = now.read_s + crowd_s + now.stuck_s
+    anon_s = read_s / parameters.swap_readahead_pages + each_s
+    file_s = read_s / parameters.file_readahead_pages
     file_s = file_s + parameters.read_around_pages * each_s
     # At a group's own limit, reclaim of clean pages takes hardly any time; dirty pages are waited
     # for.
     short = maximum(now.tight, node.dirty_share[i] * shortage(node, i))
-    making_room = stream * unread * short * parameters.reclaim_s_per_page
+    making_room = (stream + burst) * unread * short * parameters.reclaim_s_per_page
     stall = missed_anon * anon_s + missed_file * file_s + reading + making_room
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
@@ -250,7 +184,8 @@ def run_program(
     room = minimum(now.free, node.limit_pages[i] - held_pages(node, i))
     kept = minimum(work.fresh_file[i], maximum(room, 0.0))
     demand[FILE] = _faults(work.file_faults[i], node, file) + kept
-    demand[COLD] = node.stream_per_s[i] * unread * work.run[i] * step_s
+    streamed = node.stream_per_s[i] + node.bursting_per_s[i]
+    demand[COLD] = streamed * unread * work.run[i] * step_s
 
 
 @model

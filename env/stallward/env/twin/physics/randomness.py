@@ -77,6 +77,7 @@ def draw(noise: Noise, keys: Keys, at: int, tick: int, expected: float) -> None:
         for lane in range(WIDTH):
             set_lane(numbers, k, lane, uniform(keys[at + lane], tick * PER_TICK + k))
     noise.device, _ = normals(numbers[0], numbers[1])
+    noise.stall = numbers[1]
     for k in range(SUBSTEPS):
         mine = from_row(numbers, 2 + 5 * k)
         noise.spread[k], noise.fault_spread[k] = normals(mine[0], mine[1])

@@ -69,6 +69,12 @@ class Inputs:
     """File pages of a stream, per second at full speed."""
     dirty_share: PerSlot
     """The share of the stream that is written."""
+    burst_per_s: PerSlot
+    """File pages that a program reads per second in a burst, at full speed."""
+    burst_s: PerSlot
+    """The length of a burst, in the program's own time."""
+    burst_every_s: PerSlot
+    """The time from the start of a burst to the next."""
     slot_cores: PerSlot
     floor_bytes: PerSlot
     stream_span: PerSlot
@@ -168,6 +174,8 @@ class Background:
     target_anon: PerSlot
     """Anonymous pages that the program should own at its own time."""
     target_file: PerSlot
+    bursting_per_s: PerSlot
+    """``burst_per_s`` in a burst, else 0."""
     kernel_s: PerSlot
     """CPU time of the kernel for the program in this tick."""
     kernel_cores: PerSlot
@@ -183,6 +191,8 @@ class Pressure:
     """Time since the node's reset."""
     backlog_s: float
     """Work queued at the device."""
+    stuck_s: float
+    """How long the device still serves no read."""
     busy_share: float
     """The share of recent time in which the background and the kernel kept the device busy."""
     own_busy_share: PerSlot
@@ -243,6 +253,9 @@ class Noise:
 
     device: float
     """A normal number for the speed of the device."""
+    stall: float
+    """A uniform number for whether the device begins to stand still. It is one of those that the
+    speed is drawn from: a device that stands still is no fast one in that tick."""
     arrivals: PerSubstep
     """How many requests arrive, if arrivals are random."""
     spread: PerSubstep

@@ -39,6 +39,8 @@ def begin(
     asked = background.demand_cores(node, slots)
     own = minimum(node.arriving_per_s * node.service_s, node.workers)
     crowded = clip(asked / node.cores, 0.0, 1.0)
+    begins = noise.stall < parameters.device_stalls_per_s * TICK_S * node.busy_share
+    node.stuck_s = where(begins, maximum(node.stuck_s, parameters.device_stall_s), node.stuck_s)
     now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
     node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * stalls.cpu_some(asked + own, node.cores)
     node.cpu = stalls.cpu_share(asked, own, node.cores)
@@ -118,6 +120,8 @@ def _page_waits(node: Node, parameters: Parameters, now: SubstepValues, slots: i
     """
     now.free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
     now.tight = pages.tightness(now.free, node.zone_pages)
+    now.stuck_s = node.stuck_s
+    node.stuck_s = maximum(node.stuck_s - STEP_S, 0.0)
     now.read_s = stalls.read_latency_s(
         parameters.read_latency_s,
         node.backlog_s,
@@ -180,6 +184,7 @@ def _charge_device(
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
         node.dirty[1 + i] = minimum(dirty, node.resident[(1 + i) * POOLS + COLD])
         read = work.read[i] + streamed * (1.0 - node.dirty_share[i])
+        read = read + work.burst[i] * work.run[i]
         fill_s = work.fresh_file[i] / maximum(node.fill_per_s[i], 1.0)
         work_s = now.device * (read / parameters.read_pages_per_s + fill_s)
         others_s = others_s + work_s
