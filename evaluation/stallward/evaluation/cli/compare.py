@@ -171,6 +171,12 @@ def fidelity(
             help="Measure this twin instead of fits: file, name or directory; may be repeated."
         ),
     ] = None,
+    results: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Rank the arms of these comparisons instead, live beside twin; may be repeated."
+        ),
+    ] = None,
     out: Annotated[
         Path, typer.Option(help="Directory for fidelity.json and fidelity.html.")
     ] = Path("build/fidelity"),
@@ -183,7 +189,13 @@ def fidelity(
     the other scenarios. Errors are the absolute log ratio of twin to live (0.1 is about 10 %).
     With --twin nothing is fitted: all recordings are compared with the given twins. After an
     interruption the same command resumes with the finished fits.
+
+    With --results nothing is run: finished comparisons of the same arms, live and on the twin, are
+    laid beside each other (ranking.json, ranking.html).
     """
+    if results:
+        _rank(results, out, as_json=as_json)
+        return
     from stallward.evaluation.fidelity.fits import Fits  # noqa: PLC0415
     from stallward.evaluation.fidelity.measure import measure_fidelity  # noqa: PLC0415
     from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415
@@ -227,3 +239,33 @@ def fidelity(
         for text in notes:
             output.line(text)
     output.line(f"{out / 'fidelity.json'}  {out / 'fidelity.html'}")
+
+
+def _rank(results: list[Path], out: Path, *, as_json: bool) -> None:
+    """Lay comparisons on twins beside live ones of the same arms."""
+    from stallward.evaluation.fidelity.ranking.measure import measure_ranking  # noqa: PLC0415
+    from stallward.evaluation.fidelity.ranking.show import (  # noqa: PLC0415
+        arm_table,
+        ranking_notes,
+        scenario_table,
+        write_ranking_page,
+        wrong_table,
+    )
+    from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
+    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
+
+    check_writable(out)
+    result = measure_ranking(results)
+    out.mkdir(parents=True, exist_ok=True)
+    save(out / "ranking.json", result)
+    write_ranking_page(result, out / "ranking.html")
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    for table in (scenario_table(result), arm_table(result), wrong_table(result)):
+        if table.rows:
+            output.table(table.headers, table.rows)
+            output.line()
+    for text in ranking_notes(result):
+        output.line(text)
+    output.line(f"{out / 'ranking.json'}  {out / 'ranking.html'}")

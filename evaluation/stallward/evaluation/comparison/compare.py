@@ -255,8 +255,19 @@ class Comparison:
             units=tuple(group.units.name for group in scenario.background),
             sandbox_limit_bytes=scenario.sandbox.limit_bytes,
             policies={k: str(v) for k, v in self.policies.items() if v is not None},
+            twin_fitted=_twin_fitted(self.request, scenario),
             files_sha256={
                 label: file_sha256(path)
                 for label, path in arm_files(self.request.arms, self.policies).items()
             },
         )
+
+
+def _twin_fitted(request: ComparisonRequest, scenario: Scenario) -> bool | None:
+    """Whether the twin of a comparison was fitted to recordings of the scenario."""
+    if request.mode == "live":
+        return None
+    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - not for live blocks
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
+
+    return load_fitted(find_twin_of(scenario.name, request.twin)).saw_its_scenario

@@ -206,9 +206,9 @@ def _worst(errors: Sequence[float]) -> float | None:
 
 def _errors(one: Half, two: Half) -> ArmErrors:
     return ArmErrors(
-        p50=_log_error(one.latency_ms.p50, two.latency_ms.p50),
-        p95=_log_error(one.latency_ms.p95, two.latency_ms.p95),
-        p99=_log_error(one.latency_ms.p99, two.latency_ms.p99),
+        p50=log_error(one.latency_ms.p50, two.latency_ms.p50),
+        p95=log_error(one.latency_ms.p95, two.latency_ms.p95),
+        p99=log_error(one.latency_ms.p99, two.latency_ms.p99),
         work=_work_error(one.work, two.work),
     )
 
@@ -218,14 +218,14 @@ def _work_error(twin: Array, live: Array) -> float:
     if twin.shape != live.shape:
         return float("nan")
     errors = [
-        _log_error(float(on_twin), float(on_node))
+        log_error(float(on_twin), float(on_node))
         for on_twin, on_node in zip(twin, live, strict=True)
     ]
     known = [error for error in errors if np.isfinite(error)]
     return float(np.mean(known)) if known else float("nan")
 
 
-def _log_error(twin: float, live: float) -> float:
+def log_error(twin: float, live: float) -> float:
     """``|ln(twin/live)|``; the logarithm of 10 if only one of them is known and above 0."""
     usable = [bool(np.isfinite(value) and value > 0) for value in (twin, live)]
     if not all(usable):

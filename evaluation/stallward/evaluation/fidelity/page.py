@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 
@@ -16,27 +15,12 @@ from stallward.evaluation.fidelity.result import (
     FidelitySummary,
     FidelityTable,
 )
+from stallward.evaluation.fidelity.scatter import Dot, latency_scatter, work_scatter
 from stallward.evaluation.fidelity.table import fidelity_rows, mean_distances
 from stallward.evaluation.report.charts import COLOURS
 from stallward.evaluation.report.page import put_page, render_template
-from stallward.evaluation.report.svg import (
-    Scale,
-    line,
-    linear_ticks,
-    log10,
-    log_ticks,
-    svg,
-    tag,
-    text,
-)
+from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
 from stallward.evaluation.report.svg import title as hint
-from stallward.evaluation.report.text import number
-
-_SIZE: Final = 500.0
-_LEFT: Final = 56.0
-_BOTTOM: Final = _SIZE - 44.0
-_BAND: Final = 0.15
-"""The target of the median error; the band around the diagonal is this wide."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +79,8 @@ def _part(title: str, table: FidelityTable) -> Part:
     return Part(
         title=title,
         scenarios=tuple(ScenarioColour(name=n, colour=c) for n, c in colours.items()),
-        latency_chart=_latency_scatter(table.arms, colours),
-        work_chart=_work_scatter(table.arms, colours),
+        latency_chart=latency_scatter(_dots(table.arms, colours, "ms"), "p95"),
+        work_chart=work_scatter(_dots(table.arms, colours, "share")),
         distance_chart=_distances(table.arms),
         heat_map=heat_map(table.arms),
         notes=tuple(notes),
@@ -105,103 +89,17 @@ def _part(title: str, table: FidelityTable) -> Part:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Point:
-    """A figure of an arm, live and on the twin."""
-
-    arm: ArmRow
-    live: float
-    twin: float
-
-
-def _latency_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
-    """The p95 on the twin against the p95 live, on logarithmic axes."""
-    points = [
-        _Point(arm=arm, live=arm.live_ms.p95, twin=arm.twin_ms.p95)
-        for arm in arms
-        if arm.live_ms.p95 and arm.twin_ms.p95
-    ]
-    values = [value for point in points for value in (point.live, point.twin)] or [1.0, 10.0]
-    low, high = min(values) / 1.3, max(values) * 1.3
-    x = Scale(low=low, high=high, start=_LEFT, end=_SIZE - 12, warp=log10)
-    y = Scale(low=low, high=high, start=_BOTTOM, end=12, warp=log10)
-    dots = [
-        _dot(
-            x(point.live),
-            y(point.twin),
-            colours[point.arm.scenario],
-            f"{point.arm.scenario} {point.arm.arm}: live {number(point.live, 'ms')} ms, "
-            f"twin {number(point.twin, 'ms')} ms",
+def _dots(arms: Sequence[ArmRow], colours: Mapping[str, str], unit: str) -> list[Dot]:
+    """The p95 of each arm, or its background work, where it is known on both sides."""
+    dots = []
+    for arm in arms:
+        live, twin = (
+            (arm.live_ms.p95, arm.twin_ms.p95) if unit == "ms" else (arm.live_work, arm.twin_work)
         )
-        for point in points
-    ]
-    factor = float(np.exp(_BAND))
-    band = _band(x, y, [(low, low * factor), (high / factor, high)],
-                 [(low * factor, low), (high, high / factor)])  # fmt: skip
-    return _square(x, y, log_ticks(low, high), band, dots, "p95 on the twin against p95 live")
-
-
-def _work_scatter(arms: Sequence[ArmRow], colours: Mapping[str, str]) -> str:
-    """Background work on the twin against background work live."""
-    points = [
-        _Point(arm=arm, live=arm.live_work, twin=arm.twin_work)
-        for arm in arms
-        if arm.live_work is not None and arm.twin_work is not None
-    ]
-    top = max([1.0, *(value for point in points for value in (point.live, point.twin))]) * 1.05
-    x = Scale(low=0.0, high=top, start=_LEFT, end=_SIZE - 12)
-    y = Scale(low=0.0, high=top, start=_BOTTOM, end=12)
-    dots = [
-        _dot(
-            x(point.live),
-            y(point.twin),
-            colours[point.arm.scenario],
-            f"{point.arm.scenario} {point.arm.arm}: live {number(point.live, 'share')}, "
-            f"twin {number(point.twin, 'share')}",
-        )
-        for point in points
-    ]
-    factor = float(np.exp(_BAND))
-    band = _band(x, y, [(0.0, 0.0), (top / factor, top)], [(0.0, 0.0), (top, top / factor)])
-    ticks = linear_ticks(0.0, top, 5)
-    return _square(x, y, ticks, band, dots, "background work on the twin against live")
-
-
-def _dot(x: float, y: float, colour: str, description: str) -> str:
-    return tag(
-        "circle",
-        hint(description),
-        cx=x,
-        cy=y,
-        r=5.5,
-        fill=colour,
-        stroke="var(--card)",
-        stroke_width=1.5,
-    )
-
-
-def _band(
-    x: Scale, y: Scale, upper: list[tuple[float, float]], lower: list[tuple[float, float]]
-) -> str:
-    points = [(x(a), y(b)) for a, b in (*upper, *reversed(lower))]
-    path = "M" + "L".join(f"{a:.1f},{b:.1f}" for a, b in points) + "Z"
-    return tag("path", d=path, class_="burn")
-
-
-def _square(
-    x: Scale, y: Scale, ticks: Sequence[float], band: str, dots: Sequence[str], label: str
-) -> str:
-    grid = [band]
-    for value in ticks:
-        grid.append(line(x(value), 12, x(value), _BOTTOM, class_="grid"))
-        grid.append(line(_LEFT, y(value), _SIZE - 12, y(value), class_="grid"))
-        grid.append(text(x(value), _BOTTOM + 16, f"{value:g}", class_="mid"))
-        grid.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
-    grid.append(line(x(x.low), y(y.low), x(x.high), y(y.high), class_="rule"))
-    grid.append(text((_LEFT + _SIZE) / 2, _SIZE - 10, "live", class_="mid"))
-    turned = f"translate(12 {_SIZE / 2:.0f}) rotate(-90)"
-    grid.append(text(0, 0, "twin", class_="mid", transform=turned))
-    return svg(_SIZE, _SIZE, [*grid, *dots], label=label)
+        if live is not None and twin is not None:
+            colour = colours[arm.scenario]
+            dots.append(Dot(name=f"{arm.scenario} {arm.arm}", colour=colour, live=live, twin=twin))
+    return dots
 
 
 def _distances(arms: Sequence[ArmRow]) -> str:

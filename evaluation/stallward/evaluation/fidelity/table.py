@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from stallward.evaluation.fidelity.result import ArmRow, Distances, FidelityTable
+from stallward.evaluation.fidelity.result import (
+    ArmRow,
+    Distances,
+    FidelityTable,
+    JudgedTarget,
+)
 from stallward.evaluation.report.text import number
 
 _DISTANCES: Final = ("distance", "replay's", "live's own")
@@ -64,12 +69,7 @@ def fidelity_notes(table: FidelityTable) -> list[str]:
     summary = table.summary
 
     def aimed(key: str, value: float | None) -> str:
-        """A figure; if it has a target, also the target and whether it is met."""
-        aim = table.targets.get(key)
-        if aim is None:
-            return _error(value)
-        words = {True: "met", False: "missed", None: "unknown"}[aim.met]
-        return f"{_error(aim.value)} (target {aim.target:.2f}: {words})"
+        return judged(table.targets.get(key), value)
 
     return [
         f"p95: median error {aimed('p95_error_median', summary.p95_error_median)}, "
@@ -89,6 +89,14 @@ def fidelity_notes(table: FidelityTable) -> list[str]:
         f"twin's blocks ({number(_NOMINAL, 'share')} would if both had one distribution)",
         *(_replaced(table.not_run) if table.not_run else ()),
     ]
+
+
+def judged(aim: JudgedTarget | None, value: float | None) -> str:
+    """A figure in words; if it has a target, also the target and whether it is met."""
+    if aim is None:
+        return _error(value)
+    words = {True: "met", False: "missed", None: "unknown"}[aim.met]
+    return f"{_error(aim.value)} (target {aim.target:.2f}: {words})"
 
 
 def _replaced(not_run: Sequence[str]) -> list[str]:

@@ -13,11 +13,14 @@ from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.errors import PlanError
+from stallward.evaluation.fidelity.ranking.result import RankingSummary
 from stallward.evaluation.fidelity.result import FidelitySummary, JudgedTarget
 
 _FIGURES: Final = tuple(
     field.name for field in fields(FidelitySummary) if field.name != "scenarios"
 )
+_RANKING_FIGURES: Final = tuple(field.name for field in fields(RankingSummary))
+Summary = FidelitySummary | RankingSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +36,7 @@ class FidelityTarget:
     floor: str | None = None
     """Key of the same figure of live against live; it replaces ``at_most`` if it is larger."""
 
-    def judge(self, summary: FidelitySummary) -> JudgedTarget:
+    def judge(self, summary: Summary) -> JudgedTarget:
         """Judge the figure by this target."""
         value = _figure(summary, self.figure)
         if self.at_least is not None:
@@ -51,10 +54,17 @@ class FidelityTargets:
     """All targets of a file."""
 
     targets: tuple[FidelityTarget, ...]
+    """Those of the errors against recordings."""
+    ranking: tuple[FidelityTarget, ...] = ()
+    """Those of the ranking of arms against live comparisons."""
 
     def judge(self, summary: FidelitySummary) -> Mapping[str, JudgedTarget]:
         """Key of a figure -> the figure with its target."""
         return {target.figure: target.judge(summary) for target in self.targets}
+
+    def judge_ranking(self, summary: RankingSummary) -> Mapping[str, JudgedTarget]:
+        """The same for a ranking."""
+        return {target.figure: target.judge(summary) for target in self.ranking}
 
 
 def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
@@ -74,13 +84,15 @@ def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
         ) from error
     except SchemaError as error:
         raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
-    for target in targets.targets:
+    listed = [(target, _FIGURES) for target in targets.targets]
+    listed += [(target, _RANKING_FIGURES) for target in targets.ranking]
+    for target, figures in listed:
         where = f"{file}: The target of {target.figure!r:.80}"
         for figure in (target.figure, target.floor):
-            if figure is not None and figure not in _FIGURES:
+            if figure is not None and figure not in figures:
                 raise PlanError(
                     f"{where} names {figure!r:.80}, which is not a figure of the fidelity result.",
-                    next_step=f"Choose one of: {', '.join(_FIGURES)}.",
+                    next_step=f"Choose one of: {', '.join(figures)}.",
                 )
         if (target.at_most is None) == (target.at_least is None):
             raise PlanError(
@@ -90,6 +102,6 @@ def load_fidelity_targets(path: Path | None = None) -> FidelityTargets:
     return targets
 
 
-def _figure(summary: FidelitySummary, key: str) -> float | None:
+def _figure(summary: Summary, key: str) -> float | None:
     value: float | None = getattr(summary, key)
     return value

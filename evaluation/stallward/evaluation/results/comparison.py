@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from stallward.agent.errors import SchemaError
-from stallward.agent.schema.marks import Flat
+from stallward.agent.schema.marks import Flat, Omitted
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.results.interval import Interval
@@ -177,6 +177,9 @@ class Method:
     """Label of an arm -> the file of its policy."""
     files_sha256: Mapping[str, str] = field(default_factory=dict)
     """Label of an arm -> digest of the file that it decides by."""
+    twin_fitted: Omitted[bool] = None
+    """Whether the twin was fitted to recordings of the scenario; ``None`` live, and in older
+    results."""
 
     def __post_init__(self) -> None:
         """Refuse groups and units that do not belong together.

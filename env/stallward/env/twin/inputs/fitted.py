@@ -52,6 +52,11 @@ class FittedTwin:
                 next_step="Fit the twin again with `stallward fit`.",
             )
 
+    @property
+    def saw_its_scenario(self) -> bool:
+        """Whether the parameters were fitted to recordings of this scenario, or of others only."""
+        return bool(self.provenance.get("recordings"))
+
     def choose_by(self, numbers: NDArray[np.float64]) -> NDArray[np.int64]:
         """Choose draws by weight with given uniform numbers in [0, 1); return their indices."""
         edges = np.cumsum(self.weights)

@@ -1,0 +1,1 @@
+"""Whether twins rank arms as live comparisons do."""
