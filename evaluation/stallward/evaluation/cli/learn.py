@@ -36,6 +36,13 @@ def fit(
         bool,
         typer.Option("--held-out", help="Fit to held-out scenarios, too; never train on these."),
     ] = False,
+    unseen: Annotated[
+        bool,
+        typer.Option(
+            "--unseen",
+            help="Fit nothing: sizes of the references, parameters of other scenarios' twins.",
+        ),
+    ] = False,
     start: Annotated[
         str, typer.Option(help="Fitted twin, file or name, from which the search begins.")
     ] = "",
@@ -44,22 +51,28 @@ def fit(
     """Fit the twin to recordings.
 
     The result is a distribution of parameters for each scenario. Recordings that are held out for
-    the test are ignored.
+    the test are ignored. With --unseen the twin of any scenario is made without its runs under
+    pressure, as `stallward fidelity` does for scenarios that no fit has seen.
     """
-    from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415
+    from stallward.training.pipeline.fit import fit_twin, transfer_twins  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
+    places = recordings or [Path("recordings")]
     with output.progress("fit") as report:
-        written = fit_twin(
-            recordings or [Path("recordings")],
-            out=out,
-            seconds=seconds or (120.0 if generations is None else math.inf),
-            generations=generations,
-            leave_out=leave_out,
-            held_out=held_out,
-            seed=seed,
-            start=load_twins((start,))[0] if start else None,
-            report=report,
+        written = (
+            transfer_twins(places, out=out, fitted=load_twins(("default",)), report=report)
+            if unseen
+            else fit_twin(
+                places,
+                out=out,
+                seconds=seconds or (120.0 if generations is None else math.inf),
+                generations=generations,
+                leave_out=leave_out,
+                held_out=held_out,
+                seed=seed,
+                start=load_twins((start,))[0] if start else None,
+                report=report,
+            )
         )
     for path in written:
         output.line(f"{path}")

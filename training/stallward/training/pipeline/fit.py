@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from stallward.agent.errors import UsageError
+from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import Part
+from stallward.env.scenario.file import scenario_from
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.outputs import check_file
@@ -68,6 +71,74 @@ def fit_twin(
             f"recordings of {', '.join(by_scenario)}.",
             next_step="Name recordings of that scenario, or begin without --start.",
         )
+    files = _files(by_scenario, out)
+    from stallward.training.parallel import run_in_parallel, time_for_each  # noqa: PLC0415
+
+    each_s = time_for_each(seconds, len(files))
+    fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
+    return run_in_parallel(
+        [partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report
+    )
+
+
+def transfer_twins(
+    places: Sequence[Path], *, out: Path, fitted: Sequence[FittedTwin], report: Report = silent
+) -> list[Path]:
+    """Make twins that have seen no run under pressure of their scenario.
+
+    Their sizes and full speeds come from the references, their parameters from the twins of other
+    scenarios (:mod:`stallward.training.twin_fit.transfer`).
+
+    Args:
+        places: Recordings, or directories of them.
+        out: The file to write if there is one scenario; otherwise the directory of the files.
+        fitted: Fitted twins. Those of the same scenario are left out.
+        report: Called with the progress.
+
+    Returns:
+        The files written.
+
+    Raises:
+        StallwardError: If there is no reference, or no twin of another scenario.
+    """
+    from stallward.training.twin_fit.exogenous import estimate_exogenous  # noqa: PLC0415
+    from stallward.training.twin_fit.transfer import transfer  # noqa: PLC0415
+
+    by_scenario: dict[str, list[Path]] = {}
+    for path in recordings_of(places):
+        run = load_run(path)
+        if run.condition != "together":
+            by_scenario.setdefault(run.scenario, []).append(path)
+    if not by_scenario:
+        raise TrainingError(
+            f"There is no recording of a reference in {', '.join(str(p) for p in places)}.",
+            next_step="Record the conditions alone, ample and background with `stallward record`.",
+        )
+    files = _files(by_scenario, out)
+    for k, (name, paths) in enumerate(by_scenario.items()):
+        report(name, k / len(by_scenario))
+        others = [twin for twin in fitted if twin.scenario.name != name]
+        if not others:
+            raise TrainingError(
+                f"There is no twin of a scenario other than {name}.",
+                next_step="Fit one with `stallward fit`.",
+            )
+        references = [load_recording(path) for path in paths]
+        recorded = scenario_from(references[0].run.scenario_parameters, Path(f"{name}.toml"))
+        described = replace(
+            estimate_exogenous(name, references), zone_bytes=recorded.sandbox.limit_bytes
+        )
+        save_fitted(files[name], transfer(described, others))
+    report("done", 1.0)
+    return list(files.values())
+
+
+def _files(by_scenario: Mapping[str, Sequence[Path]], out: Path) -> dict[str, Path]:
+    """The file of each scenario's twin, which does not exist or is one.
+
+    Raises:
+        StallwardError: If one file is named for several scenarios, or holds something else.
+    """
     if len(by_scenario) > 1 and out.suffix == ".json":
         raise UsageError(
             f"These are recordings of {len(by_scenario)} scenarios.",
@@ -79,13 +150,7 @@ def fit_twin(
     }
     for file in files.values():
         check_file(file, kind="a fitted twin", mark=b'"draws"')
-    from stallward.training.parallel import run_in_parallel, time_for_each  # noqa: PLC0415
-
-    each_s = time_for_each(seconds, len(files))
-    fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
-    return run_in_parallel(
-        [partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report
-    )
+    return files
 
 
 def _fit_to(
