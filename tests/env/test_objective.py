@@ -10,7 +10,7 @@ import pytest
 from stallward.env.errors import ScenarioError
 from stallward.env.gym.node_env import NodeEnv
 from stallward.env.recording.run_info import NodeInfo, RunInfo
-from stallward.env.scenario.file import scenarios_dir
+from stallward.env.scenario.file import shipped_files
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.exogenous import (
     Exogenous,
@@ -43,7 +43,7 @@ def test_training_on_a_twin_refuses_it_and_says_what_can_be_done() -> None:
 
 
 def test_the_environment_of_a_node_refuses_it_before_anything_starts(tmp_path: Path) -> None:
-    text = (scenarios_dir() / "detector-anon.toml").read_text()
+    text = shipped_files()["detector-anon"].read_text()
     assert "quantile = 0.95" in text
     file = tmp_path / "strict.toml"
     file.write_text(text.replace("quantile = 0.95", "quantile = 0.99"))

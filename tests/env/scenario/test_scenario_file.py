@@ -13,6 +13,7 @@ from stallward.env.scenario.file import (
     load_scenario,
     parse_scenario,
     scenario_from,
+    shipped_files,
 )
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
@@ -203,3 +204,9 @@ def test_a_scenario_survives_in_a_recording() -> None:
     for scenario in find_scenarios():
         kept = json.loads(json.dumps(scenario.content))
         assert scenario_from(kept, Path(f"{scenario.name}.toml")) == scenario
+
+
+def test_no_two_shipped_files_have_one_name() -> None:
+    files = shipped_files()
+    assert list(files) == sorted(files)
+    assert len(files) == len(list(next(iter(files.values())).parents[1].rglob("*.toml")))

@@ -24,7 +24,7 @@ from stallward.env.scenario.file import (
     find_scenarios,
     load_scenario,
     parse_scenario,
-    scenarios_dir,
+    shipped_files,
 )
 from stallward.env.workloads.c_source import write_c_file
 from stallward.env.workloads.key_value_fill import fill, values
@@ -343,7 +343,7 @@ SMALLER = {
 def test_real_programs_answer_and_work(
     name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    text = (scenarios_dir() / f"{name}.toml").read_text()
+    text = shipped_files()[name].read_text()
     for old, new in SMALLER[name]:
         assert old in text, f"{name} has no {old}: make it small in another way"
         text = text.replace(old, new)

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from stallward.env.recording.recording import load_recording
-from stallward.env.scenario.file import load_scenario, scenarios_dir
+from stallward.env.scenario.file import load_scenario, shipped_files
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.bench.onset import write_reflex_policy
 from stallward.evaluation.blocks.live import LiveSession, open_session
@@ -165,7 +165,7 @@ def test_ctrl_c_leaves_a_resumable_directory_and_nothing_else(tmp_path: Path) ->
     swaps = _swaps()
     out = tmp_path / "out"
     scenario = tmp_path / "detector-anon.toml"
-    shipped = (scenarios_dir() / scenario.name).read_text()
+    shipped = shipped_files()[scenario.stem].read_text()
     scenario.write_text(shipped.replace("calibration_s = 135", "calibration_s = 5"))
     assert scenario.read_text() != shipped
     arguments = ["compare", str(scenario), "--arms", "static:pause=all", "--blocks", "1"]

@@ -24,7 +24,7 @@ from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
 from stallward.env.errors import RecordingError, ScenarioError, SplitError
 from stallward.env.recording.run_info import RunInfo, load_run
-from stallward.env.scenario.file import parse_scenario, scenario_from, scenarios_dir
+from stallward.env.scenario.file import parse_scenario, scenario_from, shipped_files
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.scenario.tables import MIB
 
@@ -111,7 +111,7 @@ class Split:
         Raises:
             SplitError: If it has a value that is in no part.
         """
-        shipped = {file.stem: file for file in scenarios_dir().glob("*.toml")}
+        shipped = shipped_files()
         return self.part_of(parse_scenario(shipped[name])) if name in shipped else "train"
 
     def _part(self, axis: str, value: str | int) -> Part:

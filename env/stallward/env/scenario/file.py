@@ -45,9 +45,14 @@ def scenarios_dir() -> Path:
     return Path(str(resources.files("stallward.env.scenario"))) / "shipped"
 
 
+def shipped_files() -> dict[str, Path]:
+    """The files of the shipped scenarios by name, sorted; there are folders by application."""
+    return {path.stem: path for path in sorted(scenarios_dir().rglob("*.toml"), key=_stem)}
+
+
 def find_scenarios() -> tuple[Scenario, ...]:
     """Load every shipped scenario, sorted by name."""
-    return tuple(parse_scenario(path) for path in sorted(scenarios_dir().glob("*.toml")))
+    return tuple(map(parse_scenario, shipped_files().values()))
 
 
 def load_scenario(name_or_path: str | Path) -> Scenario:
@@ -59,7 +64,7 @@ def load_scenario(name_or_path: str | Path) -> Scenario:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         return parse_scenario(Path(name_or_path))
-    shipped = {path.stem: path for path in sorted(scenarios_dir().glob("*.toml"))}
+    shipped = shipped_files()
     if text in shipped:
         return parse_scenario(shipped[text])
     close = difflib.get_close_matches(text, shipped, n=1)
@@ -123,6 +128,10 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
         application=file.application,
         content=values,
     )
+
+
+def _stem(path: Path) -> str:
+    return path.stem
 
 
 def _protected(table: ProtectedTable) -> ProtectedSpec:
