@@ -170,11 +170,13 @@ SCRIPT = """
 import os, signal, subprocess, sys, time
 from pathlib import Path
 from stallward.env.sandbox.sandbox import open_sandbox
+from stallward.env.scenario.scenario import DiskLimit
 signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shell's background
 size = 64 << 20
 cache = Path(sys.argv[1])
 with open_sandbox(
-    slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache, state_dir=cache / "state"
+    slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache, state_dir=cache / "state",
+    disk=DiskLimit(bytes_per_s=1 << 20),
 ) as box:
     child = subprocess.Popen(["sleep", "600"])
     box.slots[1].add_pid(child.pid)
@@ -187,7 +189,8 @@ with open_sandbox(
 def traces(words: list[str]) -> list[str]:
     """Return what is left of a sandbox that printed ``words``."""
     zone, load, swap, folder, child = words
-    roots = (Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup/unified"), Path("/sys/fs/cgroup"))
+    names = ("memory", "unified", "blkio", ".")
+    roots = tuple(Path("/sys/fs/cgroup", name) for name in names)
     left = [str(root / name) for root in roots for name in (zone, load) if (root / name).exists()]
     left += [swap] if swap in Path("/proc/swaps").read_text() or Path(swap).exists() else []
     left += [folder] if Path(folder).exists() else []
@@ -197,8 +200,13 @@ def traces(words: list[str]) -> list[str]:
 
 
 def traces_of_all() -> int:
-    """Count a whole sandbox: two groups in each hierarchy, a swap file, a folder and a process."""
-    return 2 * (1 if require(Paths()).kind == "v2" else 2) + 3
+    """Count a whole sandbox: its groups, a swap file, a folder and a process.
+
+    There are two groups in each hierarchy, and one for the disks in a hierarchy of its own.
+    """
+    hierarchy = require(Paths())
+    groups = 2 if hierarchy.kind == "v2" else 4
+    return groups + (hierarchy.group("x").v1_dir("blkio") is not None) + 3
 
 
 @pytest.mark.live

@@ -18,6 +18,7 @@ from stallward.env.scenario.file import (
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
     Command,
+    DiskLimit,
     Phase,
     UnitLines,
     running_phases,
@@ -79,6 +80,18 @@ def test_values_arrive_with_their_units(tmp_path: Path) -> None:
     assert scenario.needs[0].package == "dash"
 
 
+def test_a_sandbox_may_have_no_swap_and_a_slow_disk(tmp_path: Path) -> None:
+    plain = parse_scenario(write(tmp_path, GOOD)).sandbox
+    assert plain.disk is None
+    text = "limit_mib = 100\nswap_mib = 0\ndisk_mib_per_s = 1.5\ndisk_ops_per_s = 200"
+    slow = parse_scenario(write(tmp_path, GOOD.replace("limit_mib = 100", text))).sandbox
+    assert slow.swap_bytes == 0
+    assert slow.disk == DiskLimit(bytes_per_s=3 * MIB // 2, ops_per_s=200)
+    text = "limit_mib = 100\ndisk_ops_per_s = 200"
+    only_ops = parse_scenario(write(tmp_path, GOOD.replace("limit_mib = 100", text))).sandbox
+    assert only_ops.disk == DiskLimit(ops_per_s=200)
+
+
 def test_every_shipped_scenario_loads_and_five_are_there() -> None:
     names = {scenario.name for scenario in find_scenarios()}
     assert {
@@ -104,6 +117,14 @@ def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
             "flour_mib",
             ["background[0] has an unknown key 'flour_mib'", "Did you mean 'floor_mib'"],
         ),
+        (
+            "limit_mib = 100",
+            "limit_mib = 100\nswap_mib = 8",
+            ["swap_mib is 8", "0 or at least 64"],
+        ),
+        ("limit_mib = 100", "limit_mib = 100\nswap_mib = false", ["swap_mib", "a number"]),
+        ("limit_mib = 100", "limit_mib = 100\ndisk_mib_per_s = 0", ["disk_mib_per_s", "from 1"]),
+        ("limit_mib = 100", "limit_mib = 100\ndisk_ops_per_s = 5", ["disk_ops_per_s", "from 10"]),
         ("summary", "sumary", ["summary", "missing", "sumary"]),
         ("limit_mib = 100", 'limit_mib = "100"', ["sandbox.limit_mib", "a number", "a string"]),
         ("limit_mib = 100", "limit_mib = true", ["sandbox.limit_mib", "true or false"]),

@@ -161,3 +161,16 @@ def test_only_programs_in_a_loop_restart_after_they_are_terminated() -> None:
         slot.restarts
         for slot in estimate_exogenous("detector-file", recorded("detector-file")).slots
     )
+
+
+def test_a_scenario_without_swap_has_none_on_the_twin() -> None:
+    recordings = recorded("detector-anon")
+    content = dict(recordings[0].run.scenario_parameters)
+    content["sandbox"] = {"limit_mib": 600, "ample_mib": 4096, "swap_mib": 0}
+    without = [
+        replace(r, run=replace(r.run, scenario_parameters=content, swap_bytes=0))
+        for r in recordings
+    ]
+    assert estimate_exogenous("detector-anon", without).swap_bytes == 0
+    unknown = [replace(r, run=replace(r.run, swap_bytes=0)) for r in recordings]
+    assert estimate_exogenous("detector-anon", unknown).swap_bytes == 2 << 30

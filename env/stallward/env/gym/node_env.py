@@ -167,6 +167,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
                 slots=len(self.scenario.background),
                 limit_bytes=spec.limit_bytes,
                 swap_bytes=spec.swap_bytes,
+                disk=spec.disk,
                 cache_dir=self._cache_dir,
             )
         )

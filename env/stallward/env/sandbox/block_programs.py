@@ -54,7 +54,9 @@ class BlockPrograms:
         self._oom_log.close()
 
     def _start(self, name: str, command: Command, group: Cgroup) -> Program:
-        program = start(name, command, group, self._places)
+        sandbox = self._site.sandbox
+        further = () if group is sandbox.load else sandbox.shared_dirs
+        program = start(name, command, group, self._places, further)
         self._started.append(program)
         return program
 

@@ -64,8 +64,14 @@ class Program:
             self.process.wait()
 
 
-def start(name: str, command: Command, group: Cgroup, places: Places) -> Program:
-    """Start ``command`` inside ``group``.
+def start(
+    name: str,
+    command: Command,
+    group: Cgroup,
+    places: Places,
+    further_dirs: tuple[Path, ...] = (),
+) -> Program:
+    """Start ``command`` inside ``group`` and the groups of ``further_dirs``.
 
     Its output goes to ``{run}/NAME.log``, which is in memory, so that the program does not stall
     on its log while the disk is busy.
@@ -78,7 +84,7 @@ def start(name: str, command: Command, group: Cgroup, places: Places) -> Program
         argv = ["nice", "-n", str(command.nice), *argv]
     if command.cpus is not None:
         argv = ["taskset", "-c", command.cpus, *argv]
-    entries = [str(folder / "cgroup.procs") for folder in group.member_dirs]
+    entries = [str(folder / "cgroup.procs") for folder in (*group.member_dirs, *further_dirs)]
     log = places.run / f"{name}.log"
     try:
         with log.open("ab") as output:

@@ -16,7 +16,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
@@ -40,6 +40,9 @@ from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.data_cache import default_state_dir
+from stallward.env.sandbox.slow_disk import BLKIO, limit_disks, shared_dirs
+from stallward.env.sandbox.zone_memory import limit_memory, memory_file
+from stallward.env.scenario.scenario import DiskLimit
 
 _SPARE_BYTES = 256 * 1024 * 1024
 """Memory that must be available beside the sandbox."""
@@ -62,7 +65,11 @@ class Sandbox:
     paths: Paths
     """The roots of the kernel's files on this node."""
     swap_path: Path | None = None
-    """The swap file made for the sandbox; ``None`` if the node has swap."""
+    """The swap file made for the sandbox; ``None`` if the node has swap, or it has none."""
+    swap: bool = True
+    """Whether its programs may use swap."""
+    shared_dirs: tuple[Path, ...] = ()
+    """Directories that every program in the zone enters besides those of its own group."""
 
     def set_limit(self, limit_bytes: int) -> None:
         """Set the memory limit of the zone.
@@ -70,11 +77,7 @@ class Sandbox:
         Raises:
             SandboxError: If the kernel refuses.
         """
-        name = "memory.max" if self.zone.hierarchy.kind == "v2" else "memory.limit_in_bytes"
-        try:
-            write_text(_memory_file(self.zone, name), str(limit_bytes))
-        except KernelFileError as error:
-            raise SandboxError(f"Cannot limit the sandbox: {error}") from error
+        limit_memory(self.zone, limit_bytes, swap=self.swap)
 
     def kill(self) -> None:
         """Kill everything in the sandbox and in the load generator's group.
@@ -92,9 +95,9 @@ class Sandbox:
             # Both free what they can, and report an error if that was not all.
             with contextlib.suppress(KernelFileError):
                 if group.hierarchy.kind == "v2":
-                    write_text(_memory_file(group, "memory.reclaim"), str(1 << 34))
+                    write_text(memory_file(group, "memory.reclaim"), str(1 << 34))
                 else:
-                    write_text(_memory_file(group, "memory.force_empty"), "0")
+                    write_text(memory_file(group, "memory.force_empty"), "0")
 
     def oom_kills(self) -> int:
         """Count the processes that the kernel killed in the sandbox because memory ran out."""
@@ -102,13 +105,7 @@ class Sandbox:
         groups = (self.zone, self.protected, *self.slots)
         if self.zone.hierarchy.kind == "v2":  # the count includes the children
             groups = (self.zone,)
-        return sum(_oom_kills(read_text(_memory_file(group, name)) or "") for group in groups)
-
-
-def _memory_file(group: Cgroup, name: str) -> Path:
-    if group.memory_dir is None:
-        raise SandboxError(f"{group.name} has no memory controller: {group.hierarchy.why}")
-    return group.memory_dir / name
+        return sum(_oom_kills(read_text(memory_file(group, name)) or "") for group in groups)
 
 
 def _oom_kills(text: str) -> int:
@@ -147,6 +144,7 @@ def open_sandbox(
     slots: int,
     limit_bytes: int,
     swap_bytes: int,
+    disk: DiskLimit | None = None,
     cache_dir: Path,
     state_dir: Path | None = None,
     paths: Paths = DEFAULT_PATHS,
@@ -159,7 +157,10 @@ def open_sandbox(
     Args:
         slots: How many background groups.
         limit_bytes: The memory limit of the zone at the start.
-        swap_bytes: Size of the swap file, if the node has no swap.
+        swap_bytes: Size of the swap file, if the node has no swap; 0 for a sandbox without swap,
+            which does not use the node's either.
+        disk: How slow the disks are for the programs in the sandbox; ``None`` leaves them as they
+            are.
         cache_dir: The folder for that swap file, on a disk.
         state_dir: The folder for the journal of what must be removed; by default the user's state
             folder.
@@ -178,13 +179,19 @@ def open_sandbox(
     check_memory(limit_bytes, paths)
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
-    if swapfile.foreign_swap_bytes(paths.proc) == 0:
+    if swap_bytes > 0 and swapfile.foreign_swap_bytes(paths.proc) == 0:
         # Absolute, because the process that undoes a crash may work in another folder.
         swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
-    sandbox = _plan(hierarchy, identity, slots, swap_path, paths)
+    sandbox = replace(
+        _plan(hierarchy, identity, slots, swap_path, paths),
+        swap=swap_bytes > 0,
+        shared_dirs=shared_dirs(hierarchy.group(f"stallward/{identity}"), disk),
+    )
     state_dir = state_dir or default_state_dir()
     with _ended_by_sigterm(), _undone(_entries(sandbox), paths, state_dir):
         _make(sandbox, limit_bytes, swap_bytes, controllers)
+        if disk is not None:
+            limit_disks(sandbox.zone, disk, paths)
         yield sandbox
 
 
@@ -245,6 +252,8 @@ def _make(
     try:
         for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
             group.create(controllers)
+        if sandbox.shared_dirs:
+            sandbox.zone.create((BLKIO,))
     except GroupError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
     check_psi(sandbox)

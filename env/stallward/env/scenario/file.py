@@ -16,6 +16,7 @@ from stallward.env.errors import ScenarioError
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
     Command,
+    DiskLimit,
     LatencyLines,
     Need,
     Phase,
@@ -33,6 +34,7 @@ from stallward.env.scenario.tables import (
     PhaseTable,
     ProgramTable,
     ProtectedTable,
+    SandboxTable,
     ScenarioTable,
 )
 
@@ -117,11 +119,7 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
     return Scenario(
         name=path.stem,
         summary=file.summary,
-        sandbox=SandboxSpec(
-            limit_bytes=int(file.sandbox.limit_mib * MIB),
-            ample_bytes=int(file.sandbox.ample_mib * MIB),
-            swap_bytes=int(file.sandbox.swap_mib * MIB),
-        ),
+        sandbox=_sandbox(file.sandbox),
         protected=_protected(file.protected),
         background=tuple(map(_background, file.background)),
         needs=tuple(Need(program=key, package=value) for key, value in file.needs.items()),
@@ -132,6 +130,20 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
 
 def _stem(path: Path) -> str:
     return path.stem
+
+
+def _sandbox(table: SandboxTable) -> SandboxSpec:
+    rate_mib, ops = table.disk_mib_per_s, table.disk_ops_per_s
+    disk = DiskLimit(
+        bytes_per_s=None if rate_mib is None else int(rate_mib * MIB),
+        ops_per_s=None if ops is None else int(ops),
+    )
+    return SandboxSpec(
+        limit_bytes=int(table.limit_mib * MIB),
+        ample_bytes=int(table.ample_mib * MIB),
+        swap_bytes=int(table.swap_mib * MIB),
+        disk=None if disk == DiskLimit() else disk,
+    )
 
 
 def _protected(table: ProtectedTable) -> ProtectedSpec:

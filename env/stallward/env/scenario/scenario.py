@@ -51,15 +51,27 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiskLimit:
+    """How slow the disks are for the programs of a sandbox; reads and writes count apart."""
+
+    bytes_per_s: int | None = None
+    """The bytes a second; ``None`` for no limit."""
+    ops_per_s: int | None = None
+    """The operations a second; ``None`` for no limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
-    """The memory of the sandbox."""
+    """The memory of the sandbox, and its disk."""
 
     limit_bytes: int
     """The memory that the protected application and the background share."""
     ample_bytes: int
     """Memory enough for all of them, for the condition ``ample``."""
     swap_bytes: int
-    """Size of the swap file that is made if the node has no swap."""
+    """Size of the swap file that is made if the node has no swap; 0 for no swap at all."""
+    disk: DiskLimit | None = None
+    """How slow the disks are; ``None`` leaves them as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

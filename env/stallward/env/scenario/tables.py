@@ -73,19 +73,29 @@ _Unit = Literal["s", "ms", "us", "ns"]
 _Mib = Annotated[float, Expect(low=1, high=1e9, unit="MiB")]
 """At most a petabyte: no machine has more memory, and the 64 bits of kernel files hold it."""
 _ZoneMib = Annotated[float, Expect(low=32, high=1e9, unit="MiB")]
-_SwapMib = Annotated[float, Expect(low=64, high=1e9, unit="MiB")]
+_SwapMib = Annotated[float, Expect(low=0, high=1e9, unit="MiB")]
+_LEAST_SWAP_MIB: Final = 64
+_DiskMib = Annotated[float, Expect(low=1, high=1e6, unit="MiB a second")]
+_DiskOps = Annotated[float, Expect(low=10, high=1e9, unit="operations a second")]
 _Seconds = Annotated[float, Expect(low=0, unit="seconds")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxTable:
-    """Table ``sandbox``: its memory."""
+    """Table ``sandbox``: its memory, and how slow its disk is."""
 
     limit_mib: _ZoneMib
     ample_mib: _ZoneMib
     swap_mib: _SwapMib = 2048.0
+    disk_mib_per_s: _DiskMib | None = None
+    disk_ops_per_s: _DiskOps | None = None
 
     def __post_init__(self) -> None:
+        if 0 < self.swap_mib < _LEAST_SWAP_MIB:
+            raise SchemaError(
+                f"swap_mib is {self.swap_mib:g}, but must be 0 or at least {_LEAST_SWAP_MIB}.",
+                next_step="Write 0 for a sandbox without swap.",
+            )
         if int(self.ample_mib * MIB) <= int(self.limit_mib * MIB):
             raise SchemaError(
                 f"ample_mib is {self.ample_mib:g}, not more than limit_mib ({self.limit_mib:g}).",

@@ -146,6 +146,7 @@ def open_session(
         slots=len(scenario.background),
         limit_bytes=scenario.sandbox.limit_bytes,
         swap_bytes=scenario.sandbox.swap_bytes,
+        disk=scenario.sandbox.disk,
         cache_dir=cache_dir,
         paths=paths,
     ) as sandbox:

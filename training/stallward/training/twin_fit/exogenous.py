@@ -46,6 +46,7 @@ _LEAST_GROWTH: Final = 0.01
 """Share of its file pages that an application must add over a run for some to count as cold."""
 _LONGEST_FILL: Final = 4.0
 """The longest time constant with which cold pages fill, in lengths of the run."""
+_USUAL_SWAP_BYTES: Final = 2 << 30
 _AMPLE_CONDITIONS: Final = ("alone", "ample")
 """The conditions in which the application has all the memory it needs."""
 
@@ -75,7 +76,7 @@ def estimate_exogenous(name: str, recordings: Sequence[Recording]) -> Exogenous:
     return Exogenous(
         name=name,
         zone_bytes=run.sandbox_bytes,
-        swap_bytes=run.swap_bytes or 2 << 30,
+        swap_bytes=_swap_bytes(run, recorded_scenario),
         slo_ms=_slo_ms(run.slo_ms, ample or alone),
         cores=float(max(run.node.cpu_count, 1)),
         slo_quantile=run.slo_quantile,
@@ -131,6 +132,13 @@ def _recorded_scenario(run: RunInfo) -> Scenario | None:
         return scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     except ScenarioError:
         return None
+
+
+def _swap_bytes(run: RunInfo, recorded_scenario: Scenario | None) -> int:
+    """The swap that the programs could use. Recordings from elsewhere may not say."""
+    if recorded_scenario is not None and recorded_scenario.sandbox.swap_bytes == 0:
+        return 0
+    return run.swap_bytes or _USUAL_SWAP_BYTES
 
 
 def _floors_bytes(run: RunInfo, recorded_scenario: Scenario | None) -> tuple[int, ...]:
