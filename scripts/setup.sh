@@ -16,17 +16,19 @@ proto=""
 packages=""
 for package in "$@"; do
   case "$package" in
-    workloads)  packages="$packages gcc memcached nginx-light postgresql redis-server stress-ng zstd" ;;
+    workloads)  packages="$packages gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd" ;;
     *)          packages="$packages $package" ;;
   esac
 done
 for package in $packages; do
   case "$package" in
     gcc)        command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev" ;;
+    git)        command -v git >/dev/null 2>&1 || missing="$missing git" ;;
     memcached)  command -v memcached >/dev/null 2>&1 || missing="$missing memcached" ;;
     nginx-light) command -v nginx >/dev/null 2>&1 || missing="$missing nginx-light" ;;
     redis-server) command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server" ;;
     stress-ng)  command -v stress-ng >/dev/null 2>&1 || missing="$missing stress-ng" ;;
+    xz-utils)   command -v xz >/dev/null 2>&1 || missing="$missing xz-utils" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)

@@ -1,0 +1,1 @@
+"""Programs that run in the background of scenarios, and what makes their input."""

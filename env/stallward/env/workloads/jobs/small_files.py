@@ -1,0 +1,43 @@
+"""Writes a tree of many small text files, for programs that read whole trees.
+
+Run: ``python -m stallward.env.workloads.jobs.small_files DIR --files 20000 --kib 16 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from pathlib import Path
+from typing import Final
+
+_FILES_OF_A_FOLDER: Final = 200
+_WORDS: Final = 5_000
+RARE_WORD: Final = "unmistakable"
+"""A word that is once in every file, for programs that search."""
+
+
+def write_tree(folder: Path, *, files: int, kib: int, seed: int) -> None:
+    """Write files of about ``kib`` KiB, in folders of 200."""
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    words = [rng.randbytes(rng.randrange(2, 6)).hex() for _ in range(_WORDS)]
+    words_of_a_file = (kib << 10) // 8  # a word has 7 letters on average, and a space
+    for number in range(files):
+        place = folder / str(number // _FILES_OF_A_FOLDER)
+        place.mkdir(parents=True, exist_ok=True)
+        text = " ".join(rng.choices(words, k=words_of_a_file))
+        (place / str(number)).write_text(f"{text}\n{RARE_WORD}\n", encoding="ascii")
+
+
+def main() -> None:
+    """Write the tree named on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--files", type=int, required=True)
+    parser.add_argument("--kib", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    write_tree(args.folder, files=args.files, kib=args.kib, seed=args.seed)
+
+
+if __name__ == "__main__":
+    main()

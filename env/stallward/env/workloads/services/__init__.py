@@ -1,0 +1,1 @@
+"""Servers of the scenarios, and what starts or fills servers of other projects."""
