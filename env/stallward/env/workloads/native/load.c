@@ -6,7 +6,9 @@
  * line per request: "scheduled_s start_s end_s ok" (CLOCK_MONOTONIC). A request without an answer
  * when the program ends is written with ok 0 and the time of the end, a lower bound.
  *
- * Each %K in --request becomes a new random key in 0..KEYS-1; a request may contain several.
+ * Each %K in --request becomes a new random key in 0..KEYS-1; a request may contain several. What
+ * else a request may contain is in request.h. A server that wants to be greeted before it answers
+ * gets --hello on each new connection.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,12 +29,14 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "request.h"
 #include "schedule.h"
 
-enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, MAX_KEYS = 16, OUT_BYTES = 1 << 16 };
+enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, HELLO_S = 5, OUT_BYTES = 1 << 16 };
 
 struct options {
-    const char *socket_path, *tcp, *request, *until, *ok_prefix, *out;
+    const char *socket_path, *tcp, *out;
+    struct text request, until, ok_prefix, hello, hello_until;
     double seconds, wait_s, skew;
     long connections, keys, request_keys;
 };
@@ -48,7 +52,7 @@ struct connection {
 };
 
 static struct schedule plan;
-static struct options opt = {.until = "\n", .ok_prefix = "", .wait_s = 30, .connections = 4, .keys = 1};
+static struct options opt = {.until = {"\n", 1}, .wait_s = 30, .connections = 4, .keys = 1};
 static struct connection conns[MAX_CONNECTIONS];
 static struct pending *queue;
 static size_t q_head, q_len, q_cap;
@@ -136,11 +140,34 @@ static int connect_once(void)
     return -1;
 }
 
+/* Greets a server and waits for its answer; the bytes before the answer's end do not matter. */
+static int greet(int fd, long number)
+{
+    static char sent[MAX_REQUEST];
+    char tail[TAIL];
+    size_t n = render(&opt.hello, NULL, number, sent), have = 0;
+    struct timeval patience = {.tv_sec = HELLO_S};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (send(fd, sent, n, MSG_NOSIGNAL) != (ssize_t)n)
+        return -1;
+    while (have < opt.hello_until.size || memcmp(tail, opt.hello_until.bytes, have)) {
+        if (have == opt.hello_until.size)
+            memmove(tail, tail + 1, --have);
+        if (recv(fd, tail + have++, 1, 0) != 1)
+            return -1;
+    }
+    return 0;
+}
+
 static int open_connection(struct connection *c)
 {
     int fd = connect_once();
     if (fd < 0)
         return -1;
+    if (opt.hello.size && greet(fd, c - conns) < 0) {
+        close(fd);
+        return -1;
+    }
     memset(c, 0, sizeof *c);
     c->fd = fd;
     fcntl(fd, F_SETFL, O_NONBLOCK);
@@ -164,16 +191,10 @@ static void drop(struct connection *c)
 
 static void send_next(struct connection *c)
 {
-    char text[512];
-    size_t n = 0, key = 0;
+    static char text[MAX_REQUEST];
     struct pending p = queue[q_head];
+    size_t n = render(&opt.request, p.keys, c - conns, text);
     q_head = (q_head + 1) % q_cap, q_len--;
-    for (const char *s = opt.request; *s && n < sizeof text - 24; s++) {
-        if (s[0] == '%' && s[1] == 'K')
-            n += (size_t)snprintf(text + n, 24, "%ld", p.keys[key++]), s++;
-        else
-            text[n++] = *s;
-    }
     c->busy = 1, c->scheduled = p.scheduled, c->start = now_s(), c->tail_len = c->head_len = 0;
     if (send(c->fd, text, n, MSG_NOSIGNAL) != (ssize_t)n)
         drop(c);
@@ -182,7 +203,7 @@ static void send_next(struct connection *c)
 static void receive(struct connection *c)
 {
     static char buffer[1 << 16];
-    size_t want = strlen(opt.until);
+    size_t want = opt.until.size;
     for (;;) {
         ssize_t n = recv(c->fd, buffer, sizeof buffer, 0);
         if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -200,9 +221,9 @@ static void receive(struct connection *c)
         }
         memcpy(c->tail + c->tail_len, buffer + n - take, take);
         c->tail_len += take;
-        if (c->tail_len == want && !memcmp(c->tail, opt.until, want)) {
-            size_t len = strlen(opt.ok_prefix);
-            finish(c, c->head_len >= len && !memcmp(c->head, opt.ok_prefix, len));
+        if (c->tail_len == want && !memcmp(c->tail, opt.until.bytes, want)) {
+            size_t len = opt.ok_prefix.size;
+            finish(c, c->head_len >= len && !memcmp(c->head, opt.ok_prefix.bytes, len));
             return;
         }
     }
@@ -246,6 +267,14 @@ static void arrive(double scheduled)
     push(&p);
 }
 
+static struct text unescaped(const char *key, const char *value)
+{
+    struct text text;
+    if (!unescape(value, &text))
+        die("\\x wants two hexadecimal digits", key);
+    return text;
+}
+
 static void parse(int argc, char **argv)
 {
     opt.skew = 1;
@@ -255,9 +284,11 @@ static void parse(int argc, char **argv)
             die("option without a value", key);
         if (!strcmp(key, "--socket")) opt.socket_path = value;
         else if (!strcmp(key, "--tcp")) opt.tcp = value;
-        else if (!strcmp(key, "--request")) opt.request = value;
-        else if (!strcmp(key, "--until")) opt.until = value;
-        else if (!strcmp(key, "--ok-prefix")) opt.ok_prefix = value;
+        else if (!strcmp(key, "--request")) opt.request = unescaped(key, value);
+        else if (!strcmp(key, "--until")) opt.until = unescaped(key, value);
+        else if (!strcmp(key, "--ok-prefix")) opt.ok_prefix = unescaped(key, value);
+        else if (!strcmp(key, "--hello")) opt.hello = unescaped(key, value);
+        else if (!strcmp(key, "--hello-until")) opt.hello_until = unescaped(key, value);
         else if (!strcmp(key, "--out")) opt.out = value;
         else if (!strcmp(key, "--rate")) {
             if (!parse_rates(&plan, value))
@@ -274,18 +305,21 @@ static void parse(int argc, char **argv)
         else if (!strcmp(key, "--wait")) opt.wait_s = strtod(value, NULL);
         else die("unknown option", key);
     }
-    if ((!opt.socket_path && !opt.tcp) || !opt.request || !opt.out || !plan.steps)
+    if ((!opt.socket_path && !opt.tcp) || !opt.request.size || !opt.out || !plan.steps)
         die("missing option", "--socket or --tcp, --request, --out and --rate are needed");
     if (opt.connections < 1 || opt.connections > MAX_CONNECTIONS || opt.keys < 1)
         die("out of range", "--connections 1..64, --keys above 0");
     if (plan.fixed && (plan.steps > 1 || plan.wave_share > 0))
         die("--arrivals fixed wants one rate", "leave out --wave and further rates");
-    for (const char *k = strstr(opt.request, "%K"); k; k = strstr(k + 2, "%K"))
-        opt.request_keys++;
+    opt.request_keys = (long)keys_in(&opt.request);
     if (opt.request_keys > MAX_KEYS)
         die("out of range", "--request may hold %K 16 times");
-    if (!*opt.until || strlen(opt.until) > TAIL || strlen(opt.ok_prefix) > TAIL)
-        die("out of range", "--until and --ok-prefix take at most 64 bytes");
+    if (rendered_size(&opt.request) > MAX_REQUEST || rendered_size(&opt.hello) > MAX_REQUEST)
+        die("out of range", "--request and --hello take at most 4096 bytes");
+    if (!opt.until.size || opt.until.size > TAIL || opt.ok_prefix.size > TAIL || opt.hello_until.size > TAIL)
+        die("out of range", "--until, --ok-prefix and --hello-until take at most 64 bytes");
+    if (keys_in(&opt.hello) || !opt.hello.size != !opt.hello_until.size)
+        die("--hello takes no %K", "and goes together with --hello-until");
 }
 
 static void connect_all(void)
