@@ -140,6 +140,12 @@ def test_needs_that_are_missing_are_named_with_their_package(tmp_path: Path) -> 
     check_needs(scenario_in(tmp_path))
 
 
+def test_needs_may_be_modules_of_python(tmp_path: Path) -> None:
+    line = 'needs = { "python:json" = "json", "python:no_such_module" = "some-wheel" }\n[sandbox]'
+    with pytest.raises(WorkloadError, match=r"python:no_such_module.*pip install some-wheel`\."):
+        check_needs(scenario_in(tmp_path, "[sandbox]", line))
+
+
 def test_evicted_files_are_not_in_the_page_cache(tmp_path: Path) -> None:
     path = tmp_path / "deep" / "data.bin"
     path.parent.mkdir()

@@ -15,7 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from stallward.env.errors import WorkloadError
-from stallward.env.scenario.scenario import Places, Scenario, expand_command
+from stallward.env.scenario.scenario import (
+    PYTHON_NEED,
+    Need,
+    Places,
+    Scenario,
+    expand_command,
+)
 
 _MODULES = "stallward.env.workloads"
 
@@ -116,22 +122,33 @@ def evict(folder: Path) -> None:
 
 
 def check_needs(scenario: Scenario) -> None:
-    """Check that every program the scenario needs is installed.
+    """Check that every program and Python module the scenario needs is installed.
 
     Raises:
-        WorkloadError: If any is missing; the error names them all and their Debian packages.
+        WorkloadError: If any is missing; the error names them all and their packages.
     """
     missing = [need for need in scenario.needs if not _is_installed(need.program)]
     if missing:
-        packages = " ".join(sorted({need.package for need in missing}))
         names = ", ".join(need.program for need in missing)
+        modules = [need for need in missing if need.program.startswith(PYTHON_NEED)]
+        commands = [
+            _install("apt-get install", [need for need in missing if need not in modules]),
+            _install(f"{sys.executable} -m pip install", modules),
+        ]
         raise WorkloadError(
             f"The scenario {scenario.name} needs programs that are not installed: {names}.",
-            next_step=f"Install them, e.g. `apt-get install {packages}`.",
+            next_step=f"Install them, e.g. {' and '.join(filter(None, commands))}.",
         )
 
 
+def _install(command: str, needs: list[Need]) -> str:
+    packages = " ".join(sorted({need.package for need in needs}))
+    return f"`{command} {packages}`" if needs else ""
+
+
 def _is_installed(program: str) -> bool:
+    if program.startswith(PYTHON_NEED):
+        return importlib.util.find_spec(program.removeprefix(PYTHON_NEED)) is not None
     if program.startswith("/"):
         return any(Path("/").glob(program.lstrip("/")))
     return shutil.which(program) is not None

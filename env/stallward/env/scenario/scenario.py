@@ -34,6 +34,8 @@ PLACEHOLDERS = {
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 
+PYTHON_NEED: Final = "python:"
+"""Comes before the name of a Python module in :attr:`Need.program`."""
 PROGRAM_LOOP: Final = "stallward.env.workloads.program_loop"
 """The module that runs a program over and over."""
 
@@ -202,9 +204,9 @@ class Need:
     """A program that must be installed."""
 
     program: str
-    """A name on PATH, or an absolute path, which may contain ``*``."""
+    """A name on PATH, an absolute path, which may contain ``*``, or ``python:MODULE``."""
     package: str
-    """The Debian package that contains it."""
+    """The Debian package that contains it; for a module the package on PyPI."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
