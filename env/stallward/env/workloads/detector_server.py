@@ -9,13 +9,12 @@ Run: ``python -m stallward.env.workloads.detector_server --data DIR --socket PAT
 from __future__ import annotations
 
 import argparse
-import selectors
-import socket
 from pathlib import Path
 from typing import Any
 
 from stallward.agent.inference import import_runtime
 from stallward.env.workloads.detector_images import read_image
+from stallward.env.workloads.services.line_server import serve
 
 MODEL_NAME = "detector.onnx"
 
@@ -58,46 +57,6 @@ class Detector:
         return f"ok {int((scores > 0).sum())}\n".encode()
 
 
-def serve(detector: Detector, path: Path) -> None:
-    """Answer requests on the Unix socket ``path`` for ever."""
-    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    # Bound under another name first, so that the path appears once connecting to it works.
-    early = path.with_name(path.name + ".early")
-    listener.bind(str(early))
-    listener.listen(64)
-    early.rename(path)
-    selector = selectors.DefaultSelector()
-    selector.register(listener, selectors.EVENT_READ)
-    pending: dict[socket.socket, bytes] = {}
-    while True:
-        for key, _ in selector.select():
-            peer = key.fileobj
-            if peer is listener:
-                connection, _ = listener.accept()
-                selector.register(connection, selectors.EVENT_READ)
-                pending[connection] = b""
-            elif isinstance(peer, socket.socket) and not _serve_one(detector, peer, pending):
-                selector.unregister(peer)
-                del pending[peer]
-                peer.close()
-
-
-def _serve_one(
-    detector: Detector, peer: socket.socket, pending: dict[socket.socket, bytes]
-) -> bool:
-    """Answer the complete lines that a client has sent; return false when it has gone."""
-    try:
-        received = peer.recv(4096)
-        if not received:
-            return False
-        *lines, pending[peer] = (pending[peer] + received).split(b"\n")
-        for line in lines:
-            peer.sendall(detector.answer(line))
-    except OSError:
-        return False
-    return True
-
-
 def main() -> None:
     """Serve until killed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -106,7 +65,7 @@ def main() -> None:
     args = parser.parse_args()
     detector = Detector(args.data)
     detector.answer(b"0")
-    serve(detector, args.socket)
+    serve(detector.answer, args.socket)
 
 
 if __name__ == "__main__":
