@@ -1,7 +1,9 @@
 #!/bin/sh
 # Sets up what a make target needs: system packages (by apt, as root), uv and .venv.
 # usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs. "workloads" stands
-#                                        for the programs of the shipped scenarios, "vm" for what
+#                                        for the programs of the scenarios that the tests run,
+#                                        "workloads-all" for those of all shipped scenarios (800 MB
+#                                        more, some of it from PyPI), "vm" for what
 #                                        `make test-vm` needs to boot its machine, "proto" for the
 #                                        generator of the wire code.
 set -eu
@@ -13,10 +15,16 @@ say() { printf 'setup: %s\n' "$*"; }
 missing=""
 vm=""
 proto=""
+workloads_all=""
 packages=""
+workloads="gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd"
 for package in "$@"; do
   case "$package" in
-    workloads)  packages="$packages gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd" ;;
+    workloads)  packages="$packages $workloads" ;;
+    workloads-all)
+      workloads_all=yes
+      packages="$packages $workloads etcd-server ffmpeg g++ default-jdk-headless make"
+      packages="$packages mariadb-server nats-server nodejs" ;;
     *)          packages="$packages $package" ;;
   esac
 done
@@ -29,6 +37,11 @@ for package in $packages; do
     redis-server) command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server" ;;
     stress-ng)  command -v stress-ng >/dev/null 2>&1 || missing="$missing stress-ng" ;;
     xz-utils)   command -v xz >/dev/null 2>&1 || missing="$missing xz-utils" ;;
+    default-jdk-headless) command -v javac >/dev/null 2>&1 || missing="$missing default-jdk-headless" ;;
+    etcd-server) command -v etcd >/dev/null 2>&1 || missing="$missing etcd-server" ;;
+    mariadb-server) command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server" ;;
+    nodejs)     command -v node >/dev/null 2>&1 || missing="$missing nodejs" ;;
+    ffmpeg|g++|make|nats-server) command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)
@@ -81,7 +94,20 @@ if [ -z "$uv" ]; then
   build/uv/bin/pip install --quiet --require-hashes --only-binary :all: -r scripts/uv.txt
   uv=build/uv/bin/uv
 fi
-UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras --python "$python"
+# What "workloads-all" has installed is not in the lock, and stays.
+exact=""
+[ ! -e .venv/workloads-all.txt ] || exact=--inexact
+# shellcheck disable=SC2086
+UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras $exact --python "$python"
+if [ -n "$workloads_all" ] && ! cmp -s scripts/workloads-all.txt .venv/workloads-all.txt; then
+  say "installing scripts/workloads-all.txt into .venv"
+  if "$uv" pip install --quiet --python .venv/bin/python --no-deps --require-hashes \
+    --build-constraints scripts/workloads-build.txt -r scripts/workloads-all.txt; then
+    cp scripts/workloads-all.txt .venv/workloads-all.txt
+  else
+    say "not installed: scripts/workloads-all.txt; the scenarios that need it are skipped until then."
+  fi
+fi
 
 # install_tools FOLDER REQUIREMENTS: makes a virtual environment for tools that are only run, never
 # imported, and makes it again when the file of requirements changes. Only wheels whose hashes the

@@ -11,7 +11,14 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
-PINNED = ("scripts/uv.txt", "scripts/hatchling.txt", "tests/vm/tools.txt", "proto/generator.txt")
+PINNED = (
+    "scripts/uv.txt",
+    "scripts/hatchling.txt",
+    "scripts/workloads-all.txt",
+    "scripts/workloads-build.txt",
+    "tests/vm/tools.txt",
+    "proto/generator.txt",
+)
 
 
 def requirements(file: str) -> dict[str, str]:
