@@ -1,0 +1,83 @@
+"""The background programs of the held-out scenarios work in steps that they report."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stallward.env.workloads.jobs.cpp_package import write_package
+
+
+def test_a_package_comes_from_the_seed(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_package(tmp_path / name, files=2, seed=seed)
+    texts = [(tmp_path / name / "part1.cpp").read_bytes() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+    assert {path.name for path in (tmp_path / "a").iterdir()} == {
+        "Makefile",
+        "main.cpp",
+        "part0.cpp",
+        "part1.cpp",
+    }
+
+
+@pytest.mark.slow
+def test_a_package_is_built_into_another_folder(tmp_path: Path) -> None:
+    for program in ("make", "g++"):
+        if shutil.which(program) is None:
+            pytest.skip(f"{program} is not installed; try `apt-get install make g++`")
+    package, out = tmp_path / "package", tmp_path / "out"
+    write_package(package, files=1, seed=1)
+    out.mkdir()
+    build = ["make", "-s", "-C", str(package), f"OUT={out}"]
+    subprocess.run(build, check=True, timeout=120)
+    subprocess.run([out / "program"], check=True)
+    assert {path.suffix for path in package.iterdir()} == {"", ".cpp"}
+    subprocess.run([*build, "clean"], check=True, timeout=20)
+    assert list(out.iterdir()) == []
+
+
+def test_trees_are_grown_and_a_new_model_begins() -> None:
+    pytest.importorskip("lightgbm", reason="try `pip install lightgbm`")
+    from stallward.env.workloads.jobs import lightgbm_loop  # noqa: PLC0415
+
+    trainer = lightgbm_loop.Trainer(rows=2000, seed=1)
+    grown = []
+    for _ in range(lightgbm_loop.TREES_OF_A_MODEL + 2):
+        trainer.step()
+        grown.append(trainer.trees)
+    assert grown == [*range(1, lightgbm_loop.TREES_OF_A_MODEL + 1), 1, 2]
+
+
+@pytest.mark.slow
+def test_jobs_of_spark_keep_some_tables(tmp_path: Path) -> None:
+    pytest.importorskip("pyspark", reason="try `pip install pyspark`")
+    if shutil.which("java") is None:
+        pytest.skip("java is not installed; try `apt-get install default-jdk-headless`")
+    # Its library leaves connections open, so it runs in a process of its own.
+    jobs = """
+import sys
+from pathlib import Path
+from stallward.env.workloads.jobs.spark_loop import CACHED_TABLES, Jobs, open_session
+session = open_session(heap_mib=480, scratch=Path(sys.argv[1]))
+jobs = Jobs(session, rows=5000, seed=1)
+counts = [jobs.step() for _ in range(CACHED_TABLES + 1)]
+print(*counts, len(jobs.tables) == CACHED_TABLES)
+session.stop()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", jobs, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=200,
+    )
+    first, *others, kept = done.stdout.split()
+    assert first == "5000", "it was joined with itself"
+    assert len(others) == 4
+    assert all(0 < int(count) <= 5000 for count in others)
+    assert kept == "True"
