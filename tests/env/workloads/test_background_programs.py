@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 from stallward.env.workloads.jobs.etl_loop import BATCH_LINES, Worker, lines_of, record_of
@@ -88,8 +89,11 @@ def test_they_report_their_work_until_killed(tmp_path: Path, words: tuple[str, .
                 assert process.poll() is None
                 assert time.monotonic() < deadline_s
                 time.sleep(0.05)
+            workers = psutil.Process(process.pid).children()
         finally:
-            process.terminate()
+            process.kill()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive, "workers outlived the program"
 
 
 def test_a_tree_has_its_files_and_the_rare_word_once_in_each(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import argparse
 import csv
 import itertools
 import multiprocessing
+import os
 from collections.abc import Iterator
 from multiprocessing.queues import SimpleQueue
 from pathlib import Path
@@ -75,8 +76,8 @@ class Worker:
                 writer.writerows(record.values() for record in self.kept.values())
 
 
-def _work(worker: Worker, done: SimpleQueue[int]) -> None:
-    while True:
+def _work(worker: Worker, done: SimpleQueue[int], parent: int) -> None:
+    while os.getppid() == parent:  # a parent that was killed ends no children
         worker.step()
         done.put(1)
 
@@ -102,7 +103,7 @@ def main() -> None:
             records=args.records,
             scratch=args.scratch,
         )
-        context.Process(target=_work, args=(worker, done), daemon=True).start()
+        context.Process(target=_work, args=(worker, done, os.getpid()), daemon=True).start()
     while True:
         report.add(done.get())
 
