@@ -3,8 +3,8 @@
 # usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs. "workloads" stands
 #                                        for the programs of the scenarios that the tests run,
 #                                        "workloads-all" for those of all shipped scenarios (800 MB
-#                                        more, some of it from PyPI), "vm" for what
-#                                        `make test-vm` needs to boot its machine, "proto" for the
+#                                        more, some of it from PyPI), "vm" and "uml" for what
+#                                        `make test-vm` needs to boot its machines, "proto" for the
 #                                        generator of the wire code.
 set -eu
 cd "$(dirname "$0")/.."
@@ -14,6 +14,7 @@ say() { printf 'setup: %s\n' "$*"; }
 
 missing=""
 vm=""
+uml=""
 proto=""
 workloads_all=""
 packages=""
@@ -50,6 +51,14 @@ for package in $packages; do
       command -v depmod >/dev/null 2>&1 || missing="$missing kmod"
       command -v busybox >/dev/null 2>&1 || missing="$missing busybox-static"
       command -v file >/dev/null 2>&1 || missing="$missing file"
+      command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
+    uml)
+      uml=yes
+      command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
+      for tool in make flex bison bc; do
+        command -v "$tool" >/dev/null 2>&1 || missing="$missing $tool"
+      done
+      command -v xz >/dev/null 2>&1 || missing="$missing xz-utils"
       command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
     proto)      proto=yes ;;
     *)          say "unknown package $package"; exit 2 ;;
@@ -123,7 +132,10 @@ install_tools() {
     cp "$requirements" "$folder/installed.txt"
 }
 if [ -n "$vm" ] && ! install_tools build/vm/tools tests/vm/tools.txt; then
-  say "virtme-ng cannot be installed; make test-vm is skipped until then."
+  say "virtme-ng cannot be installed; make test-vm has no emulated machine until then."
+fi
+if [ -n "$uml" ] && ! PYTHONPATH=tests/vm .venv/bin/python -m machines.kernel_source; then
+  say "make test-vm has no user-mode machine until then, and takes the emulated one."
 fi
 if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt; then
   say "the generator cannot be installed; make proto fails and its test is skipped until then."

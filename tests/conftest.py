@@ -46,8 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     lists it under RERUN, after what it saw when it failed.
     """
     why = {"live": _why_not_live()}
-    if "STALLWARD_VM" not in os.environ:  # set by tests/vm/guest.sh
-        why["vm"] = "runs inside the machine of `make test-vm`"
+    if "STALLWARD_VM" not in os.environ:  # set by tests/vm/machines/run.sh
+        why["vm"] = "runs inside a machine of `make test-vm`"
     for item in items:
         for marker, reason in why.items():
             if reason and item.get_closest_marker(marker) is not None:

@@ -1,18 +1,24 @@
-"""Boots a Debian kernel in an emulated machine and runs the tests that need cgroup v2 there.
+"""Boots a machine with cgroup v2 and runs the tests that need it there.
 
-``.venv/bin/python tests/vm/boot.py [PYTEST ARGUMENT...]`` (what ``make test-vm`` runs). It needs
-no root and no KVM. The kernel is unpacked from its package into build/vm. virtme-ng boots it on
-this machine's own file system, which is read-only but for one folder (build/vm/results). The
-machine is emulated, so that it is right for behaviour and wrong for timing.
+``.venv/bin/python tests/vm/boot.py [--machine NAME] [PYTEST ARGUMENT...]`` (what ``make test-vm``
+runs). There are two machines, both on this machine's own files, which are read-only inside but for
+one folder:
 
-The exit status is that of pytest inside; 1 if the machine did not finish; 0, with a line that
-names what is missing, where it cannot be booted at all.
+- ``user-mode``: a User-mode Linux kernel, as fast as the processor. The default where it can be
+  built.
+- ``emulated``: Debian's kernel under QEMU without KVM, which needs neither root nor a compiler.
+
+``--run COMMAND`` runs a shell command there instead, in this tree. It may write to ``$RESULTS``,
+which is build/vm/results here; ``$HOME`` and ``$TMPDIR`` are on an ext4 disk that ends with it.
+
+The exit status is that of the command inside; 1 if the machine did not finish; 0, with a line that
+names what is missing, where none can be booted at all.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
-import platform
 import shlex
 import shutil
 import signal
@@ -25,29 +31,18 @@ from types import FrameType
 from typing import Final
 
 from bounded_run import run_bounded
-from kernel_package import SkippedError, fetch_kernel, say
+from machines.emulated import Emulated
+from machines.machine import Boot, Machine, SkippedError, say
+from machines.user_mode import UserMode
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "vm"
 RESULTS: Final = BUILD / "results"
-GUEST_RESULTS: Final = "/run/stallward/results"
-LIMIT_S: Final = 40 * 60.0
-"""After so long a run is killed. It takes twelve minutes on two cores that do nothing else."""
-DISK_BYTES: Final = 2 << 30
-SWAP_BYTES: Final = 512 << 20
-"""The size of the swap disk. Both disks are sparse files."""
+SCRIPTS: Final = Path(__file__).with_name("machines")
+SWAP_MIB: Final = 512
+DISK_MIB: Final = 2048
+MEMORY_MIB: Final = 1024
 
-# Command -> Debian package.
-TOOLS: Final = {
-    "qemu-system-x86_64": "qemu-system-x86",
-    "depmod": "kmod",
-    "busybox": "busybox-static",
-    "file": "file",
-    "mkfs.ext4": "e2fsprogs",
-    "mkswap": "util-linux",
-    "dpkg-deb": "dpkg",
-    "apt-get": "apt",
-}
 TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
     "tests/vm/test_vm_levers.py",
@@ -63,55 +58,42 @@ TARGETS: Final = (
 """The tests that run inside unless arguments are given, quick ones first: those of this folder,
 and live ones that hold on every kind of node. None of them imports torch."""
 OPTIONS: Final = ("-raR", "--durations=10", "--timeout=1200", "-m", "vm or live")
+PYTEST: Final = (
+    # Only the plugins that bound a test and repeat it: the others double the start.
+    "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec .venv/bin/python -m pytest "
+    "-p pytest_timeout -p pytest_rerunfailures -p no:cacheprovider "
+    '--basetemp "$TMPDIR/pytest" --junitxml "$RESULTS/junit.xml"'
+)
 
 
-def check_tools(path: str, vng: Path) -> None:
-    """Check that the host has everything that a boot needs.
-
-    Args:
-        path: The folders in which commands are searched, as in PATH.
-        vng: The virtme-ng command.
-
-    Raises:
-        SkippedError: If something is missing. The message names it and its Debian package.
-    """
-    if platform.machine() != "x86_64":
-        raise SkippedError(f"the kernel is for x86-64, this machine is {platform.machine()}")
-    if " " in str(ROOT):
-        raise SkippedError(f"virtme-ng takes no path with a blank ({ROOT})")
-    lacking = [f"{c} (package {p})" for c, p in TOOLS.items() if not shutil.which(c, path=path)]
-    if not vng.exists():
-        lacking.append("virtme-ng (PyPI)")
-    if lacking:
-        raise SkippedError(f"not installed: {', '.join(lacking)}; as root, make test-vm does it")
+def machines() -> tuple[Machine, ...]:
+    """All machines, the preferred one first."""
+    return (UserMode(ROOT / "build" / "uml"), Emulated(BUILD, ROOT))
 
 
-def make_disks(folder: Path) -> tuple[Path, Path]:
-    """Make fresh images of a swap disk and of an ext4 file system."""
+def first_ready(candidates: Sequence[Machine]) -> Machine | None:
+    """The first machine that can be booted here; says why the ones before it cannot."""
+    for machine in candidates:
+        try:
+            description = machine.prepare()
+        except SkippedError as error:
+            say(f"no {machine.name} machine: {error}")
+        else:
+            say(f"booting {description}")
+            return machine
+    return None
+
+
+def make_disks(folder: Path, disk_mib: int) -> tuple[Path, Path]:
+    """Make fresh images of a swap disk and of an ext4 file system, as sparse files."""
     swap, disk = folder / "swap.img", folder / "disk.img"
-    for path, size in ((swap, SWAP_BYTES), (disk, DISK_BYTES)):
+    for path, size_mib in ((swap, SWAP_MIB), (disk, disk_mib)):
         path.unlink(missing_ok=True)
         with path.open("wb") as file:
-            file.truncate(size)
+            file.truncate(size_mib << 20)
     subprocess.run(["mkswap", "-q", swap], check=True, capture_output=True)
     subprocess.run(["mkfs.ext4", "-q", "-F", disk], check=True, capture_output=True)
     return swap, disk
-
-
-def vng_command(vng: Path, image: Path, swap: Path, disk: Path) -> list[str]:
-    """The command that boots and runs guest.sh."""
-    shared = {
-        "/run/stallward/usr": Path("/usr"),
-        "/run/stallward/python": Path(sys.base_prefix),
-        "/run/stallward/tree": ROOT,
-    }
-    inside = ["sh", f"{GUEST_RESULTS}/guest.sh", GUEST_RESULTS, str(ROOT), sys.base_prefix]
-    command = [str(vng), "-r", str(image), "--disable-kvm", "--force-9p", "--memory", "1G"]
-    command += ["--cpus", "2", "--disk", str(swap), "--disk", str(disk)]
-    for place, source in shared.items():
-        command += ["--rodir", f"{place}={source}"]
-    command += ["--rwdir", f"{GUEST_RESULTS}={RESULTS}", "-v", "--", shlex.join(inside)]
-    return command
 
 
 def verdict(results: Path, console: Path, *, ended: bool) -> int:
@@ -145,47 +127,59 @@ def end_on_sigterm() -> None:
 def main(arguments: Sequence[str]) -> int:
     """Boot and run; returns the exit status."""
     end_on_sigterm()
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    vng = BUILD / "tools" / "bin" / "vng"
-    os.environ["PATH"] = f"{vng.parent}:{path}"  # vng searches its own commands there
-    try:
-        check_tools(path, vng)
-        image = fetch_kernel(BUILD / "kernel")
-    except SkippedError as error:
-        say(f"SKIPPED, nothing was tested on cgroup v2: {error}")
+    os.environ["PATH"] = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
+    known = {machine.name: machine for machine in machines()}
+    parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
+    parser.add_argument("--machine", choices=known)
+    parser.add_argument("--memory-mib", type=int, default=MEMORY_MIB)
+    parser.add_argument("--disk-mib", type=int, default=DISK_MIB)
+    parser.add_argument("--run", metavar="COMMAND")
+    options, rest = parser.parse_known_args(arguments)
+    candidates = tuple(known.values()) if options.machine is None else (known[options.machine],)
+    machine = first_ready(candidates)
+    if machine is None:
+        say("SKIPPED, nothing was tested on cgroup v2")
         return 0
-    return boot(vng, image, tuple(arguments) or (*OPTIONS, *TARGETS))
+    command = options.run
+    if command is None:
+        words = tuple(rest) or (*OPTIONS, *TARGETS)
+        warm_up(words, dict(os.environ))
+        command = f"{PYTEST} {shlex.join(words)}"
+    return run_inside(machine, command, memory_mib=options.memory_mib, disk_mib=options.disk_mib)
 
 
-def boot(vng: Path, image: Path, arguments: tuple[str, ...]) -> int:
-    """Run pytest in a machine.
-
-    Args:
-        vng: The virtme-ng command.
-        image: The kernel.
-        arguments: The arguments of pytest.
+def run_inside(machine: Machine, command: str, *, memory_mib: int, disk_mib: int) -> int:
+    """Run a shell command in a machine that is ready.
 
     Returns:
         Its exit status, or 1 if the machine did not finish.
     """
     shutil.rmtree(RESULTS, ignore_errors=True)
     RESULTS.mkdir(parents=True)
-    shutil.copy(Path(__file__).with_name("guest.sh"), RESULTS)
-    (RESULTS / "arguments").write_text(shlex.join(arguments))
-    warm_up(arguments, dict(os.environ))
-    swap, disk = make_disks(BUILD)
+    for script in SCRIPTS.glob("*.sh"):
+        shutil.copy(script, RESULTS)
+    (RESULTS / "command").write_text(f"{command}\n")
+    swap, disk = make_disks(BUILD, disk_mib)
     scratch = tempfile.TemporaryDirectory(dir=BUILD)  # virtme-ng leaves a file behind
     console = BUILD / "console.log"
-    say(f"booting {image.name} (console: {console.relative_to(ROOT)})")
+    say(f"the kernel's messages: {console.relative_to(ROOT)}")
+    boot = Boot(
+        tree=ROOT,
+        results=RESULTS,
+        scratch=Path(scratch.name),
+        swap=swap,
+        disk=disk,
+        memory_mib=memory_mib,
+    )
     try:
-        # Not in the tree, because guest.sh mounts it again.
+        # Not in the tree, because a script inside mounts it again.
         os.chdir("/")
         ended = run_bounded(
-            vng_command(vng, image, swap, disk),
+            machine.command(boot),
             console=console,
-            follow=RESULTS / "pytest.log",
+            follow=RESULTS / "output.log",
             env={**os.environ, "TMPDIR": scratch.name},
-            limit_s=LIMIT_S,
+            limit_s=machine.limit_s,
         )
     finally:
         scratch.cleanup()

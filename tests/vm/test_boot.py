@@ -11,8 +11,9 @@ from pathlib import Path
 
 import boot
 import bounded_run
-import kernel_package
 import pytest
+from machines import emulated, kernel_package
+from machines.machine import Boot, SkippedError
 
 # Prints, starts a child in the background and waits for ever.
 HANGS = "echo booted; sleep 1000 & echo $! >{pid}; wait"
@@ -94,16 +95,16 @@ def test_no_status_is_a_failure_with_the_last_lines(
 
 
 def test_missing_commands_are_named_with_their_packages(tmp_path: Path) -> None:
-    with pytest.raises(kernel_package.SkippedError) as caught:
-        boot.check_tools(str(tmp_path), tmp_path / "vng")
+    with pytest.raises(SkippedError) as caught:
+        emulated.check_tools(str(tmp_path), tmp_path / "vng", tmp_path)
     text = str(caught.value)
     for package in ("qemu-system-x86", "kmod", "busybox-static", "virtme-ng"):
         assert package in text
 
 
-def test_a_machine_without_qemu_skips_and_says_so(tmp_path: Path) -> None:
+def test_without_qemu_there_is_no_emulated_machine_and_a_line_says_so(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, boot.__file__],
+        [sys.executable, boot.__file__, "--machine", "emulated"],
         env={"PATH": str(tmp_path)},
         capture_output=True,
         text=True,
@@ -111,8 +112,54 @@ def test_a_machine_without_qemu_skips_and_says_so(tmp_path: Path) -> None:
         timeout=60,
     )
     assert done.returncode == 0
-    assert done.stdout.startswith("vm: SKIPPED, nothing was tested on cgroup v2: not installed: ")
-    assert "package qemu-system-x86" in done.stdout
+    first, last = done.stdout.splitlines()
+    assert first.startswith("vm: no emulated machine: not installed: ")
+    assert "package qemu-system-x86" in first
+    assert last == "vm: SKIPPED, nothing was tested on cgroup v2"
+
+
+class Stub:
+    """A machine that can be booted, or cannot for a reason. Its kernel is this one."""
+
+    limit_s = 60.0
+
+    def __init__(self, name: str, lacking: str = "") -> None:
+        self.name = name
+        self._lacking = lacking
+
+    def prepare(self) -> str:
+        if self._lacking:
+            raise SkippedError(self._lacking)
+        return self.name
+
+    def command(self, files: Boot) -> list[str]:
+        script = str(files.results / "run.sh")
+        disk = str(files.scratch / "disk")
+        return ["sh", script, str(files.results), str(files.tree), str(files.swap), disk]
+
+
+def test_the_first_machine_that_can_be_booted_is_taken(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fast, slow = Stub("fast"), Stub("slow")
+    assert boot.first_ready((fast, slow)) is fast
+    assert boot.first_ready((Stub("fast", "no compiler"), slow)) is slow
+    assert "vm: no fast machine: no compiler\nvm: booting slow\n" in capsys.readouterr().out
+    assert boot.first_ready((Stub("fast", "a"), Stub("slow", "b"))) is None
+
+
+def test_a_command_has_a_place_for_results_and_gives_back_output_and_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(boot, "ROOT", tmp_path)
+    monkeypatch.setattr(boot, "BUILD", tmp_path / "vm")
+    monkeypatch.setattr(boot, "RESULTS", tmp_path / "vm" / "results")
+    monkeypatch.chdir(tmp_path)
+    command = "echo written >$RESULTS/made; echo printed; test -d $TMPDIR && exit 7"
+    assert boot.run_inside(Stub("here"), command, memory_mib=64, disk_mib=16) == 7
+    assert "printed" in capsys.readouterr().out
+    assert (tmp_path / "vm" / "results" / "made").read_text() == "written\n"
+    assert {path.name for path in (tmp_path / "vm").iterdir()} == {"results", "console.log"}
 
 
 def test_only_the_files_that_a_boot_needs_are_unpacked() -> None:

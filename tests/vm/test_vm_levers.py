@@ -165,7 +165,7 @@ def test_a_cpu_limit_throttles_and_a_disk_limit_is_on_every_disk(bench: Bench) -
     desire = SlotDesire(cpu_max_cores=0.1, io_max_bytes_per_s=MIB)
     bench.hold(DesiredState(slots=(desire,)), "cpu_max:")
     assert wait_for(lambda: zone.number(slot, "cpu.stat", "throttled_usec") > 0)
-    disks = {p.read_text().strip() for p in Path("/sys/block").glob("vd*/dev")}
+    disks = {p.with_name("dev").read_text().strip() for p in Path("/sys/block").glob("*/device")}
     assert wait_for(
         lambda: disks <= {line.split()[0] for line in zone.read(slot, "io.max").splitlines()}
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import tarfile
 from pathlib import Path
 from typing import Final
+
+from machines.machine import SkippedError, say
 
 META_PACKAGE: Final = "linux-image-amd64"
 # The parts of the kernel package that are unpacked: 30 MB of 400.
@@ -30,16 +31,6 @@ MODULES: Final = (
     "/kernel/net/9p/",
     "/modules.",
 )
-
-
-class SkippedError(Exception):
-    """Raised when the machine cannot be booted here; the message says what is missing."""
-
-
-def say(text: str) -> None:
-    """Print one line of progress."""
-    sys.stdout.write(f"vm: {text}\n")
-    sys.stdout.flush()
 
 
 def is_unpacked(name: str) -> bool:

@@ -1,0 +1,140 @@
+"""A User-mode Linux kernel is built from the right source, and ends with whoever booted it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from machines import kernel_source
+from machines.machine import Boot, SkippedError
+from machines.user_mode import UNTIL_ITS_PARENT_ENDS, UserMode
+
+LISTED = """linux-source-6.12 - Linux kernel source for version 6.12 with Debian patches
+linux-source-7.9 - Linux kernel source for version 7.9 with Debian patches
+linux-source-7.10 - Linux kernel source for version 7.10 with Debian patches
+"""
+
+
+def test_the_newest_source_is_taken() -> None:
+    assert kernel_source.newest(LISTED) == "linux-source-7.10"
+
+
+def test_a_source_with_one_processor_is_not_taken() -> None:
+    assert kernel_source.newest(LISTED.splitlines()[0]) is None
+
+
+def test_options_that_the_source_does_not_have_are_named() -> None:
+    asked = "# Memory.\nCONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=2 # if there\nCONFIG_D=y\n"
+    assert kernel_source.lost(asked, "CONFIG_A=y\nCONFIG_D=y\nCONFIG_E=y\n") == []
+    assert kernel_source.lost(asked, "CONFIG_B=y\n# CONFIG_A is not set\n") == [
+        "CONFIG_A",
+        "CONFIG_B",
+        "CONFIG_D",
+    ]
+
+
+def test_the_configuration_asks_for_every_option_once() -> None:
+    text = kernel_source.CONFIG.read_text()
+    lines = [line for line in text.splitlines() if "CONFIG_" in line]
+    assert len(kernel_source.wanted(text)) == len(lines)
+
+
+def test_a_kernel_of_another_configuration_is_not_taken(tmp_path: Path) -> None:
+    assert kernel_source.built(tmp_path) is None
+    (tmp_path / "linux-7.9.1-1-00000000").touch()
+    assert kernel_source.built(tmp_path) is None
+    kernel = tmp_path / f"linux-7.9.1-1-{kernel_source.config_hash()}"
+    kernel.touch()
+    assert kernel_source.built(tmp_path) == kernel
+    assert kernel_source.build_kernel(tmp_path) == kernel
+
+
+def test_a_missing_compiler_is_named_with_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SkippedError, match=r"cc \(package gcc\).*flex \(package flex\)"):
+        kernel_source.check(tmp_path)
+
+
+def test_too_little_space_is_said_in_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_source, "TOOLS", {})
+    monkeypatch.setattr(kernel_source, "KEYRING", tmp_path)
+    monkeypatch.setattr(kernel_source, "FREE_BYTES", 1 << 60)
+    with pytest.raises(SkippedError, match=r"[\d.]+ GiB are free in .*, building takes \d+"):
+        kernel_source.check(tmp_path)
+
+
+def test_what_fails_or_hangs_is_a_reason_to_skip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SkippedError, match="the thing: no such luck"):
+        kernel_source.run(["sh", "-c", "echo no such luck >&2; exit 3"], tmp_path, "the thing")
+    monkeypatch.setattr(kernel_source, "BUILD_LIMIT_S", 0.1)
+    with pytest.raises(SkippedError, match="the thing: not done after"):
+        kernel_source.run(["sleep", "60"], tmp_path, "the thing")
+
+
+def test_its_memory_and_its_root_are_bounded(tmp_path: Path) -> None:
+    boot = Boot(
+        tree=tmp_path / "tree",
+        results=tmp_path / "results",
+        scratch=tmp_path / "scratch",
+        swap=tmp_path / "swap",
+        disk=tmp_path / "disk",
+        memory_mib=700,
+    )
+    command = UserMode(tmp_path).command(boot)
+    assert {"mem=700M", "ro", "rootflags=/", f"ubd0={tmp_path}/swap"} <= set(command)
+    assert command[command.index("--", command.index("init=/bin/sh")) + 2 :] == [
+        str(tmp_path / "results"),
+        str(tmp_path / "tree"),
+        sys.base_prefix,
+    ]
+
+
+def ended(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except OSError:
+        return True
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not root")
+def test_after_a_kill_of_whoever_booted_it_no_process_is_left() -> None:
+    """Even a process of the machine that has left its session, as a daemon does."""
+    script = "setsid sleep 1000 & exec sleep 1000"
+    code = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+    namespace = ["unshare", "--pid", "--fork", "--kill-child", "--"]
+    words = [*UNTIL_ITS_PARENT_ENDS, *namespace, "sh", "-c", script]
+    booter = subprocess.Popen([sys.executable, "-S", "-E", "-c", code, *words])
+    deadline_s = time.monotonic() + 20
+    while len(found := descendants(booter.pid)) < 3 and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert len(found) == 3, "unshare and two that sleep"
+    booter.send_signal(signal.SIGKILL)
+    booter.wait()
+    deadline_s = time.monotonic() + 20
+    while not all(map(ended, found)) and time.monotonic() < deadline_s:
+        time.sleep(0.02)
+    assert [pid for pid in found if not ended(pid)] == []
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            except OSError:
+                continue
+            if parent == pid:
+                found += [int(entry.name), *descendants(int(entry.name))]
+    return found
