@@ -19,6 +19,7 @@ from typing import Any, Final
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession, functions
 
+from stallward.actuator.runtime.process_start import interpreter
 from stallward.env.workloads.report import UnitReport
 
 CACHED_TABLES: Final = 4
@@ -103,8 +104,8 @@ def main() -> None:
             jobs.step()
             report.add(1)
     except (Py4JError, ConnectionError, EOFError):
-        argv = [sys.executable, "-m", "stallward.env.workloads.jobs.spark_loop", *sys.argv[1:]]
-        os.execv(sys.executable, argv)  # noqa: S606 - no shell on purpose
+        argv = [*interpreter(), "-m", "stallward.env.workloads.jobs.spark_loop", *sys.argv[1:]]
+        os.execv(argv[0], argv)  # noqa: S606 - no shell on purpose
 
 
 if __name__ == "__main__":
