@@ -321,11 +321,24 @@ def test_a_program_that_fails_ends_the_loop(tmp_path: Path, command: str, messag
 
 def test_shipped_scenarios_need_what_they_start() -> None:
     packaged = {"memcached", "redis-server", "pgbench", "stress-ng", "zstd", "sort", "gcc"}
+    packaged |= {"etcd", "ffmpeg"}
+    modules = {
+        "java_ledger": {"java", "javac"},
+        "lightgbm_loop": {"python:lightgbm"},
+        "mariadb": {"/usr/sbin/mariadbd", "mariadb"},
+        "node_catalogue": {"node"},
+        "rocksdb_server": {"python:rocksdict"},
+        "spark_loop": {"java", "python:pyspark"},
+        "vector_search": {"python:usearch"},
+    }
     for scenario in find_scenarios():
         started = {scenario.protected.server.argv[0], scenario.protected.load.argv[0]}
         started |= {word for group in scenario.background for word in group.command.argv}
         needs = {need.program for need in scenario.needs}
+        started |= {*scenario.protected.server.argv}
         assert started & packaged <= needs, scenario.name
+        for module in {word.rpartition(".")[2] for word in started} & modules.keys():
+            assert modules[module] <= needs, f"{scenario.name} runs {module}"
 
 
 SMALLER = {
@@ -334,6 +347,13 @@ SMALLER = {
     "memcached-zstd": (('"256"', '"16"'), ('"300000"', '"20000"'), ('"-19"', '"-3"')),
     "redis-mix": (('"440000"', '"20000"'), ('"1500"', '"100"'), ('"8000000"', '"400000"')),
     "postgres-hogs": (('"10"', '"1"'), ('"4000"', '"200"')),
+    "mariadb-build": (('"270000"', '"5000"'), ('"288"', '"32"'), ('"12"', '"2"')),
+    "node-spark": (('"250000"', '"10000"'), ('"300000"', '"20000"')),
+    "jvm-lightgbm": (('"140000"', '"5000"'), ('"420"', '"128"'), ('"400000"', '"20000"')),
+    "nats-ffmpeg": (('"60000"', '"1000"'), ("1920x1080", "320x240")),
+    "vectors-mix": (('"150000"', '"2000"'), ("1920x1080", "320x240"), ('"20"', '"80"')),
+    "rocksdb-spark": (('"2400000"', '"20000"'), ('"900"', '"480"'), ('"900000"', '"20000"')),
+    "etcd-mix": (('"60000"', '"500"'), ('"300000"', '"20000"'), ('"40"', '"80"')),
 }
 """One scenario for each new kind of server and program, small enough for a few seconds."""
 

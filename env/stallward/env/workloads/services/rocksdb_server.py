@@ -1,0 +1,115 @@
+r"""A small server over RocksDB (by rocksdict), whose data is larger than its own cache.
+
+``prepare DIR`` writes the database. ``serve DIR --socket PATH`` answers a line of keys,
+``NUMBER NUMBER ...\n``, by ``ok BYTES\n``, the length of their values together, or by ``error``
+and the first key that is missing. What its small cache of blocks does not hold comes from the page
+cache, by system calls.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from stallward.env.workloads.services.line_server import serve
+
+_MIB: Final = 1 << 20
+
+
+def open_database(folder: Path, *, cache_mib: int, read_only: bool) -> Any:
+    """Open a database with the given cache of blocks, and without compression."""
+    from rocksdict import (  # noqa: PLC0415 - it is not installed everywhere
+        AccessType,
+        BlockBasedOptions,
+        Cache,
+        DBCompressionType,
+        Options,
+        Rdict,
+    )
+
+    table = BlockBasedOptions()
+    table.set_block_cache(Cache(cache_mib * _MIB))
+    table.set_bloom_filter(10, block_based=False)
+    options = Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.set_compression_type(DBCompressionType.none())
+    options.set_block_based_table_factory(table)
+    access = AccessType.read_only() if read_only else AccessType.read_write()
+    return Rdict(str(folder / "rocksdb"), options=options, access_type=access)
+
+
+def key(number: int) -> bytes:
+    """Return the key with that number."""
+    return b"key-%010d" % number
+
+
+def prepare(folder: Path, *, keys: int, value_bytes: int, seed: int) -> None:
+    """Write values of random bytes under the keys from 0 on, and compact them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rng = np.random.default_rng(seed)
+    database = open_database(folder, cache_mib=8, read_only=False)
+    for number in range(keys):
+        database[key(number)] = rng.bytes(value_bytes)
+    database.flush()
+    database.compact_range(None, None)
+    database.close()
+
+
+class Store:
+    """The database, opened to be read.
+
+    Args:
+        folder: A folder that was prepared.
+        cache_mib: The size of RocksDB's own cache of blocks.
+    """
+
+    def __init__(self, folder: Path, *, cache_mib: int) -> None:
+        self._database = open_database(folder, cache_mib=cache_mib, read_only=True)
+
+    def answer(self, request: bytes) -> bytes:
+        """Read the values of the requested keys."""
+        total = 0
+        for word in request.split():
+            try:
+                total += len(self._database[key(int(word))])
+            except (ValueError, KeyError):
+                return b"error no key " + word + b"\n"
+        return b"ok %d\n" % total
+
+
+def read_files(folder: Path) -> int:
+    """Read the database's files once, which fills the page cache; return how many bytes."""
+    total = 0
+    for path in sorted((folder / "rocksdb").glob("*.sst")):
+        with path.open("rb", buffering=0) as file:
+            while piece := file.read(_MIB):
+                total += len(piece)
+    return total
+
+
+def main() -> None:
+    """Prepare the database or serve it, as the command line says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("action", choices=("prepare", "serve"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--keys", type=int, default=1_000_000)
+    parser.add_argument("--value-bytes", type=int, default=1000)
+    parser.add_argument("--cache-mib", type=int, default=32)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--socket", type=Path)
+    args = parser.parse_args()
+    if args.action == "prepare":
+        prepare(args.folder, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
+        return
+    if args.socket is None:
+        parser.error("serve needs --socket")
+    store = Store(args.folder, cache_mib=args.cache_mib)
+    read_files(args.folder)
+    serve(store.answer, args.socket)
+
+
+if __name__ == "__main__":
+    main()
