@@ -321,7 +321,7 @@ def test_a_program_that_fails_ends_the_loop(tmp_path: Path, command: str, messag
 
 def test_shipped_scenarios_need_what_they_start() -> None:
     packaged = {"memcached", "redis-server", "pgbench", "stress-ng", "zstd", "sort", "gcc"}
-    packaged |= {"etcd", "ffmpeg"}
+    packaged |= {"etcd", "ffmpeg", "git", "grep", "tar", "xz"}
     modules = {
         "java_ledger": {"java", "javac"},
         "lightgbm_loop": {"python:lightgbm"},
@@ -342,6 +342,8 @@ def test_shipped_scenarios_need_what_they_start() -> None:
 
 
 SMALLER = {
+    "sqlite-etl": (('"300000"', '"20000"'), ('"192"', '"8"'), ('"240000"', '"4000"')),
+    "python-web-matrix": (('"prepare", "{data}"', '"prepare", "{data}", "--texts", "300"'),),
     "redis-sort": (('"256"', '"16"'), ('"250000"', '"20000"'), ('"200M"', '"4M"')),
     "nginx-hogs": (('"6400"', '"300"'), ('"4",', '"0.5",'), ('--mib", "160', '--mib", "16')),
     "memcached-zstd": (('"256"', '"16"'), ('"300000"', '"20000"'), ('"-19"', '"-3"')),

@@ -12,6 +12,10 @@ from typing import Final
 
 _FILES_OF_A_FOLDER: Final = 200
 _WORDS: Final = 5_000
+_PARAGRAPHS: Final = 4_000
+_PARAGRAPH_BYTES: Final = 512
+_WORDS_OF_A_PARAGRAPH: Final = _PARAGRAPH_BYTES // 8
+"""A word has 7 letters on average, and a space."""
 RARE_WORD: Final = "unmistakable"
 """A word that is once in every file, for programs that search."""
 
@@ -20,11 +24,14 @@ def write_tree(folder: Path, *, files: int, kib: int, seed: int) -> None:
     """Write files of about ``kib`` KiB, in folders of 200."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     words = [rng.randbytes(rng.randrange(2, 6)).hex() for _ in range(_WORDS)]
-    words_of_a_file = (kib << 10) // 8  # a word has 7 letters on average, and a space
+    paragraphs = [
+        " ".join(rng.choices(words, k=_WORDS_OF_A_PARAGRAPH)) for _ in range(_PARAGRAPHS)
+    ]
+    paragraphs_of_a_file = (kib << 10) // _PARAGRAPH_BYTES
     for number in range(files):
         place = folder / str(number // _FILES_OF_A_FOLDER)
         place.mkdir(parents=True, exist_ok=True)
-        text = " ".join(rng.choices(words, k=words_of_a_file))
+        text = "\n".join(rng.choices(paragraphs, k=paragraphs_of_a_file))
         (place / str(number)).write_text(f"{text}\n{RARE_WORD}\n", encoding="ascii")
 
 

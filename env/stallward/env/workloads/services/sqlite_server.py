@@ -20,6 +20,7 @@ from stallward.env.workloads.services.line_server import serve
 
 _NAME: Final = "documents.sqlite"
 _KIB: Final = 1 << 10
+_MIB: Final = 1 << 20
 
 
 def prepare(folder: Path, *, documents: int, document_bytes: int, seed: int) -> None:
@@ -51,11 +52,15 @@ class Documents:
     """
 
     def __init__(self, folder: Path, *, cache_mib: int) -> None:
-        self._connection = sqlite3.connect(f"file:{folder / _NAME}?mode=ro", uri=True)
+        self._path = folder / _NAME
+        self._connection = sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)
         self._connection.execute(f"PRAGMA cache_size = -{cache_mib * _KIB}")
 
     def warm(self) -> int:
         """Read everything once; return how many documents there are."""
+        with self._path.open("rb", buffering=0) as file:
+            while file.read(_MIB):
+                pass
         query = "SELECT count(*), sum(length(body)) FROM documents"
         return int(self._connection.execute(query).fetchone()[0])
 
