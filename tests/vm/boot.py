@@ -8,7 +8,8 @@ one folder:
   built.
 - ``emulated``: Debian's kernel under QEMU without KVM, which needs neither root nor a compiler.
 
-``--run COMMAND`` runs a shell command there instead, in this tree. It may write to ``$RESULTS``,
+``--run COMMAND`` runs a shell command there instead, in this tree; ``--memory-mib``, ``--disk-mib``
+and ``--cpus`` make the machine larger. It may write to ``$RESULTS``,
 which is build/vm/results here; ``$HOME`` and ``$TMPDIR`` are on an ext4 disk that ends with it.
 
 The exit status is that of the command inside; 1 if the machine did not finish; 0, with a line that
@@ -26,6 +27,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -40,8 +42,6 @@ BUILD: Final = ROOT / "build" / "vm"
 RESULTS: Final = BUILD / "results"
 SCRIPTS: Final = Path(__file__).with_name("machines")
 SWAP_MIB: Final = 512
-DISK_MIB: Final = 2048
-MEMORY_MIB: Final = 1024
 
 TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
@@ -64,6 +64,15 @@ PYTEST: Final = (
     "-p pytest_timeout -p pytest_rerunfailures -p no:cacheprovider "
     '--basetemp "$TMPDIR/pytest" --junitxml "$RESULTS/junit.xml"'
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """How large a machine is; the tests hold in the default one."""
+
+    memory_mib: int = 1024
+    disk_mib: int = 2048
+    cpus: int = 2
 
 
 def machines() -> tuple[Machine, ...]:
@@ -131,8 +140,8 @@ def main(arguments: Sequence[str]) -> int:
     known = {machine.name: machine for machine in machines()}
     parser = argparse.ArgumentParser(allow_abbrev=False, add_help=False)
     parser.add_argument("--machine", choices=known)
-    parser.add_argument("--memory-mib", type=int, default=MEMORY_MIB)
-    parser.add_argument("--disk-mib", type=int, default=DISK_MIB)
+    for name in ("memory-mib", "disk-mib", "cpus"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(Size(), name.replace("-", "_")))
     parser.add_argument("--run", metavar="COMMAND")
     options, rest = parser.parse_known_args(arguments)
     candidates = tuple(known.values()) if options.machine is None else (known[options.machine],)
@@ -145,10 +154,11 @@ def main(arguments: Sequence[str]) -> int:
         words = tuple(rest) or (*OPTIONS, *TARGETS)
         warm_up(words, dict(os.environ))
         command = f"{PYTEST} {shlex.join(words)}"
-    return run_inside(machine, command, memory_mib=options.memory_mib, disk_mib=options.disk_mib)
+    size = Size(memory_mib=options.memory_mib, disk_mib=options.disk_mib, cpus=options.cpus)
+    return run_inside(machine, command, size)
 
 
-def run_inside(machine: Machine, command: str, *, memory_mib: int, disk_mib: int) -> int:
+def run_inside(machine: Machine, command: str, size: Size) -> int:
     """Run a shell command in a machine that is ready.
 
     Returns:
@@ -159,7 +169,7 @@ def run_inside(machine: Machine, command: str, *, memory_mib: int, disk_mib: int
     for script in SCRIPTS.glob("*.sh"):
         shutil.copy(script, RESULTS)
     (RESULTS / "command").write_text(f"{command}\n")
-    swap, disk = make_disks(BUILD, disk_mib)
+    swap, disk = make_disks(BUILD, size.disk_mib)
     scratch = tempfile.TemporaryDirectory(dir=BUILD)  # virtme-ng leaves a file behind
     console = BUILD / "console.log"
     say(f"the kernel's messages: {console.relative_to(ROOT)}")
@@ -169,7 +179,8 @@ def run_inside(machine: Machine, command: str, *, memory_mib: int, disk_mib: int
         scratch=Path(scratch.name),
         swap=swap,
         disk=disk,
-        memory_mib=memory_mib,
+        memory_mib=size.memory_mib,
+        cpus=size.cpus,
     )
     try:
         # Not in the tree, because a script inside mounts it again.

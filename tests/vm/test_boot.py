@@ -156,7 +156,7 @@ def test_a_command_has_a_place_for_results_and_gives_back_output_and_status(
     monkeypatch.setattr(boot, "RESULTS", tmp_path / "vm" / "results")
     monkeypatch.chdir(tmp_path)
     command = "echo written >$RESULTS/made; echo printed; test -d $TMPDIR && exit 7"
-    assert boot.run_inside(Stub("here"), command, memory_mib=64, disk_mib=16) == 7
+    assert boot.run_inside(Stub("here"), command, boot.Size(disk_mib=16)) == 7
     assert "printed" in capsys.readouterr().out
     assert (tmp_path / "vm" / "results" / "made").read_text() == "written\n"
     assert {path.name for path in (tmp_path / "vm").iterdir()} == {"results", "console.log"}

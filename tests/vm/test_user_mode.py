@@ -90,9 +90,10 @@ def test_its_memory_and_its_root_are_bounded(tmp_path: Path) -> None:
         swap=tmp_path / "swap",
         disk=tmp_path / "disk",
         memory_mib=700,
+        cpus=2,
     )
     command = UserMode(tmp_path).command(boot)
-    assert {"mem=700M", "ro", "rootflags=/", f"ubd0={tmp_path}/swap"} <= set(command)
+    assert {"mem=700M", "ncpus=2", "ro", "rootflags=/", f"ubd0={tmp_path}/swap"} <= set(command)
     assert command[command.index("--", command.index("init=/bin/sh")) + 2 :] == [
         str(tmp_path / "results"),
         str(tmp_path / "tree"),

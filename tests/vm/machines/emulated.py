@@ -90,7 +90,7 @@ class Emulated:
         start = f"{GUEST_RESULTS}/emulated.sh"
         inside = ["sh", start, GUEST_RESULTS, str(boot.tree), sys.base_prefix]
         command = [str(self._vng), "-r", str(self._image), "--disable-kvm", "--force-9p"]
-        command += ["--memory", f"{boot.memory_mib}M", "--cpus", "2"]
+        command += ["--memory", f"{boot.memory_mib}M", "--cpus", str(boot.cpus)]
         command += ["--disk", str(boot.swap), "--disk", str(boot.disk)]
         for place, source in shared.items():
             command += ["--rodir", f"{place}={source}"]

@@ -31,6 +31,7 @@ class Boot:
     swap: Path
     disk: Path
     memory_mib: int
+    cpus: int
 
 
 class Machine(Protocol):

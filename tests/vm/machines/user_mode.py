@@ -62,7 +62,7 @@ class UserMode:
             *UNTIL_ITS_PARENT_ENDS,
             *("unshare", "--pid", "--fork", "--kill-child", "--"),
             *("env", "TMPDIR=/dev/shm", str(self._kernel)),  # its memory is a file without a name
-            *(f"mem={boot.memory_mib}M", "ncpus=2", "seccomp=on"),
+            *(f"mem={boot.memory_mib}M", f"ncpus={boot.cpus}", "seccomp=on"),
             *("root=/dev/root", "rootfstype=hostfs", "rootflags=/", "ro"),
             *(f"ubd0={boot.swap}", f"ubd1={boot.disk}"),
             *("con0=fd:0,fd:1", "con=null", f"uml_dir={boot.scratch}", "umid=tests"),
