@@ -35,8 +35,10 @@ test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; cou
 test-lowest:  ## tests with the oldest dependencies allowed; ARGS="tests/agent" for some of them
 	@scripts/test_lowest.sh $(ARGS)
 
+SETUP_OF_user-mode := uml
+SETUP_OF_emulated := vm
 test-vm:  ## tests that need cgroup v2, in a machine of their own; ARGS="-k psi", MACHINE=emulated
-	@scripts/setup.sh uml vm
+	@scripts/setup.sh $(or $(SETUP_OF_$(MACHINE)),uml vm)
 	@.venv/bin/python tests/vm/boot.py $(if $(MACHINE),--machine $(MACHINE)) $(ARGS)
 
 docs:  ## build the site of the documentation in build/site; warnings and broken links are errors

@@ -8,9 +8,9 @@ one folder:
   built.
 - ``emulated``: Debian's kernel under QEMU without KVM, which needs neither root nor a compiler.
 
-``--run COMMAND`` runs a shell command there instead, in this tree; ``--memory-mib``, ``--disk-mib``
-and ``--cpus`` make the machine larger. It may write to ``$RESULTS``,
+``--run COMMAND`` runs a shell command there instead, in this tree. It may write to ``$RESULTS``,
 which is build/vm/results here; ``$HOME`` and ``$TMPDIR`` are on an ext4 disk that ends with it.
+``--memory-mib``, ``--disk-mib`` and ``--cpus`` say how large the machine is.
 
 The exit status is that of the command inside; 1 if the machine did not finish; 0, with a line that
 names what is missing, where none can be booted at all.
