@@ -72,7 +72,7 @@ def test_the_configuration_of_the_reference_is_valid() -> None:
     example = re.search(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     assert example is not None
     config = parse_config(example.group(1))
-    assert config.control.controller == "rule"
+    assert config.control.controller == "partition"
 
 
 def test_every_lab_note_has_its_four_parts() -> None:

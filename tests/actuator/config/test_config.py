@@ -47,7 +47,7 @@ path = "/var/lib/stallward/journal"
 def test_the_minimal_file_gets_the_defaults() -> None:
     config = parse_config(MINIMAL)
     assert config.guard == Budgets()
-    assert config.control.controller == "rule"
+    assert config.control.controller == "partition"
     assert config.control.tick_period_s == 0.1
     assert config.record is None
     assert config.background == (SlotConfig(name="hog0", group="stallward/1/hog0"),)
@@ -62,9 +62,9 @@ def test_the_roots_are_this_machine_s_unless_others_are_named(tmp_path: Path) ->
 
 def test_a_rule_replaces_a_controller_that_fails_unless_it_only_watches() -> None:
     for text, name in (
-        ("", "rule"),
+        ("", "partition"),
         ('controller = "none"', "none"),
-        ('controller = "ppo"', "rule"),
+        ('controller = "ppo"', "partition"),
         ('controller = "pi"\ndefault_controller = "none"', "none"),
         ('default_controller = "latd"', "latd"),
         ('controller = "none"\ndefault_controller = "latd"', "none"),

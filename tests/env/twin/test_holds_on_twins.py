@@ -1,4 +1,4 @@
-"""The shipped rule and policy hold pressure down on every twin, and no hold is refused there."""
+"""The shipped rules and policy hold pressure down on every twin, and no hold is refused there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICKS = 6000
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("twin", twin_names())
-@pytest.mark.parametrize("arm", ["rule", "policy"])
+@pytest.mark.parametrize("arm", ["partition", "rule", "policy"])
 def test_no_hold_is_refused_while_pressure_is_held_down(twin: str, arm: str) -> None:
     fitted = load_fitted(find_twin(twin))
     node = TwinNode(fitted.scenario, fitted.draws[0], seed=1)

@@ -91,6 +91,25 @@ def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
     assert _knobs() == knobs
 
 
+def test_partition_leaves_the_application_its_memory_and_everything_as_it_was(
+    session: LiveSession, tmp_path: Path, reflex: Path
+) -> None:
+    """Two hogs want more than there is beside the detector; their limits leave room for it."""
+    knobs = _knobs()
+    session.run(_request(Arm(label="partition", spec="partition"), reflex), tmp_path / "out")
+    recording = load_recording(tmp_path / "out")
+    assert "keep-anon" in set(recording.actions["granted_profile"])
+    limits = [recording.tick(f"slot{i}_state_limit_bytes") for i in range(2)]
+    together = limits[0] + limits[1]
+    settled = together[np.isfinite(together)][20:]
+    assert len(settled) > 20, "the hogs were hardly ever limited"
+    demand = np.nanmin(recording.tick("protected_memory_usage_bytes")[-20:])
+    zone = recording.run.sandbox_bytes
+    seen = f"limits together {np.median(settled):.0f}, application {demand:.0f}, zone {zone}"
+    assert np.median(settled) < zone - 0.5 * demand, seen
+    assert _knobs() == knobs
+
+
 def test_the_remote_arm_decides_in_another_process_and_holds_a_lease(
     session: LiveSession, tmp_path: Path, reflex: Path
 ) -> None:

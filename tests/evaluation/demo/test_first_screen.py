@@ -48,7 +48,7 @@ def result(*contrasts: Contrast, killed: int = 0) -> ComparisonResult:
         {
             "none": measured(900.0, 0.0, 0.5),
             "latd": measured(80.0, 0.8, 0.4, killed),
-            "rule": measured(60.0, 0.9, 0.1),
+            "partition": measured(60.0, 0.9, 0.1),
             "ppo": measured(70.0, 0.92, 0.45),
             "fresh": measured(75.0, 0.7, 0.45),
         }
@@ -70,7 +70,15 @@ def width(rows: tuple[tuple[str, ...], ...]) -> int:
 
 def test_the_table_describes_each_condition() -> None:
     rows = demo_rows(result(killed=3).table)
-    assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "rule", "ppo", "fresh"]
+    assert [row[0] for row in rows] == [
+        "alone",
+        "ample",
+        "none",
+        "latd",
+        "partition",
+        "ppo",
+        "fresh",
+    ]
     assert rows[0][-2:] == ("", ""), "alone, there is no background"
     assert rows[3][1:3] == ("published rule", "80.0 [80.0..80.0]")
     assert [row[-1] for row in rows[2:]] == ["0", "3", "0", "0", "0"]
@@ -93,9 +101,9 @@ def test_the_table_fits_the_terminal(ends: tuple[float, float]) -> None:
 
 
 def test_the_sentence_names_the_gain() -> None:
-    headline, _ = screen(contrast("none", "rule", figure(10.0, 5.0, 20.0)))
+    headline, _ = screen(contrast("none", "partition", figure(10.0, 5.0, 20.0)))
     assert headline.startswith(
-        "Without control, p95 is 900 ms. The tuned rule, which decides by default, lowers it "
+        "Without control, p95 is 900 ms. The rule partition, which decides by default, lowers it "
         "5.0 to 20 times, to 60.0 ms; the shipped policy has 70.0 ms, which is not certainly "
         "different. The target is met 90 % of the time with the rule and 92 % with the policy, "
         "instead of 0 %."
@@ -110,7 +118,7 @@ def test_the_sentence_names_the_price() -> None:
 
 
 def test_the_sentence_says_that_nothing_is_gained() -> None:
-    headline, _ = screen(contrast("none", "rule"), contrast("none", "ppo", LOWER))
+    headline, _ = screen(contrast("none", "partition"), contrast("none", "ppo", LOWER))
     assert "by default, has 60.0 ms, which is not certainly different" in headline
     assert "the shipped policy raises it 5.0 to 20 times, to 70.0 ms" in headline
 
@@ -140,12 +148,12 @@ def test_the_sentence_says_that_the_twin_was_measured() -> None:
 def test_the_policy_is_called_better_only_where_it_is(
     p95: Interval, work: Interval, verdict: str
 ) -> None:
-    _, notes = screen(contrast("rule", "ppo", p95, work))  # the rule over the policy
+    _, notes = screen(contrast("partition", "ppo", p95, work))  # the rule over the policy
     assert notes[0].startswith(verdict)
 
 
 def test_a_certain_difference_has_its_factor() -> None:
-    _, notes = screen(contrast("rule", "ppo", HIGHER, ALIKE))
+    _, notes = screen(contrast("partition", "ppo", HIGHER, ALIKE))
     assert notes[0].endswith(
         "The policy against the rule: p95 2.0 to 4.0 times lower, work not certainly different."
     )
@@ -170,7 +178,7 @@ def test_the_note_on_the_fresh_policy_has_its_training_time_and_its_difference()
 
 def test_a_training_scenario_is_named_as_one() -> None:
     assert len(screen(seen=False)[1]) == 3
-    assert "trained on this scenario" in screen(seen=True)[1][-1]
+    assert "trained with this scenario" in screen(seen=True)[1][-1]
 
 
 def test_a_number_stays_with_its_unit() -> None:
@@ -183,8 +191,9 @@ def test_a_number_stays_with_its_unit() -> None:
 def test_a_result_shared_by_rule_and_policy_is_written_once() -> None:
     _, notes = screen(killed=2)
     assert notes[1].endswith(
-        "The tuned rule and the policy against latd: neither p95 nor work is certainly different."
+        "The rule partition and the policy against latd: neither p95 nor work is certainly "
+        "different."
     )
-    _, notes = screen(contrast("latd", "rule", HIGHER), killed=2)
-    assert "The tuned rule against latd: p95 2.0 to 4.0 times lower" in notes[1]
+    _, notes = screen(contrast("latd", "partition", HIGHER), killed=2)
+    assert "The rule partition against latd: p95 2.0 to 4.0 times lower" in notes[1]
     assert "The policy against latd: neither" in notes[1]

@@ -68,7 +68,7 @@ def test_the_first_lines_name_the_node_the_steps_and_the_time(tmp_path: Path) ->
 def test_the_arms_are_the_shipped_ones_and_the_fresh_policy(tmp_path: Path) -> None:
     settings = DemoSettings(out=tmp_path, minutes=9.0)
     request = _request(settings, tmp_path / "policy.onnx", "live", TWIN_BLOCKS)
-    assert [arm.label for arm in request.arms] == ["none", "latd", "rule", "ppo", "fresh"]
+    assert [arm.label for arm in request.arms] == ["none", "latd", "partition", "ppo", "fresh"]
     arms = {arm.label: arm for arm in request.arms}
     assert arms["ppo"].arguments == {"path": "default"}, "the shipped one"
     assert arms["fresh"].runs_policy
@@ -95,7 +95,7 @@ def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
     assert messages[0].startswith("Comparing on the twin, not live (as asked with --twin)")
     assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
     assert result.mode == "twin"
-    assert set(result.table.arms) == {"none", "latd", "rule", "ppo", "fresh"}
+    assert set(result.table.arms) == {"none", "latd", "partition", "ppo", "fresh"}
     assert load_result(settings.out) == result
     report = (settings.out / "report.html").read_text(encoding="utf-8")
     assert "<svg" in report

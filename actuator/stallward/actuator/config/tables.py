@@ -72,10 +72,10 @@ class SlotConfig:
 class ControlConfig:
     """Which controller decides, and how often."""
 
-    controller: str = "rule"
+    controller: str = "partition"
     """``NAME`` or ``NAME:key=value,...``; a policy starts active, and ``none`` only watches. The
-    tuned rule is the default, because no policy is certainly better on live nodes yet."""
-    default_controller: str = "rule"
+    rule that shares memory is the default, because nothing did better on live nodes yet."""
+    default_controller: str = "partition"
     """The controller that decides when the decision of ``controller`` cannot be used, or while
     that is a policy that is off. It is not used if ``controller`` is ``none``."""
     slo_ms: float = 100.0

@@ -30,10 +30,10 @@ def demo(
     """Do everything once, from fit to report.
 
     It fits the twin, trains a policy and exports it. Then it compares no control, a published
-    rule, the tuned rule, the shipped policy and the one just trained. As root, on a kernel with
-    PSI and a writable memory controller, the comparison runs live in a sandbox of its own;
-    otherwise on the twin, and the first line says so. Nothing is left behind except the files
-    in --out.
+    rule, the rule that decides by default, the shipped policy and the one just trained. As root,
+    on a kernel with PSI and a writable memory controller, the comparison runs live in a sandbox
+    of its own; otherwise on the twin, and the first line says so. Nothing is left behind except
+    the files in --out.
     """
     from stallward.evaluation.demo.run import DemoSettings, run_demo  # noqa: PLC0415
 

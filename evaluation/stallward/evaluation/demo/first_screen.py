@@ -20,6 +20,8 @@ from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 WIDTH: Final = 100
 """Columns of the terminal that everything has to fit."""
+DEFAULT: Final = "partition"
+"""The arm of the controller that decides by default."""
 FRESH: Final = "fresh"
 """The arm of the policy that the demo trains."""
 HEADERS: Final = ("arm", "", "p95 ms", "target met", "work done", "killed")
@@ -27,12 +29,13 @@ HEADERS: Final = ("arm", "", "p95 ms", "target met", "work done", "killed")
 _MEANINGS: Final = {
     "none": "no control",
     "latd": "published rule",
-    "rule": "tuned, default",
+    DEFAULT: "shares, default",
     "ppo": "shipped policy",
     FRESH: "trained just now",
 }
 _SEEN: Final = (
-    "The rule was tuned and the shipped policy trained on this scenario, among others; "
+    "The numbers of partition were chosen and the shipped policy was trained with this scenario, "
+    "among others; "
     "docs/results.md has measurements of scenarios that neither had seen."
 )
 _WHOLE_FROM: Final = 9.95
@@ -50,7 +53,7 @@ def first_screen(result: ComparisonResult, *, trained_s: float, seen: bool) -> O
     Args:
         result: A comparison of the arms of the demo.
         trained_s: How long the fresh policy was trained.
-        seen: Whether what ships was tuned and trained on this scenario.
+        seen: Whether what ships was chosen and trained with this scenario.
     """
     table = result.table
     return Opening(
@@ -102,16 +105,16 @@ def _cells(metrics: Metrics) -> tuple[str, str, str]:
 
 
 def gain(result: ComparisonResult) -> str:
-    """What a user gains by the tuned rule and by the shipped policy over no control.
+    """What a user gains by the default controller and by the shipped policy over no control.
 
     It says so where p95 is certainly higher, or not certainly different, and it names the price.
     """
     table = result.table
-    none, rule, policy = (table.arms[arm].metrics for arm in ("none", "rule", "ppo"))
+    none, rule, policy = (table.arms[arm].metrics for arm in ("none", DEFAULT, "ppo"))
     where = "On the twin, without" if result.mode == "twin" else "Without"
     return (
-        f"{where} control, p95 is {_ms(none)}. The tuned rule, which decides by default, "
-        f"{_effect(table, 'rule')}; the shipped policy {_effect(table, 'ppo')}. "
+        f"{where} control, p95 is {_ms(none)}. The rule partition, which decides by default, "
+        f"{_effect(table, DEFAULT)}; the shipped policy {_effect(table, 'ppo')}. "
         f"The target is met {_share(rule.slo_attainment)} of the time with the rule and "
         f"{_share(policy.slo_attainment)} with the policy, instead of "
         f"{_share(none.slo_attainment)}. The background then does "
@@ -132,11 +135,11 @@ def _effect(table: Table, arm: str) -> str:
 
 def _policy_note(table: Table) -> str:
     """Whether the shipped policy is better than the rule, in latency and in work."""
-    latency = _change(_p95_ratio(table, "ppo", "rule"))
-    work = _change(_work_ratio(table, "ppo", "rule"))
+    latency = _change(_p95_ratio(table, "ppo", DEFAULT))
+    work = _change(_work_ratio(table, "ppo", DEFAULT))
     gains = (latency == "lower") + (work == "higher")
     losses = (latency == "higher") + (work == "lower")
-    differences = _against(table, "ppo", "rule")
+    differences = _against(table, "ppo", DEFAULT)
     if not gains and not losses:
         return f"This run cannot say whether the policy or the rule is better: {differences}."
     if gains and losses:
@@ -150,10 +153,10 @@ def _latd_note(table: Table) -> str:
     """What the published rule kills, and whether what ships is better."""
     killed = table.arms["latd"].facts.terminated_processes
     count = f"{killed or 'no'} background process{'es' * (killed != 1)}"
-    rule, policy = (_against(table, arm, "latd") for arm in ("rule", "ppo"))
+    rule, policy = (_against(table, arm, "latd") for arm in (DEFAULT, "ppo"))
     differences = f"{rule}. The policy against latd: {policy}"
     return (
-        f"latd, the published rule, killed {count}. The tuned rule "
+        f"latd, the published rule, killed {count}. The rule partition "
         f"{'and the policy ' if rule == policy else ''}against latd: "
         f"{rule if rule == policy else differences}."
     )

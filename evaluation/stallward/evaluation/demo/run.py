@@ -31,7 +31,7 @@ from stallward.evaluation.demo.budget import (
     plan_live_blocks,
     plan_stages,
 )
-from stallward.evaluation.demo.first_screen import FRESH, first_screen, wrap
+from stallward.evaluation.demo.first_screen import DEFAULT, FRESH, first_screen, wrap
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.report.html import REPORT_FILE, write_report
 from stallward.evaluation.report.opening import Opening
@@ -127,7 +127,7 @@ def _request(
 ) -> ComparisonRequest:
     """The comparison of what ships with no control, a published rule and the fresh policy."""
     arms = (
-        *parse_arms("none,latd,rule"),
+        *parse_arms(f"none,latd,{DEFAULT}"),
         Arm(label="ppo", spec="ppo:path=default"),
         Arm(label=FRESH, spec="ppo"),
     )
