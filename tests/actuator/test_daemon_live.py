@@ -399,7 +399,7 @@ def test_a_rule_decides_where_a_policy_that_was_asked_for_is_off(
     with Daemon(config) as daemon, daemon.client() as client:
         assert client.status().controller == "onnx"
         client.set_mode(Mode.OFF)
-        assert wait_for(lambda: client.status().controller == "rule")
+        assert wait_for(lambda: client.status().controller == "partition")
 
 
 def settings_of(box: LittleSandbox) -> EngineSettings:
