@@ -49,8 +49,16 @@ def run_bounded(
     os.set_blocking(ours, False)
     follower = Follower(follow)
     deadline_s = time.monotonic() + limit_s
-    # timeout(1) ends it even if this process is killed.
-    bounded = ["timeout", "--kill-after=5", str(limit_s + 10), *command]
+    # Killed with this process; without setpriv(1)'s signal it would stay until its time is over.
+    bounded = [
+        "setpriv",
+        "--pdeathsig",
+        "KILL",
+        "timeout",
+        "--kill-after=5",
+        str(limit_s + 10),
+        *command,
+    ]
     with console.open("wb") as log:
         process = subprocess.Popen(
             bounded, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
