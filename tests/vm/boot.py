@@ -22,17 +22,15 @@ import argparse
 import os
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
-from bounded_run import run_bounded
+from bounded_run import end_on_sigterm, run_bounded
 from machines.emulated import Emulated
 from machines.machine import Boot, Machine, SkippedError, say
 from machines.user_mode import UserMode
@@ -46,6 +44,7 @@ SWAP_MIB: Final = 512
 TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
     "tests/vm/test_vm_levers.py",
+    "tests/vm/test_vm_limits.py",
     "tests/actuator/kernel/test_cgroups.py",
     "tests/actuator/node/test_stall_watch.py",
     "tests/actuator/doctor/test_doctor.py",
@@ -122,15 +121,6 @@ def warm_up(arguments: Sequence[str], env: dict[str, str]) -> None:
     """Write Python's byte code, because nothing can be written from inside."""
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]
     subprocess.run(command, cwd=ROOT, env=env, capture_output=True, check=False, timeout=300)
-
-
-def end_on_sigterm() -> None:
-    """Let SIGTERM unwind the stack, as Ctrl-C does."""
-
-    def unwind(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    signal.signal(signal.SIGTERM, unwind)
 
 
 def main(arguments: Sequence[str]) -> int:

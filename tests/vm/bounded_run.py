@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
+from typing import Final
+
+UNTIL_ITS_PARENT_ENDS: Final = ("setpriv", "--pdeathsig", "KILL")
+"""The start of a command that is killed with whoever has started it."""
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM unwind the stack, as Ctrl-C does."""
+
+    def unwind(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, unwind)
 
 
 class Follower:
@@ -49,16 +64,10 @@ def run_bounded(
     os.set_blocking(ours, False)
     follower = Follower(follow)
     deadline_s = time.monotonic() + limit_s
-    # Killed with this process; without setpriv(1)'s signal it would stay until its time is over.
-    bounded = [
-        "setpriv",
-        "--pdeathsig",
-        "KILL",
-        "timeout",
-        "--kill-after=5",
-        str(limit_s + 10),
-        *command,
-    ]
+    # It bounds a command that outlives this process, too.
+    bounded = ["timeout", "--kill-after=5", str(limit_s + 10), *command]
+    if shutil.which(UNTIL_ITS_PARENT_ENDS[0]):
+        bounded = [*UNTIL_ITS_PARENT_ENDS, *bounded]
     with console.open("wb") as log:
         process = subprocess.Popen(
             bounded, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True

@@ -54,8 +54,8 @@ def test_an_interrupt_kills_all_processes(tmp_path: Path, number: signal.Signals
     pid = tmp_path / "pid"
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "import boot, bounded_run, os, pathlib\n"
-        "boot.end_on_sigterm()\n"
+        "import bounded_run, os, pathlib\n"
+        "bounded_run.end_on_sigterm()\n"
         "here = pathlib.Path(sys.argv[2])\n"
         "bounded_run.run_bounded(['sh', '-c', sys.argv[3]], console=here / 'c',\n"
         "    follow=here / 'f', env=dict(os.environ), limit_s=60)\n"

@@ -9,10 +9,11 @@ import sys
 import time
 from pathlib import Path
 
+import bounded_run
 import pytest
 from machines import kernel_source
 from machines.machine import Boot, SkippedError
-from machines.user_mode import UNTIL_ITS_PARENT_ENDS, UserMode
+from machines.user_mode import UserMode
 
 LISTED = """linux-source-6.12 - Linux kernel source for version 6.12 with Debian patches
 linux-source-7.9 - Linux kernel source for version 7.9 with Debian patches
@@ -109,23 +110,55 @@ def ended(pid: int) -> bool:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not root")
-def test_after_a_kill_of_whoever_booted_it_no_process_is_left() -> None:
-    """Even a process of the machine that has left its session, as a daemon does."""
-    script = "setsid sleep 1000 & exec sleep 1000"
-    code = "import subprocess, sys; subprocess.run(sys.argv[1:])"
-    namespace = ["unshare", "--pid", "--fork", "--kill-child", "--"]
-    words = [*UNTIL_ITS_PARENT_ENDS, *namespace, "sh", "-c", script]
-    booter = subprocess.Popen([sys.executable, "-S", "-E", "-c", code, *words])
+def test_after_a_kill_of_whoever_booted_it_no_process_is_left(tmp_path: Path) -> None:
+    """Even a process of the machine that has left its session."""
+    boot = Boot(
+        tree=tmp_path,
+        results=tmp_path,
+        scratch=tmp_path,
+        swap=tmp_path / "swap",
+        disk=tmp_path / "disk",
+        memory_mib=64,
+        cpus=1,
+    )
+    command = UserMode(tmp_path).command(boot)
+    kernel = command.index(str(tmp_path / "none"))
+    command[kernel:] = ["sh", "-c", "setsid sleep 1000 & exec sleep 1000"]
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "import bounded_run, os, pathlib\n"
+        "here = pathlib.Path(sys.argv[2])\n"
+        "bounded_run.run_bounded(sys.argv[3:], console=here / 'c', follow=here / 'f',\n"
+        "    env=dict(os.environ), limit_s=60)\n"
+    )
+    folder = str(Path(bounded_run.__file__).parent)
+    words = [sys.executable, "-c", code, folder, str(tmp_path), *command]
+    booter = subprocess.Popen(words)
     deadline_s = time.monotonic() + 20
-    while len(found := descendants(booter.pid)) < 3 and time.monotonic() < deadline_s:
+    while len(found := descendants(booter.pid)) < 4 and time.monotonic() < deadline_s:
         time.sleep(0.02)
-    assert len(found) == 3, "unshare and two that sleep"
+    assert len(found) == 4, "timeout, unshare, and two that sleep"
     booter.send_signal(signal.SIGKILL)
     booter.wait()
     deadline_s = time.monotonic() + 20
     while not all(map(ended, found)) and time.monotonic() < deadline_s:
         time.sleep(0.02)
     assert [pid for pid in found if not ended(pid)] == []
+
+
+def test_what_a_killed_build_has_left_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_source, "check", lambda _: None)
+    monkeypatch.setattr(kernel_source, "run", _fails)
+    (tmp_path / "part-old" / "objects").mkdir(parents=True)
+    with pytest.raises(SkippedError, match="no network"):
+        kernel_source.build_kernel(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
+
+
+def _fails(*_: object) -> str:
+    raise SkippedError("no network")
 
 
 def descendants(pid: int) -> list[int]:

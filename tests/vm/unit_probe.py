@@ -137,7 +137,7 @@ def tries(pid: int, address: str, groups: str) -> dict[str, Callable[[], object]
         # What nobody in there may do.
         "write core_pattern": writable("/proc/sys/kernel/core_pattern"),
         "write sysrq-trigger": writable("/proc/sysrq-trigger"),
-        "write hugepages": writable("/sys/kernel/mm/transparent_hugepage/enabled"),
+        "write read-ahead": writable("/sys/kernel/mm/swap/vma_ra_enabled"),
         "write other group": writable("/sys/fs/cgroup/system.slice/cgroup.freeze"),
         "create /etc": create("/etc/probe"),
         "create /run": create("/run/probe"),

@@ -7,6 +7,7 @@ source and a hash of user_mode.config, so that it is built anew when the configu
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import platform
@@ -18,6 +19,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from bounded_run import end_on_sigterm, kill_session
 
 from machines.machine import SkippedError, say
 
@@ -44,6 +47,7 @@ TOOLS: Final = {
     "apt-get": "apt",
 }
 OPTIONAL: Final = " # if there"
+PART: Final = "part-"
 
 
 def wanted(text: str) -> dict[str, tuple[str, bool]]:
@@ -108,15 +112,23 @@ def run(command: Sequence[str | Path], folder: Path, what: str) -> str:
     Raises:
         SkippedError: If it fails.
     """
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
     try:
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, check=False, timeout=BUILD_LIMIT_S
-        )
+        printed, errors = process.communicate(timeout=BUILD_LIMIT_S)
     except subprocess.TimeoutExpired as error:
         raise SkippedError(f"{what}: not done after {BUILD_LIMIT_S:.0f} s") from error
-    if done.returncode != 0:
-        raise SkippedError(f"{what}: {(done.stderr or done.stdout).strip()[-400:]}")
-    return done.stdout
+    finally:
+        kill_session(process)
+    if process.returncode != 0:
+        raise SkippedError(f"{what}: {(errors or printed).strip()[-400:]}")
+    return printed
 
 
 class Apt:
@@ -183,7 +195,7 @@ def compile_kernel(source: Path, folder: Path) -> Path:
     Raises:
         SkippedError: If an option is lost, or it cannot be compiled.
     """
-    make = ["nice", "make", "ARCH=um", f"O={folder}", f"-j{os.cpu_count() or 1}"]
+    make = ["make", "ARCH=um", f"O={folder}", f"-j{os.cpu_count() or 1}"]
     run([*make, "x86_64_defconfig"], source, "make x86_64_defconfig")
     asked = CONFIG.read_text()
     with (folder / ".config").open("a") as file:
@@ -204,27 +216,35 @@ def build_kernel(build: Path = BUILD) -> Path:
     if kernel := built(build):
         return kernel
     check(build)
-    with tempfile.TemporaryDirectory(dir=build, prefix="part-") as name:
-        part = Path(name)
-        apt = Apt(part)
-        package, version = apt.newest_source()
-        say(f"building User-mode Linux from {package} {version}, once (3 to 5 minutes)")
-        archive = apt.download(package)
-        run(["dpkg-deb", "-x", archive, part], part, "dpkg-deb")
-        archive.unlink()
-        packed = part / "usr" / "src" / f"{package}.tar.xz"
-        run(["tar", "xf", packed], part, "tar")
-        packed.unlink()
-        (part / "objects").mkdir()
-        made = compile_kernel(part / package, part / "objects")
-        kernel = build / f"linux-{version}-{config_hash()}"
-        run(["strip", made], part, "strip")
-        made.rename(kernel)
-    return kernel
+    with (build / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be building it
+        if kernel := built(build):
+            return kernel
+        for left in build.glob(f"{PART}*"):
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(dir=build, prefix=PART) as name:
+            return _build_in(Path(name), build)
+
+
+def _build_in(part: Path, build: Path) -> Path:
+    apt = Apt(part)
+    package, version = apt.newest_source()
+    say(f"building User-mode Linux from {package} {version}, once (3 to 5 minutes)")
+    archive = apt.download(package)
+    run(["dpkg-deb", "-x", archive, part], part, "dpkg-deb")
+    archive.unlink()
+    packed = part / "usr" / "src" / f"{package}.tar.xz"
+    run(["tar", "xf", packed], part, "tar")
+    packed.unlink()
+    (part / "objects").mkdir()
+    made = compile_kernel(part / package, part / "objects")
+    run(["strip", made], part, "strip")
+    return made.rename(build / f"linux-{version}-{config_hash()}")
 
 
 def main() -> int:
     """Build it; returns 0, or 1 if it cannot be built."""
+    end_on_sigterm()
     try:
         kernel = build_kernel()
     except SkippedError as error:

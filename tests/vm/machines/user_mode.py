@@ -16,6 +16,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from bounded_run import UNTIL_ITS_PARENT_ENDS
+
 from machines.kernel_source import build_kernel
 from machines.machine import Boot, SkippedError
 
@@ -25,7 +27,6 @@ TOOLS: Final = {
     "setpriv": "util-linux",
     "unshare": "util-linux",
 }
-UNTIL_ITS_PARENT_ENDS: Final = ("setpriv", "--pdeathsig", "KILL")
 
 
 class UserMode:
