@@ -343,7 +343,10 @@ def test_shipped_scenarios_need_what_they_start() -> None:
 
 SMALLER = {
     "sqlite-etl": (('"300000"', '"20000"'), ('"192"', '"8"'), ('"240000"', '"4000"')),
-    "python-web-matrix": (('"prepare", "{data}"', '"prepare", "{data}", "--texts", "300"'),),
+    "python-web-matrix": (
+        ('"--mib", "240"', '"--mib", "24"'),
+        ('"prepare", "{data}"', '"prepare", "{data}", "--texts", "300"'),
+    ),
     "redis-sort": (('"256"', '"16"'), ('"250000"', '"20000"'), ('"200M"', '"4M"')),
     "nginx-hogs": (('"6400"', '"300"'), ('"4",', '"0.5",'), ('--mib", "160', '--mib", "16')),
     "memcached-zstd": (('"256"', '"16"'), ('"300000"', '"20000"'), ('"-19"', '"-3"')),
