@@ -49,10 +49,47 @@ def test_a_kernel_of_another_configuration_is_not_taken(tmp_path: Path) -> None:
     assert kernel_source.built(tmp_path) is None
     (tmp_path / "linux-7.9.1-1-00000000").touch()
     assert kernel_source.built(tmp_path) is None
-    kernel = tmp_path / f"linux-7.9.1-1-{kernel_source.config_hash()}"
+    kernel = (
+        tmp_path / f"linux-7.9.1-1-{kernel_source.config_hash(kernel_source.CONFIG.read_text())}"
+    )
     kernel.touch()
     assert kernel_source.built(tmp_path) == kernel
     assert kernel_source.build_kernel(tmp_path) == kernel
+
+
+def test_a_kernel_is_named_by_the_configuration_that_it_was_built_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the file changes meanwhile."""
+    config, asked_first = tmp_path / "config", "CONFIG_A=y\n"
+    config.write_text(asked_first)
+
+    def compiled(_source: Path, folder: Path, asked: str) -> Path:
+        config.write_text("CONFIG_B=y\n")
+        (folder / "linux").write_text(asked)
+        return folder / "linux"
+
+    monkeypatch.setattr(kernel_source, "CONFIG", config)
+    monkeypatch.setattr(kernel_source, "check", lambda build: build.mkdir())
+    monkeypatch.setattr(kernel_source, "run", lambda *_: "")
+    monkeypatch.setattr(
+        kernel_source.Apt, "newest_source", lambda _: ("linux-source-9.1", "9.1-1")
+    )
+    monkeypatch.setattr(kernel_source.Apt, "download", _downloaded)
+    monkeypatch.setattr(kernel_source, "compile_kernel", compiled)
+    kernel = kernel_source.build_kernel(tmp_path / "build")
+    assert kernel.read_text() == asked_first
+    assert kernel.name == f"linux-9.1-1-{kernel_source.config_hash(asked_first)}"
+    assert kernel_source.built(tmp_path / "build") is None
+
+
+def _downloaded(apt: kernel_source.Apt, package: str) -> Path:
+    folder = apt.folder / "usr" / "src"
+    folder.mkdir(parents=True)
+    (folder / f"{package}.tar.xz").touch()
+    archive = apt.folder / "package.deb"
+    archive.touch()
+    return archive
 
 
 def test_a_missing_compiler_is_named_with_its_package(

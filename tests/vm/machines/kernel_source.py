@@ -72,14 +72,15 @@ def lost(asked: str, resolved: str) -> list[str]:
     ]
 
 
-def config_hash() -> str:
-    """A short hash of the configuration."""
-    return hashlib.sha256(CONFIG.read_bytes()).hexdigest()[:8]
+def config_hash(text: str) -> str:
+    """A short hash of a configuration."""
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def built(build: Path) -> Path | None:
     """The newest kernel that was built with today's configuration."""
-    kernels = sorted(build.glob(f"linux-*-{config_hash()}"), key=lambda path: path.stat().st_mtime)
+    found = build.glob(f"linux-*-{config_hash(CONFIG.read_text())}")
+    kernels = sorted(found, key=lambda path: path.stat().st_mtime)
     return kernels[-1] if kernels else None
 
 
@@ -112,20 +113,20 @@ def run(command: Sequence[str | Path], folder: Path, what: str) -> str:
     Raises:
         SkippedError: If it fails.
     """
-    process = subprocess.Popen(
+    with subprocess.Popen(
         command,
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-    )
-    try:
-        printed, errors = process.communicate(timeout=BUILD_LIMIT_S)
-    except subprocess.TimeoutExpired as error:
-        raise SkippedError(f"{what}: not done after {BUILD_LIMIT_S:.0f} s") from error
-    finally:
-        kill_session(process)
+    ) as process:
+        try:
+            printed, errors = process.communicate(timeout=BUILD_LIMIT_S)
+        except subprocess.TimeoutExpired as error:
+            raise SkippedError(f"{what}: not done after {BUILD_LIMIT_S:.0f} s") from error
+        finally:
+            kill_session(process)
     if process.returncode != 0:
         raise SkippedError(f"{what}: {(errors or printed).strip()[-400:]}")
     return printed
@@ -135,7 +136,7 @@ class Apt:
     """apt with lists of its own, for a suite that this machine does not install from."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
         for name in ("state/lists/partial", "cache/archives/partial"):
             (folder / name).mkdir(parents=True)
         sources = folder / "sources.list"
@@ -158,10 +159,10 @@ class Apt:
         Raises:
             SkippedError: If there is none that will do.
         """
-        run(["apt-get", *self._options, "update", "-q"], self._folder, f"apt knows no {SUITE}")
+        run(["apt-get", *self._options, "update", "-q"], self.folder, f"apt knows no {SUITE}")
         names = run(
             ["apt-cache", *self._options, "search", "--names-only", r"^linux-source-[0-9.]+$"],
-            self._folder,
+            self.folder,
             "apt-cache search",
         )
         package = newest(names)
@@ -169,7 +170,7 @@ class Apt:
             raise SkippedError(f"{SUITE} has no linux-source of at least {OLDEST[0]}.{OLDEST[1]}")
         shown = run(
             ["apt-cache", *self._options, "show", "--no-all-versions", package],
-            self._folder,
+            self.folder,
             "apt-cache show",
         )
         version = next(x.split()[1] for x in shown.splitlines() if x.startswith("Version:"))
@@ -177,8 +178,8 @@ class Apt:
 
     def download(self, package: str) -> Path:
         """Download a package."""
-        run(["apt-get", *self._options, "download", "-q", package], self._folder, package)
-        return next(self._folder.glob(f"{package}_*.deb"))
+        run(["apt-get", *self._options, "download", "-q", package], self.folder, package)
+        return next(self.folder.glob(f"{package}_*.deb"))
 
 
 def newest(listed: str) -> str | None:
@@ -189,15 +190,19 @@ def newest(listed: str) -> str | None:
     return versions[best] if best >= OLDEST else None
 
 
-def compile_kernel(source: Path, folder: Path) -> Path:
+def compile_kernel(source: Path, folder: Path, asked: str) -> Path:
     """Configure and compile; returns the kernel.
+
+    Args:
+        source: The folder of the source.
+        folder: The folder for what is made.
+        asked: The options, beyond the kernel's own default configuration.
 
     Raises:
         SkippedError: If an option is lost, or it cannot be compiled.
     """
     make = ["make", "ARCH=um", f"O={folder}", f"-j{os.cpu_count() or 1}"]
     run([*make, "x86_64_defconfig"], source, "make x86_64_defconfig")
-    asked = CONFIG.read_text()
     with (folder / ".config").open("a") as file:
         file.write(asked.replace(OPTIONAL, ""))
     run([*make, "olddefconfig"], source, "make olddefconfig")
@@ -227,6 +232,7 @@ def build_kernel(build: Path = BUILD) -> Path:
 
 
 def _build_in(part: Path, build: Path) -> Path:
+    asked = CONFIG.read_text()  # once: the file may change before the kernel is named by it
     apt = Apt(part)
     package, version = apt.newest_source()
     say(f"building User-mode Linux from {package} {version}, once (3 to 5 minutes)")
@@ -237,9 +243,9 @@ def _build_in(part: Path, build: Path) -> Path:
     run(["tar", "xf", packed], part, "tar")
     packed.unlink()
     (part / "objects").mkdir()
-    made = compile_kernel(part / package, part / "objects")
+    made = compile_kernel(part / package, part / "objects", asked)
     run(["strip", made], part, "strip")
-    return made.rename(build / f"linux-{version}-{config_hash()}")
+    return made.rename(build / f"linux-{version}-{config_hash(asked)}")
 
 
 def main() -> int:
