@@ -98,7 +98,7 @@ def _read_all(fd: int) -> bytes:
         data += piece
 
 
-def kill_session(process: subprocess.Popen[bytes]) -> None:
+def kill_session(process: subprocess.Popen[bytes] | subprocess.Popen[str]) -> None:
     """End a process and all others of its session, such as qemu."""
     for number, wait_s in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         members = _session(process.pid)
