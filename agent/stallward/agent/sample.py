@@ -65,6 +65,14 @@ class GroupSample:
     """CLOCK_MONOTONIC of the last read of the signals that are not read at every tick
     (docs/reference/signals.md)."""
 
+    @property
+    def refaulted_pages(self) -> int | None:
+        """File and anonymous refaults; major faults where the kernel does not count refaults."""
+        file, anon = self.refault_file_pages, self.refault_anon_pages
+        if file is None and anon is None:
+            return self.major_faults
+        return (file or 0) + (anon or 0)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSample:

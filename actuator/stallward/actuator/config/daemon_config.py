@@ -132,6 +132,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
+        ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),
         ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
         ("control.tick_period_s", control.tick_period_s, 0.02, 10),
         ("control.calm_tick_period_s", control.calm_tick_period_s, 0.02, 10),
@@ -148,7 +149,6 @@ def _check_numbers(config: DaemonConfig) -> None:
         (f"background[{i}].floor_bytes", slot.floor_bytes, 4096, 2**62)
         for i, slot in enumerate(config.background)
     ]
-    bounds += [("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62)]
     bounds += [
         (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
     ]

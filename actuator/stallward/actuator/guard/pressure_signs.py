@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.sample import Sample
 
 STALL_SHARE: Final = 0.01
 """The share of the time since the last tick from which a stall on memory is a sign."""
@@ -40,7 +40,7 @@ def read_totals(sample: Sample) -> Totals:
     return (
         protected.psi.memory_some_us,
         sample.zone.psi.memory_some_us,
-        _refaults(protected),
+        protected.refaulted_pages,
         node.scan_direct_pages,
     )
 
@@ -81,14 +81,6 @@ def is_sign(
     seen = _grew_by_a_sign(before, now, passed_s, disturbed=disturbed)
     short = _would_be_short(sample, zone_limit_bytes)
     return seen is None or seen or short is None or short
-
-
-def _refaults(group: GroupSample) -> int | None:
-    """The refaults of a group; its major faults where the kernel does not count refaults."""
-    file, anon = group.refault_file_pages, group.refault_anon_pages
-    if file is None and anon is None:
-        return group.major_faults
-    return (file or 0) + (anon or 0)
 
 
 def _grew_by_a_sign(

@@ -76,7 +76,7 @@ class Thrashing:
         Returns:
             Whether the group thrashes unless it gets all that it needs.
         """
-        stalled_us, refaulted = _stalled_us(group), _refaulted_pages(group)
+        stalled_us, refaulted = _stalled_us(group), group.refaulted_pages
         if stalled_us is None or refaulted is None:
             self._before = None
             return self._remembered(time_s)
@@ -113,10 +113,3 @@ def _stalled_us(group: GroupSample) -> int | None:
     if memory_us is None and io_us is None:
         return None
     return (memory_us or 0) + (io_us or 0)
-
-
-def _refaulted_pages(group: GroupSample) -> int | None:
-    file, anon = group.refault_file_pages, group.refault_anon_pages
-    if file is None and anon is None:
-        return group.major_faults
-    return (file or 0) + (anon or 0)
