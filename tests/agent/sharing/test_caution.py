@@ -14,9 +14,9 @@ SLO_MS = 10.0
 THRESHOLDS = CautionThresholds(
     latency_high=0.9,
     stall_high_share=0.1,
-    rise_per_s=0.04,
-    most_share=0.2,
-    release_s=20.0,
+    reserve_per_s=0.04,
+    most_reserve_share=0.2,
+    reserve_release_s=20.0,
 )
 STEP_S = 0.1
 

@@ -9,7 +9,12 @@ from stallward.agent.sample import GroupSample
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 
 THRESHOLDS = LendingThresholds(
-    most_share=0.3, below=0.5, above=0.75, rise_s=10.0, return_s=2.0, retry_s=100.0
+    most_lent_share=0.3,
+    lend_below=0.5,
+    return_above=0.75,
+    lend_s=10.0,
+    return_s=2.0,
+    retry_s=100.0,
 )
 
 

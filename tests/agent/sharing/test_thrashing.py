@@ -11,7 +11,10 @@ from stallward.agent.sample import GroupSample, PsiTotals, SlotState
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 
 THRESHOLDS = ThrashingThresholds(
-    stall_share=0.3, refaults_per_s=1000.0, notice_s=2.0, remember_s=60.0
+    thrash_stall_share=0.3,
+    thrash_refaults_per_s=1000.0,
+    thrash_notice_s=2.0,
+    thrash_remember_s=60.0,
 )
 STEP_S = 0.1
 LIMITED = SlotState(limit_bytes=100 * MIB)

@@ -55,9 +55,9 @@ _READ_FOR_S: Final = 1.0
 """How long the wish to read back stands, so that it is seen once."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionThresholds:
-    """The numbers of the rule."""
+@dataclass(frozen=True, kw_only=True)
+class PartitionThresholds(ThrashingThresholds, LendingThresholds, CautionThresholds):
+    """The numbers of the rule: its own, and those of its parts."""
 
     margin_share: float = tuned(
         0.06, "share of the zone that is kept free beside the demand", 0.0, 0.4
@@ -75,51 +75,9 @@ class PartitionThresholds:
         10.0, "how long limits stay when the background fits again, s", 0.1, 120.0,
         logarithmic=True,
     )  # fmt: skip
-    thrash_stall_share: float = tuned(
-        0.3, "stall of a group on memory and disk that is thrashing, share of the time", 0.05, 1.0
-    )
-    thrash_refaults_per_s: float = tuned(
-        1000.0, "refaults of a group that are thrashing, pages/s", 50.0, 50e3, logarithmic=True
-    )
-    thrash_notice_s: float = tuned(
-        2.0, "how long a group must lack memory before it counts as thrashing, s", 0.5, 30.0,
-        logarithmic=True,
-    )  # fmt: skip
-    thrash_remember_s: float = tuned(
-        120.0, "how long a group that thrashed gets the whole or nothing, s", 5.0, 3600.0,
-        logarithmic=True,
-    )  # fmt: skip
     turn_s: float = tuned(
         15.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
     )
-    latency_high: float = tuned(0.9, "p95 over the target that is danger", 0.3, 1.5)
-    stall_high_share: float = tuned(
-        0.1, "memory stall of the application that is danger, share of the time", 0.002, 0.9,
-        logarithmic=True,
-    )  # fmt: skip
-    reserve_per_s: float = tuned(
-        0.04, "how fast the reserve grows in danger, share of the zone per second", 0.0, 1.0
-    )
-    most_reserve_share: float = tuned(0.2, "largest reserve, share of the zone", 0.0, 0.5)
-    reserve_release_s: float = tuned(
-        20.0, "time constant with which the reserve falls without danger, s", 1.0, 600.0,
-        logarithmic=True,
-    )  # fmt: skip
-    most_lent_share: float = tuned(
-        0.6, "most that is lent, share of the application's demand", 0.0, 0.8
-    )
-    lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
-    return_above: float = tuned(0.75, "p95 over the target above which it is cut", 0.0, 1.5)
-    lend_s: float = tuned(
-        15.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
-    )
-    return_s: float = tuned(
-        3.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
-    )
-    retry_s: float = tuned(
-        60.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
-        logarithmic=True,
-    )  # fmt: skip
 
 
 class PartitionController:
@@ -142,26 +100,8 @@ class PartitionController:
         self._context = context
         self._previous_s: float | None = None
         self._demand = Demand(numbers.forget_s, context.demand_bytes)
-        self._caution = Caution(
-            CautionThresholds(
-                latency_high=numbers.latency_high,
-                stall_high_share=numbers.stall_high_share,
-                rise_per_s=numbers.reserve_per_s,
-                most_share=numbers.most_reserve_share,
-                release_s=numbers.reserve_release_s,
-            ),
-            context.slo_ms,
-        )
-        self._lending = Lending(
-            LendingThresholds(
-                most_share=numbers.most_lent_share,
-                below=numbers.lend_below,
-                above=numbers.return_above,
-                rise_s=numbers.lend_s,
-                return_s=numbers.return_s,
-                retry_s=numbers.retry_s,
-            )
-        )
+        self._caution = Caution(numbers, context.slo_ms)
+        self._lending = Lending(numbers)
         self._thrashing: list[Thrashing] = []
         self._turns = Turns(numbers.turn_s)
         self._near_s = -np.inf
@@ -215,18 +155,8 @@ class PartitionController:
 
     def _wants(self, sample: Sample, elapsed_s: float) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
-        numbers = self._thresholds
         while len(self._thrashing) < len(sample.slots):
-            self._thrashing.append(
-                Thrashing(
-                    ThrashingThresholds(
-                        stall_share=numbers.thrash_stall_share,
-                        refaults_per_s=numbers.thrash_refaults_per_s,
-                        notice_s=numbers.thrash_notice_s,
-                        remember_s=numbers.thrash_remember_s,
-                    )
-                )
-            )
+            self._thrashing.append(Thrashing(self._thresholds))
         return [
             Want(
                 bytes=self._with_headroom(group),

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import Sample
 
 LATENCY_SMOOTHING_S: Final = 3.0
@@ -23,20 +24,23 @@ _FORGET_S: Final = 10.0
 """After this time without an answer the last latency no longer counts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CautionThresholds:
     """What danger is, and how much is kept because of it."""
 
-    latency_high: float
-    """The p95 over the target that is danger."""
-    stall_high_share: float
-    """The application's memory stall that is danger, as a share of the time."""
-    rise_per_s: float
-    """How fast the reserve grows in danger, as a share of the zone."""
-    most_share: float
-    """The largest reserve, as a share of the zone."""
-    release_s: float
-    """The time constant with which it falls without danger."""
+    latency_high: float = tuned(0.9, "p95 over the target that is danger", 0.3, 1.5)
+    stall_high_share: float = tuned(
+        0.1, "memory stall of the application that is danger, share of the time", 0.002, 0.9,
+        logarithmic=True,
+    )  # fmt: skip
+    reserve_per_s: float = tuned(
+        0.04, "how fast the reserve grows in danger, share of the zone per second", 0.0, 1.0
+    )
+    most_reserve_share: float = tuned(0.2, "largest reserve, share of the zone", 0.0, 0.5)
+    reserve_release_s: float = tuned(
+        20.0, "time constant with which the reserve falls without danger, s", 1.0, 600.0,
+        logarithmic=True,
+    )  # fmt: skip
 
 
 class Caution:
@@ -80,10 +84,10 @@ class Caution:
             self._stall(sample, elapsed_s) / thresholds.stall_high_share,
         )
         if self.danger >= 1.0 and short:
-            grown = self.reserve_share + thresholds.rise_per_s * elapsed_s
-            self.reserve_share = min(grown, thresholds.most_share)
+            grown = self.reserve_share + thresholds.reserve_per_s * elapsed_s
+            self.reserve_share = min(grown, thresholds.most_reserve_share)
         elif self.danger < 1.0:
-            self.reserve_share *= math.exp(-elapsed_s / thresholds.release_s)
+            self.reserve_share *= math.exp(-elapsed_s / thresholds.reserve_release_s)
         return self.reserve_share
 
     def _latency(self, sample: Sample, elapsed_s: float) -> float | None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import GroupSample
 
 _BACK_OFF_RATIO: Final = 0.7
@@ -29,22 +30,25 @@ _SETTLE_S: Final = 2.0
 """The least time between two cuts: latencies take that long to follow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class LendingThresholds:
-    """How much is lent, and when."""
+    """How much is lent, and when. Between the two latencies the loan stays as it is."""
 
-    most_share: float
-    """The most that is lent, as a share of the demand."""
-    below: float
-    """The p95 over the target below which more is lent."""
-    above: float
-    """The p95 over the target above which it is cut; in between the loan stays as it is."""
-    rise_s: float
-    """The time in which all of it is lent."""
-    return_s: float
-    """The time in which all of it is returned."""
-    retry_s: float
-    """The time in which all of it may be lent again after a cut."""
+    most_lent_share: float = tuned(
+        0.6, "most that is lent, share of the application's demand", 0.0, 0.8
+    )
+    lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
+    return_above: float = tuned(0.75, "p95 over the target above which it is cut", 0.0, 1.5)
+    lend_s: float = tuned(
+        15.0, "time in which all of that is lent, s", 1.0, 600.0, logarithmic=True
+    )
+    return_s: float = tuned(
+        3.0, "time in which all of that is returned, s", 0.1, 60.0, logarithmic=True
+    )
+    retry_s: float = tuned(
+        60.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
+        logarithmic=True,
+    )  # fmt: skip
 
 
 class Lending:
@@ -58,7 +62,7 @@ class Lending:
         self._thresholds = thresholds
         self.share = 0.0
         """The loan, as a share of the demand."""
-        self._ceiling = thresholds.most_share
+        self._ceiling = thresholds.most_lent_share
         """The most that is lent now: less than the bound after a cut."""
         self._since_cut_s = _SETTLE_S
         self.growing = False
@@ -76,19 +80,19 @@ class Lending:
             The loan, as a share of the demand.
         """
         thresholds = self._thresholds
-        most, before = thresholds.most_share, self.share
+        most, before = thresholds.most_lent_share, self.share
         self._since_cut_s += elapsed_s
         if latency_ratio is None or not needed:
             target = 0.0
-        elif latency_ratio > thresholds.above:
+        elif latency_ratio > thresholds.return_above:
             self._cut(latency_ratio)
             target = min(before, self._ceiling) if before >= _LEAST_CUT_SHARE else 0.0
         else:
             self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
-            low = latency_ratio < thresholds.below
+            low = latency_ratio < thresholds.lend_below
             target = self._ceiling if low else min(before, self._ceiling)
         if target > before:
-            self.share = min(before + most * elapsed_s / thresholds.rise_s, target)
+            self.share = min(before + most * elapsed_s / thresholds.lend_s, target)
         else:
             self.share = max(before - most * elapsed_s / thresholds.return_s, target)
         self.growing = before < self.share < self._ceiling

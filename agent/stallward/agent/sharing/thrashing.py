@@ -18,6 +18,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import GroupSample, SlotState
 from stallward.agent.sharing.demand import held_bytes
 
@@ -29,18 +30,24 @@ _LEAST_BYTES: Final = 24 << 20
 """A group that holds less than this is not looked at: there is nothing to gain."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class ThrashingThresholds:
-    """From when on a group counts as thrashing."""
+    """From when on a group counts as thrashing, and for how long."""
 
-    stall_share: float
-    """Stall on memory and disk, of all of its processes at once, as a share of the time."""
-    refaults_per_s: float
-    """Its refaults, pages per second."""
-    notice_s: float
-    """How long it must have been short of memory before."""
-    remember_s: float
-    """How long it counts as thrashing after it was last seen to. Then it is tried out again."""
+    thrash_stall_share: float = tuned(
+        0.3, "stall of a group on memory and disk that is thrashing, share of the time", 0.05, 1.0
+    )
+    thrash_refaults_per_s: float = tuned(
+        1000.0, "refaults of a group that are thrashing, pages/s", 50.0, 50e3, logarithmic=True
+    )
+    thrash_notice_s: float = tuned(
+        2.0, "how long a group must lack memory before it counts as thrashing, s", 0.5, 30.0,
+        logarithmic=True,
+    )  # fmt: skip
+    thrash_remember_s: float = tuned(
+        120.0, "how long a group that thrashed gets the whole or nothing, s", 5.0, 3600.0,
+        logarithmic=True,
+    )  # fmt: skip
 
 
 class Thrashing:
@@ -94,15 +101,15 @@ class Thrashing:
         self._short_s = self._short_s + elapsed_s if short else 0.0
         thresholds = self._thresholds
         if (
-            self._short_s >= thresholds.notice_s
-            and self.stall_share >= thresholds.stall_share
-            and self.refaults_per_s >= thresholds.refaults_per_s
+            self._short_s >= thresholds.thrash_notice_s
+            and self.stall_share >= thresholds.thrash_stall_share
+            and self.refaults_per_s >= thresholds.thrash_refaults_per_s
         ):
             self._seen_s = time_s
         return self._remembered(time_s)
 
     def _remembered(self, time_s: float) -> bool:
-        return time_s - self._seen_s <= self._thresholds.remember_s
+        return time_s - self._seen_s <= self._thresholds.thrash_remember_s
 
 
 def _stalled_us(group: GroupSample) -> int | None:
