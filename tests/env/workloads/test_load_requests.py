@@ -13,13 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.env.workloads.native.build import build_native
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_native(tmp_path_factory.mktemp("cache"))
-
 
 class GreetedServer:
     """Answers ``\\x00\\x01`` to each request, on connections that were greeted."""

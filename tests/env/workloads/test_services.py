@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from workload_servers import needed
+from workload_servers import serving as serving_soon
 
 from stallward.env.scenario.file import load_scenario
-from stallward.env.workloads.native.build import build_native
 from stallward.env.workloads.services.etcd_fill import Gateway, key_text
 from stallward.env.workloads.services.etcd_fill import fill as fill_etcd
 from stallward.env.workloads.services.mariadb import serve_command as mariadb_command
@@ -26,33 +24,7 @@ from stallward.env.workloads.services.nats_fill import LAST_TEXT, Client
 from stallward.env.workloads.services.nats_fill import fill as fill_nats
 
 SERVICES = "stallward.env.workloads.services"
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_native(tmp_path_factory.mktemp("cache"))
-
-
-def needed(program: str, package: str) -> str:
-    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if path is None:
-        pytest.skip(f"{program} is not installed; try `apt-get install {package}`")
-    return path
-
-
-@contextmanager
-def serving(ready: Path | None, *argv: str) -> Iterator[None]:
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        deadline_s = time.monotonic() + 60
-        while ready is not None and not ready.exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        process.communicate()
+serving = partial(serving_soon, patience_s=60.0)
 
 
 def answered(programs: Path, folder: Path, scenario: str, **changed: str) -> np.ndarray:

@@ -5,24 +5,17 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
 import pytest
+from workload_servers import serving
 
 from stallward.env.scenario.file import load_scenario
-from stallward.env.workloads.native.build import build_native
 from stallward.env.workloads.services import python_web, sqlite_server
 from stallward.env.workloads.services.python_web import LAST_LINE, Articles
 from stallward.env.workloads.services.sqlite_server import Documents
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_native(tmp_path_factory.mktemp("cache"))
 
 
 @pytest.fixture
@@ -37,20 +30,9 @@ def articles(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@contextmanager
-def serving(module: str, folder: Path, path: Path) -> Iterator[None]:
+def serving_data(module: str, folder: Path, path: Path) -> AbstractContextManager[None]:
     argv = [sys.executable, "-m", f"stallward.env.workloads.services.{module}", "serve"]
-    process = subprocess.Popen([*argv, str(folder), "--socket", str(path)], stderr=subprocess.PIPE)
-    try:
-        deadline_s = time.monotonic() + 20
-        while not path.exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        process.communicate()
+    return serving(path, *argv, str(folder), "--socket", str(path))
 
 
 def load(programs: Path, folder: Path, scenario: str, keys: int) -> np.ndarray:
@@ -78,7 +60,7 @@ def test_documents_come_from_the_seed_and_are_summed(documents: Path, tmp_path: 
 
 
 def test_the_sqlite_server_answers_the_load(programs: Path, documents: Path) -> None:
-    with serving("sqlite_server", documents, documents / "sqlite.sock"):
+    with serving_data("sqlite_server", documents, documents / "sqlite.sock"):
         answered = load(programs, documents, "sqlite-etl", keys=50)
     assert len(answered) > 30
     assert answered[:-8, 3].all()
@@ -104,7 +86,7 @@ def test_the_web_service_answers_the_load_and_knows_what_is_missing(
     programs: Path, articles: Path
 ) -> None:
     path = articles / "web.sock"
-    with serving("python_web", articles, path):
+    with serving_data("python_web", articles, path):
         answered = load(programs, articles, "python-web-git", keys=100)
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(path))

@@ -24,11 +24,6 @@ from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_native(tmp_path_factory.mktemp("cache"))
-
-
 @contextlib.contextmanager
 def running(*argv: str) -> Iterator[subprocess.Popen[bytes]]:
     process = subprocess.Popen(argv, stderr=subprocess.PIPE)

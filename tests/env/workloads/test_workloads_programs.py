@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import psutil
 import pytest
+from workload_servers import needed, serving
 
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.block import make_workplace, run_block
@@ -29,7 +27,6 @@ from stallward.env.scenario.file import (
 from stallward.env.workloads.c_source import write_c_file
 from stallward.env.workloads.key_value_fill import fill, values
 from stallward.env.workloads.memcached_fill import MEMCACHED
-from stallward.env.workloads.native.build import build_native
 from stallward.env.workloads.nginx_server import configuration
 from stallward.env.workloads.program_loop import METERS, tree_units, user_seconds
 from stallward.env.workloads.redis_fill import REDIS
@@ -37,33 +34,6 @@ from stallward.env.workloads.text_file import write_text_file
 from stallward.env.workloads.web_files import LAST_NAME, LAST_TEXT, write_web_files
 
 MIB = 1024 * 1024
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_native(tmp_path_factory.mktemp("cache"))
-
-
-def needed(program: str, package: str) -> str:
-    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if path is None:
-        pytest.skip(f"{program} is not installed; try `apt-get install {package}`")
-    return path
-
-
-@contextmanager
-def serving(ready: Path, *argv: str) -> Iterator[None]:
-    process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    try:
-        deadline_s = time.monotonic() + 20
-        while not ready.exists():
-            assert process.poll() is None, process.communicate()
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
-        yield
-    finally:
-        process.terminate()
-        process.communicate()
 
 
 def arrivals(programs: Path, folder: Path, *options: str, seconds: float) -> np.ndarray:

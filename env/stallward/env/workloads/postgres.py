@@ -17,6 +17,8 @@ import sys
 import time
 from pathlib import Path
 
+from stallward.env.workloads.services.programs import run
+
 _ACCOUNTS_PER_SCALE = 100_000
 _LOOKUPS = 20
 """How many accounts a transaction looks up. Most are on different pages, so that a
@@ -77,7 +79,7 @@ def prepare(folder: Path, *, scale: int) -> None:
         os.chown(data, user.pw_uid, user.pw_gid)
     data.chmod(0o700)
     initdb = [str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres"]
-    _run([*as_postgres(initdb), "-E", "UTF8", "--no-locale", "--no-sync"])
+    run([*as_postgres(initdb), "-E", "UTF8", "--no-locale", "--no-sync"])
     with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
         file.write(_CONFIGURATION.format(buffers_mib=64))
     socket_dir = data  # postgres can write there
@@ -85,9 +87,9 @@ def prepare(folder: Path, *, scale: int) -> None:
     try:
         _wait_ready(programs, socket_dir)
         bench = ["pgbench", "-i", "-q", "-s", str(scale), "-h", str(socket_dir), "-U", "postgres"]
-        _run([*bench, "postgres"])
+        run([*bench, "postgres"])
         vacuum = ["psql", "-h", str(socket_dir), "-U", "postgres", "-c", "VACUUM FREEZE"]
-        _run([*vacuum, "-c", "CHECKPOINT", "postgres"])
+        run([*vacuum, "-c", "CHECKPOINT", "postgres"])
     finally:
         server.terminate()
         server.wait()
@@ -125,12 +127,6 @@ def _wait_ready(programs: Path, socket_dir: Path) -> None:
             return
         time.sleep(0.1)
     sys.exit("PostgreSQL did not start within 30 s")
-
-
-def _run(argv: list[str]) -> None:
-    process = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if process.returncode != 0:
-        sys.exit(f"{argv[0]} failed: {process.stderr.strip()[-500:]}")
 
 
 def main() -> None:

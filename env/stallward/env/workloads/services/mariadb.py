@@ -7,15 +7,17 @@ changes on disk to wait for, and no user is asked for a password.
 
 from __future__ import annotations
 
-import argparse
 import os
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.services.programs import needed, run
+
+_PACKAGE: Final = "mariadb-server"
 _ROWS_AT_ONCE: Final = 100_000
 _TEXT_BYTES: Final = 800
 
@@ -31,18 +33,6 @@ FROM seq_{first}_to_{last};
 """
 
 
-def needed(program: str) -> str:
-    """Return the path of a program of MariaDB.
-
-    Raises:
-        SystemExit: If it is not installed.
-    """
-    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if path is None:
-        sys.exit(f"{program} is not installed; try `apt-get install mariadb-server`")
-    return path
-
-
 def table_script(*, rows: int, seed: int) -> str:
     """Return the SQL that makes and fills the table; its ids are 0 to ROWS - 1."""
     steps = range(0, rows, _ROWS_AT_ONCE)
@@ -56,15 +46,15 @@ def table_script(*, rows: int, seed: int) -> str:
 def prepare(folder: Path, *, rows: int, seed: int) -> None:
     """Make the data folder below ``folder`` and fill the table."""
     data, socket = folder / "mysql", folder / "prepare.sock"
-    install = [needed("mariadb-install-db"), "--no-defaults", f"--datadir={data}"]
-    _run([*install, "--auth-root-authentication-method=normal", "--skip-test-db", _as_user()])
+    install = [needed("mariadb-install-db", _PACKAGE), "--no-defaults", f"--datadir={data}"]
+    run([*install, "--auth-root-authentication-method=normal", "--skip-test-db", _as_user()])
     command = serve_command(folder, socket, buffers_mib=256)
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         _wait_ready(socket, server)
-        client = [needed("mariadb"), "--no-defaults", f"--socket={socket}"]
-        _run([*client, "-e", "CREATE DATABASE shop"])
-        _run([*client, "shop", "-e", table_script(rows=rows, seed=seed)])
+        client = [needed("mariadb", _PACKAGE), "--no-defaults", f"--socket={socket}"]
+        run([*client, "-e", "CREATE DATABASE shop"])
+        run([*client, "shop", "-e", table_script(rows=rows, seed=seed)])
     finally:
         server.terminate()
         server.wait()
@@ -74,7 +64,7 @@ def prepare(folder: Path, *, rows: int, seed: int) -> None:
 def serve_command(folder: Path, socket: Path, *, buffers_mib: int) -> list[str]:
     """Return the command line of the server. The socket's path appears once it answers."""
     return [
-        needed("mariadbd"),
+        needed("mariadbd", _PACKAGE),
         "--no-defaults",
         f"--datadir={folder / 'mysql'}",
         f"--socket={socket}",
@@ -113,27 +103,12 @@ def _wait_ready(socket: Path, server: subprocess.Popen[bytes]) -> None:
     sys.exit("MariaDB did not start within a minute")
 
 
-def _run(argv: list[str]) -> None:
-    process = subprocess.run(argv, capture_output=True, text=True, check=False)
-    if process.returncode != 0:
-        sys.exit(f"{argv[0]} failed: {(process.stderr or process.stdout).strip()[-500:]}")
-
-
 def main() -> None:
     """Prepare the data folder or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--rows", type=int, default=250_000)
-    parser.add_argument("--buffers-mib", type=int, default=256)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--socket", type=Path)
-    args = parser.parse_args()
+    args = prepare_or_serve(__doc__, rows=250_000, buffers_mib=256, seed=1)
     if args.action == "prepare":
         prepare(args.folder, rows=args.rows, seed=args.seed)
         return
-    if args.socket is None:
-        parser.error("serve needs --socket")
     command = serve_command(args.folder, args.socket, buffers_mib=args.buffers_mib)
     os.execv(command[0], command)  # noqa: S606 - no shell on purpose
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
-import sys
 from importlib import resources
 from pathlib import Path
+
+from stallward.env.workloads.services.programs import needed
 
 
 def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> list[str]:
@@ -19,9 +19,7 @@ def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> l
     Raises:
         SystemExit: If Node.js is not installed.
     """
-    program = shutil.which("node")
-    if program is None:
-        sys.exit("node is not installed; try `apt-get install nodejs`")
+    program = needed("node", "nodejs")
     script = Path(str(resources.files("stallward.env.workloads.services"))) / "catalogue.js"
     options = [f"--max-old-space-size={heap_mib}"]
     return [program, *options, str(script), str(socket), str(articles), str(seed)]

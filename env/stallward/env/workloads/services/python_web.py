@@ -8,7 +8,6 @@ objects of the process, which can be swapped out. The texts of the articles are 
 
 from __future__ import annotations
 
-import argparse
 import socketserver
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+
+from stallward.env.workloads.services.command_line import prepare_or_serve
 
 _MODEL: Final = "model.npy"
 _TEXTS: Final = "texts"
@@ -118,15 +119,7 @@ def serve(articles: Articles, path: Path) -> None:
 
 def main() -> None:
     """Prepare the data or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--articles", type=int, default=200_000)
-    parser.add_argument("--dimensions", type=int, default=192)
-    parser.add_argument("--texts", type=int, default=6_000)
-    parser.add_argument("--kib", type=int, default=16)
-    parser.add_argument("--socket", type=Path)
-    args = parser.parse_args()
+    args = prepare_or_serve(__doc__, articles=200_000, dimensions=192, texts=6_000, kib=16)
     if args.action == "prepare":
         prepare(
             args.folder,
@@ -136,8 +129,6 @@ def main() -> None:
             kib=args.kib,
         )
         return
-    if args.socket is None:
-        parser.error("serve needs --socket")
     articles = Articles(args.folder)
     articles.warm()
     serve(articles, args.socket)

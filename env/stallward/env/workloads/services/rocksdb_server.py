@@ -8,12 +8,12 @@ cache, by system calls.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from stallward.env.workloads.services.command_line import prepare_or_serve
 from stallward.env.workloads.services.line_server import serve
 
 _MIB: Final = 1 << 20
@@ -92,20 +92,10 @@ def read_files(folder: Path) -> int:
 
 def main() -> None:
     """Prepare the database or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--keys", type=int, default=1_000_000)
-    parser.add_argument("--value-bytes", type=int, default=1000)
-    parser.add_argument("--cache-mib", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--socket", type=Path)
-    args = parser.parse_args()
+    args = prepare_or_serve(__doc__, keys=1_000_000, value_bytes=1000, cache_mib=32, seed=1)
     if args.action == "prepare":
         prepare(args.folder, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
         return
-    if args.socket is None:
-        parser.error("serve needs --socket")
     store = Store(args.folder, cache_mib=args.cache_mib)
     read_files(args.folder)
     serve(store.answer, args.socket)

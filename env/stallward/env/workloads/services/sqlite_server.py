@@ -9,13 +9,13 @@ before the socket is there.
 
 from __future__ import annotations
 
-import argparse
 import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.services.command_line import prepare_or_serve
 from stallward.env.workloads.services.line_server import serve
 
 _NAME: Final = "documents.sqlite"
@@ -78,15 +78,7 @@ class Documents:
 
 def main() -> None:
     """Prepare the database or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--documents", type=int, default=300_000)
-    parser.add_argument("--document-bytes", type=int, default=900)
-    parser.add_argument("--cache-mib", type=int, default=8)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--socket", type=Path)
-    args = parser.parse_args()
+    args = prepare_or_serve(__doc__, documents=300_000, document_bytes=900, cache_mib=8, seed=1)
     if args.action == "prepare":
         prepare(
             args.folder,
@@ -95,8 +87,6 @@ def main() -> None:
             seed=args.seed,
         )
         return
-    if args.socket is None:
-        parser.error("serve needs --socket")
     documents = Documents(args.folder, cache_mib=args.cache_mib)
     documents.warm()
     serve(documents.answer, args.socket)

@@ -8,12 +8,12 @@ lie apart in the file.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from stallward.env.workloads.services.command_line import prepare_or_serve
 from stallward.env.workloads.services.line_server import serve
 
 if TYPE_CHECKING:
@@ -99,18 +99,10 @@ class VectorSearch:
 
 def main() -> None:
     """Prepare the index or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--vectors", type=int, default=100_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--socket", type=Path)
-    args = parser.parse_args()
+    args = prepare_or_serve(__doc__, vectors=100_000, seed=1)
     if args.action == "prepare":
         prepare(args.folder, vectors=args.vectors, seed=args.seed)
         return
-    if args.socket is None:
-        parser.error("serve needs --socket")
     search = VectorSearch(args.folder, args.seed)
     search.answer(b"0")
     serve(search.answer, args.socket)
