@@ -83,9 +83,10 @@ def test_a_turn_does_not_end_while_nobody_waits() -> None:
 
 def test_a_turn_does_not_end_by_a_small_change_of_the_room() -> None:
     turns, hog = Turns(15.0), want(270.0, whole=True)
-    first = turns.divide(287.0, [hog, hog], 0.0, too_big_may_run=True)
-    second = turns.divide(280.0, [hog, hog], 1.0, too_big_may_run=True)
+    first = turns.divide(287.0, [hog, hog], 0.0, too_big_may_run=False)
+    second = turns.divide(280.0, [hog, hog], 1.0, too_big_may_run=False)
     assert first.running == second.running == (0,)
+    assert turns.divide(250.0, [hog, hog], 2.0, too_big_may_run=False).running == ()
 
 
 def test_a_turn_ends_with_its_group() -> None:

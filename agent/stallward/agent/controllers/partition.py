@@ -19,7 +19,7 @@ by its stall on memory.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -136,8 +136,6 @@ class PartitionController:
             return Decision(desired=RELEASED, reason=f"fits: {_mib(total)} of {_mib(base)}")
         room = max(base + lent - reserve, 0.0)
         coming = most_lent - lent if self._lending.growing else 0.0
-        if total <= room:
-            wants = [replace(want, whole=False) for want in wants]
         division = self._turns.divide(
             room,
             wants,
