@@ -82,6 +82,7 @@ LINES_OF_A_FILE: Final = 300
 LONG_FILES: Final = {
     "actuator/stallward/actuator/levers/table.py": "a table",
     "actuator/stallward/actuator/sensors/signal_table.py": "a table",
+    "agent/stallward/agent/observation/feature_table.py": "a table",
     "env/stallward/env/simulation/simulation.py": "one class, just over",
     "evaluation/stallward/evaluation/fidelity/measure.py": "one measure, read in one go",
     "evaluation/stallward/evaluation/verdict/figures.py": "every figure of a verdict",

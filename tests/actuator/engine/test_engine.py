@@ -26,6 +26,7 @@ from stallward.actuator.record.reasons import (
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller, Decision, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire, Tuning
+from stallward.agent.observation.encoder import OBSERVATION_NAMES
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
 from stallward.agent.testing import CONTEXT, make_sample
@@ -82,6 +83,16 @@ def test_a_broken_decision_falls_back(broken: DesiredState | Exception, kind: Fa
     assert outcome.decision.controller == "default"
     assert outcome.fault is not None
     assert (outcome.fault.controller, outcome.fault.kind) == ("rule", kind)
+
+
+def test_the_demand_in_observations_begins_with_that_of_the_configuration() -> None:
+    context = replace(CONTEXT, demand_bytes=CONTEXT.zone_limit_bytes // 2)
+    settings = EngineSettings(context=context, budgets=Budgets(), late_s=1.0)
+    controller = make_controller("none")
+    outcome = Engine(settings=settings, configured=controller, default=controller).step(
+        make_sample()
+    )
+    assert outcome.observation[OBSERVATION_NAMES.index("demand_ratio")] == 0.5
 
 
 def test_when_everything_is_broken_the_node_is_released() -> None:

@@ -206,7 +206,7 @@ def test_a_sample_without_an_observation_says_why() -> None:
 class NanEncoder:
     """Computes an observation whose second feature is a NaN."""
 
-    def __init__(self, slo_ms: float) -> None:
+    def __init__(self, slo_ms: float, demand_bytes: float) -> None:
         pass
 
     def encode(self, raw: object) -> NDArray[np.float32]:

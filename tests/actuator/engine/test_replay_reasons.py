@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scripted_engine import Scripted, scripted_engine, tick_record
 
+from stallward.actuator.engine.ask_controller import Observer
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
@@ -155,8 +156,17 @@ def test_records_with_sentences_lose_nothing_when_they_are_written_again() -> No
         assert list(again.guard_notes) == list(message.guard_notes)
 
 
+def _with_todays_features(records: list[TickRecord]) -> list[TickRecord]:
+    """The records with the observations of this version, which has more features."""
+    observer = Observer(CONTEXT.slo_ms, CONTEXT.demand_bytes)
+    return [
+        replace(record, observation=tuple(observer.observe(record.sample)[0].tolist()))
+        for record in records
+    ]
+
+
 def test_records_with_sentences_replay() -> None:
-    records = [wire.record_from_wire(message) for message in _old_frames()]
+    records = _with_todays_features([wire.record_from_wire(message) for message in _old_frames()])
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(return_after_ticks=1), late_s=1.0)
     default = RecordedController("default")
     assert (

@@ -19,6 +19,9 @@ NODE_LEVELS = {
     "swap_used_ratio": 0.25,
     "protected_usage_bytes": 210.0,
     "protected_file_bytes": 80.0,
+    "protected_anon_bytes": 120.0,
+    "protected_swap_bytes": 12.0,
+    "protected_working_set_bytes": 90.0,
     "latency_completed": 7.0,
     "latency_mean_ms": 15.0,
     "latency_p95_ms": 35.0,
@@ -74,6 +77,10 @@ NODE_EXPECTED = {
     "protected_psi_io_some_share": 0.02,
     "protected_usage_ratio": 210 / LIMIT,
     "protected_file_ratio": 80 / LIMIT,
+    "protected_anon_ratio": 120 / LIMIT,
+    "protected_swap_ratio": 10 * 12 / LIMIT,
+    "demand_ratio": (210 + 12) / LIMIT,
+    "room_ratio": (LIMIT - 210 - 12) / (240 + 100),
     "protected_refault_rate": log1p(120) / 10,
     "protected_fault_rate": log1p(40) / 10,
     "latency_known": 1.0,
@@ -148,6 +155,71 @@ def test_latencies_are_compared_with_the_latency_baseline() -> None:
     slow.node[NODE["latency_mean_ms"]], slow.node[NODE["time_s"]] = 9.0, 20.5
     features = dict(zip(FRAME_NAMES, computing.compute(slow)[0], strict=True))
     assert features["latency_mean_over_usual"] == 0.0
+
+
+def computed(computing: FrameFeatures, raw: RawFrame) -> dict[str, float]:
+    return dict(zip(FRAME_NAMES, computing.compute(raw)[0], strict=True))
+
+
+def held(time_s: float, usage: float, swap: float = nan, working_set: float = nan) -> RawFrame:
+    """A frame whose application holds ``usage`` and has ``swap`` in swap."""
+    raw = frame(time_s, 0.0)
+    raw.node[NODE["protected_usage_bytes"]] = usage
+    raw.node[NODE["protected_swap_bytes"]] = swap
+    raw.node[NODE["protected_working_set_bytes"]] = working_set
+    return raw
+
+
+def test_the_demand_falls_slowly_and_stays_while_nothing_is_known() -> None:
+    computing = FrameFeatures(SLO_MS)
+    ratios = [
+        computed(computing, held(0.0, 300.0, 60.0))["demand_ratio"],
+        computed(computing, held(60.0, 100.0, 10.0))["demand_ratio"],
+        computed(computing, held(120.0, nan, nan, working_set=500.0))["demand_ratio"],
+        computed(computing, held(126.0, nan, 20.0))["demand_ratio"],
+        computed(computing, held(126.0, 10.0, nan, working_set=480.0))["demand_ratio"],
+        computed(computing, held(2000.0, 10.0))["demand_ratio"],
+    ]
+    expected = [360.0, 324.0, 324.0, 324.0 * 0.99, 480.0, 10.0]
+    assert ratios == pytest.approx([value / LIMIT for value in expected])
+
+
+def test_the_demand_begins_with_what_was_measured_before_also_after_a_reset() -> None:
+    computing = FrameFeatures(SLO_MS, demand_bytes=450.0)
+    assert computed(computing, held(0.0, 100.0))["demand_ratio"] == 450.0 / LIMIT
+    assert computed(computing, held(1.0, 500.0))["demand_ratio"] == 500.0 / LIMIT
+    computing.reset()
+    assert computed(computing, held(2.0, 100.0))["demand_ratio"] == 450.0 / LIMIT
+
+
+@pytest.mark.parametrize(
+    ("demand", "present", "usage", "swap", "expected"),
+    [
+        (200.0, 1.0, 300.0, 500.0, 0.5),
+        (200.0, 1.0, 300.0, nan, 400 / 300),
+        (200.0, 1.0, 100.0, 50.0, 2.0),  # at most
+        (700.0, 1.0, 100.0, 50.0, 0.0),
+        (200.0, 1.0, nan, nan, 2.0),
+        (200.0, 0.0, nan, nan, 2.0),
+        (700.0, 0.0, nan, nan, 2.0),
+    ],
+)
+def test_the_room_is_compared_with_what_the_slots_hold(
+    demand: float, present: float, usage: float, swap: float, expected: float
+) -> None:
+    raw = held(0.0, demand)
+    raw.slots[2][SLOT["present"]] = present
+    raw.slots[2][SLOT["usage_bytes"]], raw.slots[2][SLOT["swap_bytes"]] = usage, swap
+    assert computed(FrameFeatures(SLO_MS), raw)["room_ratio"] == pytest.approx(expected)
+
+
+def test_pages_in_swap_that_cannot_be_read_are_none() -> None:
+    """Recordings of older versions have neither them nor anonymous pages."""
+    raw = held(0.0, 210.0)
+    raw.node[NODE["protected_anon_bytes"]] = nan
+    features = computed(FrameFeatures(SLO_MS), raw)
+    assert features["protected_swap_ratio"] == features["protected_anon_ratio"] == 0.0
+    assert features["demand_ratio"] == 210 / LIMIT
 
 
 @pytest.mark.parametrize(

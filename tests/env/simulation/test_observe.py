@@ -89,6 +89,39 @@ def test_random_frames_are_encoded_as_on_a_node() -> None:
     assert (out[:, OBSERVATION_NAMES.index("latency_mean_over_usual")] > 0.0).any()
 
 
+def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node() -> None:
+    rng = np.random.default_rng(5)
+    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
+    state = Arrays(ENCODER, encoders, np.arange(NODES))
+    state.fresh, state.known_ms, state.demand_bytes = 1.0, np.nan, np.nan
+    references = [ObservationEncoder(20.0) for _ in range(NODES)]
+    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    column = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+    demands, rooms, swapped = [], [], []
+    for k in range(60):
+        random_frame(rng, frames, 9.0 * k)
+        frame = Arrays(FRAME, frames, np.arange(NODES))
+        for name in ("usage", "anon", "swap", "working_set"):
+            values = 6e8 * rng.uniform(0.0, 0.6, NODES) ** 4
+            unknown = rng.random(NODES) < 0.3
+            setattr(frame, f"protected_{name}_bytes", np.where(unknown, np.nan, values))
+        held = 6e8 * rng.uniform(0.0, 0.6, (2, SLOTS, NODES))
+        held[rng.random(held.shape) < 0.2] = np.nan
+        frame.usage_bytes, frame.swap_bytes = held
+        _encode_all(frames, encoders, out, SLOTS)
+        assert_same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+        demands.append(out[:, column["demand_ratio"]].copy())
+        rooms.append(out[:, column["room_ratio"]].copy())
+        swapped.append(out[:, column["protected_swap_ratio"]].copy())
+    changes = np.diff(np.array(demands), axis=0)
+    assert (changes < 0.0).any()
+    assert (changes == 0.0).any()
+    assert (changes > 0.0).any()
+    assert (np.array(rooms) == 2.0).any()
+    assert ((np.array(rooms) > 0.0) & (np.array(rooms) < 2.0)).any()
+    assert (np.array(swapped) > 0.2).any()
+
+
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
     twin = small_twin()

@@ -38,11 +38,13 @@ class Observer:
 
     Args:
         slo_ms: The latency target.
+        demand_bytes: The memory that the application is known to need.
     """
 
-    def __init__(self, slo_ms: float) -> None:
+    def __init__(self, slo_ms: float, demand_bytes: float) -> None:
         self._slo_ms = slo_ms
-        self._encoder = ObservationEncoder(slo_ms)
+        self._demand_bytes = demand_bytes
+        self._encoder = ObservationEncoder(slo_ms, demand_bytes)
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
     def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Cause | None]:
@@ -56,7 +58,7 @@ class Observer:
         finite = np.isfinite(observation)
         if not finite.all():
             # The averages keep every value that they have taken in, so they start anew.
-            self._encoder = ObservationEncoder(self._slo_ms)
+            self._encoder = ObservationEncoder(self._slo_ms, self._demand_bytes)
             name = OBSERVATION_NAMES[int(np.argmin(finite))]
             return self._last, FeatureNotFinite(feature=name)
         self._last = observation

@@ -71,7 +71,7 @@ class Engine:
             aside_s=settings.aside_s,
         )
         self._clock_s = clock_s
-        self._observer = Observer(context.slo_ms)
+        self._observer = Observer(context.slo_ms, context.demand_bytes)
         self._configured, self._default = Decider.of(configured), Decider.of(default)
         self._policy: Decider | None = None
         self._mode = Mode.OFF

@@ -1,7 +1,7 @@
 """``partition``: the background shares what the application leaves over.
 
-The application's demand (``stallward.agent.sharing.demand``) and a margin come off the memory of
-the zone; the *room* is what is left. While the background fits into the room, nothing is limited.
+The application's demand (``agent.observation.demand``) and a margin come off the memory of the
+zone; the *room* is what is left. While the background fits into the room, nothing is limited.
 Otherwise it is divided by water-filling. A group that only thrashes with a part of what it needs
 has all of it or waits, and such groups take turns (``division``). What waits is paused as far as
 the guard allows, and squeezed to its floor.
@@ -35,10 +35,10 @@ from stallward.agent.desired import (
     SlotDesire,
     steady_limit,
 )
+from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.caution import Caution, CautionThresholds
-from stallward.agent.sharing.demand import Demand, held_bytes
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds

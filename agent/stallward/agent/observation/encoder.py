@@ -63,10 +63,11 @@ class ObservationEncoder:
 
     Args:
         slo_ms: The latency target of the node.
+        demand_bytes: The memory that the application is known to need; 0 if that was not measured.
     """
 
-    def __init__(self, slo_ms: float = 100.0) -> None:
-        self._features = FrameFeatures(slo_ms)
+    def __init__(self, slo_ms: float = 100.0, demand_bytes: float = 0.0) -> None:
+        self._features = FrameFeatures(slo_ms, demand_bytes)
         self._averages = [_ZEROS] * len(HISTORY_S)
 
     def reset(self) -> None:

@@ -30,9 +30,11 @@ class Kind(IntEnum):
     """value / scale."""
     LIMIT = 5
     """value / scale, 1 without a value."""
-    FLAG = 6
+    ROOM = 6
+    """value / scale, ``most`` where the scale is 0."""
+    FLAG = 7
     """1 if the value is above 0, else 0."""
-    PROFILE = 7
+    PROFILE = 8
     """1 if the value is the index of the profile, else 0."""
 
 
@@ -54,9 +56,19 @@ class Feature:
     """Whether its fast and slow moving averages are part of the observation."""
 
 
-CONSTANTS: Final = {"one": 1.0, "five": 5.0, "slo_ms": math.nan, "usual_ms": math.nan}
-"""Scales that are no raw column. ``slo_ms``, the latency target, is each node's own, and so is
-``usual_ms`` (:mod:`stallward.agent.observation.latency_baseline`), which changes."""
+CONSTANTS: Final = {
+    "one": 1.0,
+    "five": 5.0,
+    "slo_ms": math.nan,
+    "usual_ms": math.nan,
+    "demand_bytes": 0.0,
+    "room_bytes": 0.0,
+    "wanted_bytes": 0.0,
+}
+"""Columns and scales that are no raw column. ``slo_ms``, the latency target, is each node's own,
+and so are those that change: ``usual_ms`` (:mod:`stallward.agent.observation.latency_baseline`),
+``demand_bytes`` (:mod:`stallward.agent.observation.demand`), ``room_bytes``, what the demand
+leaves of the zone, and ``wanted_bytes``, what the slots hold in memory and in swap."""
 
 _stall = partial(Feature, kind=Kind.STALL, most=1.0)
 _rate = partial(Feature, kind=Kind.RATE)
@@ -130,6 +142,36 @@ NODE_FEATURES: Final = (
         name="protected_file_ratio",
         column="protected_file_bytes",
         meaning="protected file pages / zone limit",
+    ),
+    _of_limit(
+        name="protected_anon_ratio",
+        column="protected_anon_bytes",
+        meaning="protected anonymous pages in memory / zone limit",
+        remembered=True,
+    ),
+    _of_limit(
+        name="protected_swap_ratio",
+        column="protected_swap_bytes",
+        most=0.5,
+        gain=10.0,
+        meaning="protected pages in swap / zone limit, at most 0.5, times 10",
+        remembered=True,
+    ),
+    _of_limit(
+        name="demand_ratio",
+        column="demand_bytes",
+        meaning="demand (the most memory that the application was seen to need) / zone limit",
+        remembered=True,
+    ),
+    Feature(
+        name="room_ratio",
+        column="room_bytes",
+        kind=Kind.ROOM,
+        scale="wanted_bytes",
+        most=2.0,
+        meaning="zone limit without demand / what the slots hold and have in swap, at most 2;"
+        " 2 if that is nothing",
+        remembered=True,
     ),
     _rate(
         name="protected_refault_rate",

@@ -12,6 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from stallward.agent.observation.demand import FORGET_S, Demand, known_sum
 from stallward.agent.observation.feature_table import (
     CONSTANTS,
     FRAME_FEATURES,
@@ -29,7 +30,13 @@ _INFINITE: Final = 8.0
 """The feature for an infinite value."""
 _TIME: Final = NODE["time_s"]
 _MEAN: Final = NODE["latency_mean_ms"]
+_ZONE: Final = NODE["zone_limit_bytes"]
+_PROTECTED: Final = NODE["protected_usage_bytes"]
+_PROTECTED_SWAP: Final = NODE["protected_swap_bytes"]
+_WORKING_SET: Final = NODE["protected_working_set_bytes"]
 _PRESENT: Final = SLOT["present"]
+_USAGE: Final = SLOT["usage_bytes"]
+_SWAP: Final = SLOT["swap_bytes"]
 
 
 class _FeaturePlan:
@@ -59,6 +66,9 @@ class _FeaturePlan:
         self.limits = [
             (p, columns[f.column], columns[f.scale], f.most, f.gain) for p, f in kinds[Kind.LIMIT]
         ]
+        self.rooms = [
+            (p, columns[f.column], columns[f.scale], f.most, f.gain) for p, f in kinds[Kind.ROOM]
+        ]
         self.flags = [(p, columns[f.column]) for p, f in kinds[Kind.FLAG]]
         profiles = enumerate(kinds[Kind.PROFILE])
         self.profiles = [(p, columns[f.column], float(index)) for index, (p, f) in profiles]
@@ -76,25 +86,34 @@ def _columns(*parts: dict[str, int]) -> dict[str, int]:
 
 _CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}
 _BASELINE: Final = _CONSTANT["usual_ms"]
+_DEMAND: Final = _CONSTANT["demand_bytes"]
+_ROOM: Final = _CONSTANT["room_bytes"]
+_WANTED: Final = _CONSTANT["wanted_bytes"]
 _NODE_PLAN: Final = _FeaturePlan(NODE_FEATURES, _columns(NODE, _CONSTANT))
 _SLOT_PLAN: Final = _FeaturePlan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
 _ZEROS: Final = [0.0] * len(FRAME_FEATURES)
 
 
 class FrameFeatures:
-    """Computes the features of one node; keeps the previous frame and the latency baseline.
+    """Computes the features of one node.
+
+    It keeps the previous frame, the latency baseline and the demand.
 
     Args:
         slo_ms: The latency target of the node.
+        demand_bytes: The demand to begin with.
     """
 
-    def __init__(self, slo_ms: float) -> None:
+    def __init__(self, slo_ms: float, demand_bytes: float = 0.0) -> None:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
         self._baseline = LatencyBaseline()
+        self._demand_bytes = demand_bytes
+        self._demand = Demand(FORGET_S, demand_bytes)
         self._previous: RawFrame | None = None
 
     def reset(self) -> None:
         """Forget the previous frame; the next one is treated as the first."""
+        self._demand = Demand(FORGET_S, self._demand_bytes)
         self._previous = None
 
     def compute(self, frame: RawFrame) -> tuple[list[float], float | None]:
@@ -115,6 +134,7 @@ class FrameFeatures:
         rates = previous is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
         per_s = 1.0 / elapsed_s if rates and elapsed_s is not None else 0.0
         self._constants[_BASELINE] = self._baseline.update(node[_MEAN], elapsed_s)
+        self._measure_room(frame, elapsed_s or 0.0)
         node_row = [*node, *self._constants]
         if rates and previous is not None:
             _set_rates(_NODE_PLAN, features, 0, node, previous.node, per_s)
@@ -129,6 +149,22 @@ class FrameFeatures:
         if not math.isfinite(sum(features)):
             features = [_finite(value) for value in features]
         return features, elapsed_s
+
+    def _measure_room(self, frame: RawFrame, elapsed_s: float) -> None:
+        """Set the demand, the room that it leaves, and what the slots want."""
+        node, constants = frame.node, self._constants
+        demand = self._demand.follow(
+            usage_bytes=node[_PROTECTED],
+            swap_bytes=node[_PROTECTED_SWAP],
+            working_set_bytes=node[_WORKING_SET],
+            elapsed_s=max(elapsed_s, 0.0),
+        )
+        wanted = 0.0
+        for slot in frame.slots:
+            if slot[_PRESENT] > 0.0:
+                wanted += known_sum(slot[_USAGE], slot[_SWAP])
+        constants[_DEMAND], constants[_WANTED] = demand, wanted
+        constants[_ROOM] = max(0.0, node[_ZONE] - demand)
 
 
 def _set_rates(
@@ -167,6 +203,9 @@ def _set_levels(
     for place, column, scale, most, gain in plan.limits:
         value = row[column]
         ratio = 1.0 if math.isnan(value) else _ratio(value, row[scale])
+        features[first + place] = min(ratio, most) * gain
+    for place, column, scale, most, gain in plan.rooms:
+        ratio = _ratio(row[column], row[scale]) if row[scale] else most
         features[first + place] = min(ratio, most) * gain
     for place, column in plan.flags:
         features[first + place] = 1.0 if row[column] > 0.0 else 0.0

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
+from stallward.agent.observation.demand import held_bytes
 from stallward.agent.sample import GroupSample, SlotState
-from stallward.agent.sharing.demand import held_bytes
 
 SMOOTHING_S: Final = 2.0
 """The time constant of the averages of stall and refaults."""

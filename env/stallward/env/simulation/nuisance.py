@@ -89,11 +89,16 @@ SENSORS: Final = (
         can_miss=True,
     ),
     SensorNuisance(features=("protected_psi_io_some_share",), spread=0.50, can_miss=True),
-    SensorNuisance(features=("protected_usage_ratio",), spread=0.15),
+    SensorNuisance(
+        features=("protected_usage_ratio", "protected_anon_ratio", "demand_ratio"), spread=0.15
+    ),
     SensorNuisance(features=("protected_file_ratio",), spread=0.40),
     SensorNuisance(features=("protected_refault_rate",), spread=0.30, can_miss=True),
     SensorNuisance(features=("protected_fault_rate",), spread=0.30, can_miss=True),
     SensorNuisance(features=("latency_age",), spread=0.0, max_offset=0.1),
+    # Assumed, not measured: as the swap of a slot, and as the demand.
+    SensorNuisance(features=("protected_swap_ratio",), spread=0.25, can_miss=True),
+    SensorNuisance(features=("room_ratio",), spread=0.15),
     *(sensor for i in range(SLOTS) for sensor in _sensors_of_slot(i)),
 )
 _SENSOR_OF: Final = np.full(OBSERVATION_SIZE, len(SENSORS))

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
+from stallward.agent.observation.demand import FORGET_S
 from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
 from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
@@ -38,9 +39,12 @@ _SHORTEST_S: Final = 1e-6
 _NODE_FEATURES: Final = len(NODE_FEATURES)
 _SLOT_FEATURES: Final = len(SLOT_FEATURES)
 FEATURES: Final = _NODE_FEATURES + SLOTS * _SLOT_FEATURES
-_STALL, _RATE, _LOG, _OVER, _LIMIT, _FLAG = (
-    int(kind) for kind in (Kind.STALL, Kind.RATE, Kind.LOG, Kind.OVER, Kind.LIMIT, Kind.FLAG)
-)
+_STALL, _RATE, _LOG, _OVER, _LIMIT, _ROOM, _FLAG = (
+    int(kind)
+    for kind in (
+        Kind.STALL, Kind.RATE, Kind.LOG, Kind.OVER, Kind.LIMIT, Kind.ROOM, Kind.FLAG,
+    )
+)  # fmt: skip
 _HISTORIES: Final = len(HISTORY_S)
 
 
@@ -84,6 +88,8 @@ class Encoder:
     """Latency baseline."""
     average_ms: float
     averaged_s: float
+    demand_bytes: float
+    """The application's demand."""
     counters: Annotated[Rows, FEATURES]
     """The counters of the frame before, for the features that are rates."""
     features: Annotated[Rows, FEATURES]
@@ -108,6 +114,8 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     elapsed_s = where(first, 0.0, frame.time_s - memory.time_s)
     per_s = where(elapsed_s > _SHORTEST_S, 1.0 / maximum(elapsed_s, _SHORTEST_S), 0.0)
     _update_baseline(frame, memory, first, maximum(elapsed_s, 0.0))
+    _update_demand(frame, memory, first, maximum(elapsed_s, 0.0))
+    _measure_room(frame, slots)
     for f in range(_NODE_FEATURES):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
@@ -148,6 +156,34 @@ def _update_baseline(frame: Frame, memory: Encoder, first: bool, elapsed_s: floa
 
 
 @model
+def _update_demand(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
+    """Update the demand, as ``agent.observation.demand`` does on a node."""
+    usage, swap = frame.protected_usage_bytes, frame.protected_swap_bytes
+    before = where(first, 0.0, memory.demand_bytes)
+    kept = before * maximum(1.0 - elapsed_s / FORGET_S, 0.0)
+    needed = maximum(frame.protected_working_set_bytes, _known_sum(usage, swap))
+    unknown = is_nan(usage) & is_nan(swap)
+    memory.demand_bytes = where(unknown, before, maximum(kept, needed))
+    frame.demand_bytes = memory.demand_bytes
+
+
+@model
+def _measure_room(frame: Frame, slots: int) -> None:
+    """Set the room that the demand leaves, and what the slots want."""
+    frame.room_bytes = maximum(frame.zone_limit_bytes - frame.demand_bytes, 0.0)
+    frame.wanted_bytes = 0.0
+    for i in range(slots):
+        held = _known_sum(frame.usage_bytes[i], frame.swap_bytes[i])
+        frame.wanted_bytes = frame.wanted_bytes + where(frame.present[i] > 0.0, held, 0.0)
+
+
+@model
+def _known_sum(one: float, other: float) -> float:
+    """Add two numbers; one that is not known counts as 0."""
+    return where(is_nan(one), 0.0, one) + where(is_nan(other), 0.0, other)
+
+
+@model
 def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
     """Compute one feature by its kind; 0 where its column is absent."""
     kind, value = _KINDS[f], frame[_COLUMNS[f]]
@@ -159,8 +195,9 @@ def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
             feature = minimum(growth * 1e-6, _MOST[f])
         else:
             feature = log_of_one_plus(growth) / 10.0
-    elif kind <= _LIMIT:
-        feature = value / frame[_SCALES[f]]
+    elif kind <= _ROOM:
+        scale = frame[_SCALES[f]]
+        feature = value / scale
         if kind == _LOG:
             known = log(1.0 + feature) * _PER_LN2 / _FOLDS[f]
             feature = where(is_nan(feature), 0.0, known)
@@ -170,6 +207,8 @@ def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
             feature = where(is_nan(feature), 0.0, known)
         elif kind == _LIMIT:
             feature = where(is_nan(value), 1.0, feature)
+        elif kind == _ROOM:
+            feature = where(scale == 0.0, _MOST[f], feature)
         feature = where(is_nan(feature), 0.0, minimum(feature, _MOST[f]) * _GAINS[f])
     elif kind == _FLAG:
         feature = where(value > 0.0, 1.0, 0.0)

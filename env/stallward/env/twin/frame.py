@@ -50,6 +50,9 @@ class Frame:
     protected_psi_io_some_us: float
     protected_usage_bytes: float
     protected_file_bytes: float
+    protected_anon_bytes: float
+    protected_swap_bytes: float
+    protected_working_set_bytes: float
     protected_refault_pages: float
     protected_major_faults: float
     latency_completed: float
@@ -75,7 +78,10 @@ class Frame:
     reference_bytes: PerSlot
     slo_ms: float
     usual_ms: float
-    """The latency baseline; the encoder sets it."""
+    """The latency baseline; the encoder sets it, and the next three."""
+    demand_bytes: float
+    room_bytes: float
+    wanted_bytes: float
     one: float
     five: float
 
@@ -112,6 +118,9 @@ def fill_frame(node: Node, frame: Frame, slots: int) -> None:
     swapped = node.wanted[ANON] - node.resident[ANON]
     frame.protected_usage_bytes = used * PAGE_BYTES
     frame.protected_file_bytes = file * PAGE_BYTES
+    frame.protected_anon_bytes = node.resident[ANON] * PAGE_BYTES
+    frame.protected_swap_bytes = swapped * PAGE_BYTES
+    frame.protected_working_set_bytes = np.nan
     for i in range(slots):
         _fill_slot(node, frame, i)
         file = file + frame.file_bytes[i] / PAGE_BYTES

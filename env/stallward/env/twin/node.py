@@ -21,9 +21,8 @@ from stallward.env.twin.inputs.parameters import TwinParameters, to_array
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.latency import Array
-from stallward.env.twin.physics.pages import ANON
 from stallward.env.twin.physics.state import node_at
-from stallward.env.twin.sample import FIRST_PID, ProtectedPages, to_sample
+from stallward.env.twin.sample import FIRST_PID, to_sample
 from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel
 
@@ -129,17 +128,7 @@ class TwinNode:
             self._inactive_share,
             alive,
             stopped,
-            self._protected_pages(),
-        )
-
-    def _protected_pages(self) -> ProtectedPages:
-        """Return what the frame, which has the columns of observations only, does not tell."""
-        nodes = self._nodes
-        resident, owned = nodes.resident[0, ANON, 0], nodes.wanted[0, ANON, 0]
-        return ProtectedPages(
-            anon_bytes=int(resident * PAGE_BYTES),
-            swap_bytes=int((owned - resident) * PAGE_BYTES),
-            refault_anon_pages=int(nodes.refault_anon_pages[0]),
+            int(self._nodes.refault_anon_pages[0]),
         )
 
     def frame(self) -> RawFrame:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.desired import PROFILES
@@ -24,16 +23,6 @@ FIRST_PID: Final = 1000
 _OOM_SCORE_FULL: Final = 1000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProtectedPages:
-    """Figures of the protected group that are no columns of a frame."""
-
-    anon_bytes: int
-    swap_bytes: int
-    refault_anon_pages: int
-    """The part of its refaults that came from swap."""
-
-
 def _count(value: float) -> int | None:
     return None if math.isnan(value) else int(value)
 
@@ -49,7 +38,7 @@ def to_sample(
     inactive_share: float,
     alive: frozenset[int],
     stopped: frozenset[int],
-    protected: ProtectedPages,
+    refault_anon_pages: int,
 ) -> Sample:
     """Make the sample of one node, with its processes.
 
@@ -60,7 +49,7 @@ def to_sample(
         inactive_share: The share of file pages that is on the inactive list.
         alive: The slots whose process has not ended.
         stopped: The slots whose process is stopped.
-        protected: The figures of the protected group that are not in the frame.
+        refault_anon_pages: The part of the protected group's refaults that came from swap.
     """
     node, slots = frame.node, frame.slots
     latency_known = not math.isnan(node[NODE["latency_age_s"]])
@@ -99,11 +88,12 @@ def to_sample(
             name="protected",
             psi=_psi(node, "protected_"),
             memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
-            anon_bytes=protected.anon_bytes,
+            anon_bytes=_count(node[NODE["protected_anon_bytes"]]),
             file_bytes=_count(node[NODE["protected_file_bytes"]]),
-            swap_bytes=protected.swap_bytes,
-            refault_file_pages=refaults - protected.refault_anon_pages,
-            refault_anon_pages=protected.refault_anon_pages,
+            swap_bytes=_count(node[NODE["protected_swap_bytes"]]),
+            working_set_bytes=_count(node[NODE["protected_working_set_bytes"]]),
+            refault_file_pages=refaults - refault_anon_pages,
+            refault_anon_pages=refault_anon_pages,
             major_faults=_count(node[NODE["protected_major_faults"]]),
             frozen=False,
         ),

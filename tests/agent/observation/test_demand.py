@@ -7,8 +7,8 @@ import math
 import pytest
 
 from stallward.agent.desired import MIB
+from stallward.agent.observation.demand import Demand
 from stallward.agent.sample import GroupSample
-from stallward.agent.sharing.demand import Demand
 
 
 def app(memory_mib: float, swap_mib: float = 0.0, needs_mib: float | None = None) -> GroupSample:
@@ -54,7 +54,14 @@ def test_it_begins_with_what_was_measured_before() -> None:
 def test_an_application_that_cannot_be_read_keeps_its_demand() -> None:
     demand = Demand(600.0)
     demand.update(app(200), 0.1)
-    assert demand.update(GroupSample(name="app"), 0.0) == 200 * MIB
+    assert demand.update(GroupSample(name="app"), 60.0) == 200 * MIB
+    assert demand.update(GroupSample(name="app", working_set_bytes=0), 60.0) == 200 * MIB
+
+
+def test_one_of_usage_and_swap_is_enough_to_follow_it() -> None:
+    demand = Demand(600.0, start_bytes=300 * MIB)
+    assert demand.update(GroupSample(name="app", swap_bytes=20 * MIB), 60.0) == 270 * MIB
+    assert demand.update(GroupSample(name="app", memory_usage_bytes=280 * MIB), 0.1) == 280 * MIB
 
 
 def test_a_long_gap_forgets_everything_and_no_more() -> None:
