@@ -28,6 +28,11 @@ def test_an_action_sets_pause_limit_and_profile() -> None:
     assert desired.tuning is PROFILES[2]
 
 
+def test_recorded_actions_keep_their_profile() -> None:
+    names = [decode_action((0,) * 8 + (i,), STATES, FLOORS).tuning.name for i in range(4)]
+    assert names == ["default", "flush", "keep-cache", "keep-anon"]
+
+
 def test_a_limit_is_never_below_the_floor() -> None:
     assert limit_bytes(5, 100 * MIB, 16 * MIB) == 16 * MIB
 

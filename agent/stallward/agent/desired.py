@@ -43,22 +43,24 @@ class Tuning:
     overcommit_memory: int | None = None
 
 
-PROFILES: Final = (
-    Tuning(name="default"),
-    # Start writeback early and never block a writer on it (latd thesis, Algorithm 1).
-    Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100),
-    # Swap anonymous pages rather than drop the file pages the application reads (latd thesis).
-    Tuning(name="keep-cache", swappiness=90, protected_swappiness=90),
-)
-"""The tuning profiles of the action table, in action order."""
-
 KEEP_ANON: Final = Tuning(
     name="keep-anon", protected_swappiness=1, dirty_background_ratio=2, dirty_ratio=100
 )
 """Swap the application's anonymous pages last (v1; on v2 memory.low does that), and write early.
 
 Not 0: for the limit of a cgroup the kernel then swaps none of them, even where nothing else is
-left, and kills instead (``get_scan_count`` in mm/vmscan.c). It is not in the action table."""
+left, and kills instead (``get_scan_count`` in mm/vmscan.c)."""
+
+PROFILES: Final = (
+    Tuning(name="default"),
+    # Start writeback early and never block a writer on it (latd thesis, Algorithm 1).
+    Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100),
+    # Swap anonymous pages rather than drop the file pages the application reads (latd thesis).
+    Tuning(name="keep-cache", swappiness=90, protected_swappiness=90),
+    KEEP_ANON,
+)
+"""The tuning profiles of the action table, in action order. New ones come last, so that recorded
+actions keep their meaning."""
 
 
 PageAdvice = Literal["cold", "pageout", "willneed"]

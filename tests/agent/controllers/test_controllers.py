@@ -243,8 +243,8 @@ def test_excite_logs_the_probability_of_each_action() -> None:
     inverse = [
         1.0 / (controller.decide(one_slot, OBSERVATION).propensity or 0.0) for _ in range(40_000)
     ]
-    # One slot: 2 pauses x 6 levels x 3 profiles = 36 outcomes, after any previous action.
-    assert np.mean(inverse) == pytest.approx(36, rel=0.05)
+    # One slot: 2 pauses x 6 levels x 4 profiles = 48 outcomes, after any previous action.
+    assert np.mean(inverse) == pytest.approx(48, rel=0.05)
 
 
 def test_excite_holds_actions_for_the_dwell_time() -> None:

@@ -95,6 +95,7 @@ NODE_EXPECTED = {
     "profile_default": 0.0,
     "profile_flush": 1.0,
     "profile_keep-cache": 0.0,
+    "profile_keep-anon": 0.0,
 }
 SLOT_EXPECTED = {
     "present": 1.0,

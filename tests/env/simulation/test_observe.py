@@ -7,7 +7,7 @@ import pytest
 from numba import njit
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation.encoder import (
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
@@ -51,7 +51,7 @@ def random_frame(rng: np.random.Generator, frames: Array, time_s: float) -> None
     frame.time_s = time_s + rng.uniform(0.0, 0.05, NODES)
     frame.present = (rng.random((SLOTS, NODES)) < 0.7).astype(float)
     frame.paused = (rng.random((SLOTS, NODES)) < 0.5).astype(float)
-    frame.profile_index = rng.integers(3, size=NODES).astype(float)
+    frame.profile_index = rng.integers(len(PROFILES), size=NODES).astype(float)
     frame.zone_limit_bytes = 6e8
     frame.slo_ms, frame.one, frame.five = 20.0, 1.0, 5.0
 

@@ -30,7 +30,7 @@ from stallward.evaluation.results.serialise import save
 TWIN = small_twin()
 
 
-@pytest.mark.parametrize(("slots", "count"), [(1, 36), (2, 324), (4, 540)])
+@pytest.mark.parametrize(("slots", "count"), [(1, 48), (2, 432), (4, 720)])
 def test_every_setting_of_the_grid_is_a_different_arm_and_action(slots: int, count: int) -> None:
     settings = grid(slots)
     assert len(settings) == count == len({s.spec for s in settings})

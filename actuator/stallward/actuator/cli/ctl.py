@@ -79,7 +79,9 @@ def apply(
     socket: Socket = DEFAULT_SOCKET,
     pause: Annotated[str, typer.Option(help="Slots to pause, as 0,2.")] = "",
     limit: Annotated[list[str] | None, typer.Option(help="SLOT=MIB, may be repeated.")] = None,
-    profile: Annotated[str, typer.Option(help="default, flush or keep-cache.")] = "default",
+    profile: Annotated[
+        str, typer.Option(help="default, flush, keep-cache or keep-anon.")
+    ] = "default",
     lease: Annotated[float, typer.Option(help="Seconds it holds, 0.1 to 60.")] = 5.0,
     hold: Annotated[bool, typer.Option("--hold", help="Renew it until Ctrl-C.")] = False,
     holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",

@@ -137,7 +137,7 @@ PARAMETERS = {
     "limit_mib": "limit in MiB instead",
     "zone_share": "limit as a share of the zone's memory instead, 0..1",
     "slots": "slots the limit is for: all, or numbers joined by + (default all)",
-    "profile": "tuning profile: default, flush or keep-cache",
+    "profile": "tuning profile: default, flush, keep-cache or keep-anon",
 }
 
 
