@@ -98,5 +98,9 @@ class PolicyController(Controller, Protocol):
         """The digest of the file, in hexadecimal."""
 
     @property
+    def schema_hash(self) -> str:
+        """The hash of the schema that it was trained for."""
+
+    @property
     def ood_limit(self) -> float:
         """The largest score of an observation that is still near the training data."""

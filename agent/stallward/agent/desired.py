@@ -224,17 +224,7 @@ def decode_action(
     Raises:
         ActionError: If the length is wrong or an entry is outside the table.
     """
-    if len(action) != len(ACTION_SIZES):
-        raise ActionError(
-            f"An action has {len(ACTION_SIZES)} entries, this one {len(action)}.",
-            next_step="Use a policy exported for this action table.",
-        )
-    for position, (value, size) in enumerate(zip(action, ACTION_SIZES, strict=True)):
-        if not 0 <= value < size:
-            raise ActionError(
-                f"Entry {position} of the action is {value}, outside 0..{size - 1}.",
-                next_step="Use a policy exported for this action table.",
-            )
+    check_action(action, ACTION_SIZES)
     slots = tuple(
         SlotDesire(
             paused=bool(action[2 * i]),
@@ -248,3 +238,26 @@ def decode_action(
         for i, state in enumerate(slot_states)
     )
     return DesiredState(slots=slots, tuning=PROFILES[int(action[-1])])
+
+
+def check_action(action: Sequence[int], sizes: Sequence[int]) -> None:
+    """Refuse an action that does not fit its table.
+
+    Args:
+        action: One integer for each entry of the table.
+        sizes: The number of choices of each entry.
+
+    Raises:
+        ActionError: If the length is wrong or an entry is outside the table.
+    """
+    if len(action) != len(sizes):
+        raise ActionError(
+            f"An action has {len(sizes)} entries, this one {len(action)}.",
+            next_step="Use a policy exported for this action table.",
+        )
+    for position, (value, size) in enumerate(zip(action, sizes, strict=True)):
+        if not 0 <= value < size:
+            raise ActionError(
+                f"Entry {position} of the action is {value}, outside 0..{size - 1}.",
+                next_step="Use a policy exported for this action table.",
+            )

@@ -29,6 +29,14 @@ def test_nobody_gets_less_than_its_floor() -> None:
     assert left == 0.0
 
 
+def test_weights_divide_what_is_wanted_in_proportion() -> None:
+    shares, left = water_fill(300.0, [500.0, 500.0], [0.0, 0.0], [0.5, 1.0])
+    assert shares == [pytest.approx(100.0), pytest.approx(200.0)]
+    shares, left = water_fill(300.0, [500.0, 150.0], [0.0, 0.0], [0.5, 1.0])
+    assert shares == [pytest.approx(150.0), pytest.approx(150.0)]
+    assert left == pytest.approx(0.0)
+
+
 def test_no_memory_and_no_groups() -> None:
     assert water_fill(0.0, [50.0], [16.0]) == ([16.0], 0.0)
     assert water_fill(100.0, [], []) == ([], 100.0)

@@ -21,7 +21,6 @@ from stallward.actuator.record.wire import (
 )
 from stallward.agent.controller import PolicyController
 from stallward.agent.errors import StallwardError
-from stallward.agent.observation.encoder import schema_hash
 from stallward.proto.v1 import stallward_pb2 as pb
 
 INVALID: Final = "INVALID_ARGUMENT"
@@ -46,7 +45,7 @@ def policy_status(policy: PolicyController) -> pb.PolicyStatus:
     return pb.PolicyStatus(
         name=policy.path.stem,
         path=str(policy.path),
-        schema_hash=schema_hash(),
+        schema_hash=policy.schema_hash,
         sha256=policy.sha256,
     )
 

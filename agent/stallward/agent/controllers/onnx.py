@@ -9,127 +9,30 @@ trained; a file with another schema is refused, with the first difference in the
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.action_table import SET_POINTS
 from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.controllers.policy_file import read_policy
+from stallward.agent.controllers.policy_metadata import PolicyMetadata, parse_metadata
 from stallward.agent.controllers.runtime_errors import runtime_cause
-from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
+from stallward.agent.desired import RELEASED, decode_action
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
-from stallward.agent.observation.encoder import (
-    OBSERVATION_NAMES,
-    OBSERVATION_SIZE,
-    schema,
-    schema_hash,
-)
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import Sample
+from stallward.agent.sharing.set_points import decode_set_points
 
-_PREFIX = "stallward."
-_MAX_TICKS: Final = 1_000_000
-_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")
-_NO_ACTION: Final[tuple[int, ...]] = (0,) * len(ACTION_SIZES)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyMetadata:
-    """The metadata of a policy file."""
-
-    schema_hash: str
-    ticks_per_action: int
-    """For how many ticks an action holds."""
-    observation_low: tuple[float, ...]
-    """The least value of each feature in training."""
-    observation_high: tuple[float, ...]
-    """The greatest value of each feature in training."""
-    ood_limit: float
-    """The largest share of features outside these ranges at which the policy is still used."""
-    provenance: Mapping[str, Any]
-    """The recordings, twins and settings that the policy was made from."""
-    sha256: str
-
-
-def _first_difference(policy_schema: object) -> str:
-    """Describe the first entry in which a policy's schema differs from this version's."""
-    if not isinstance(policy_schema, Mapping):
-        return "the file holds no schema"
-    for key, here in schema().items():
-        in_policy = policy_schema.get(key)
-        if in_policy == here:
-            continue
-        if isinstance(here, list) and isinstance(in_policy, list):
-            for i, (mine, other) in enumerate(zip(here, in_policy, strict=False)):
-                if mine != other:
-                    return f"{key}[{i}] is {other!r} in the policy and {mine!r} here"
-            return f"{key} has {len(in_policy)} entries in the policy and {len(here)} here"
-        return f"{key} is {in_policy!r} in the policy and {here!r} here"
-    return "the hash differs though no entry does: the file was edited"
-
-
-def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> PolicyMetadata:
-    """Read and check the metadata of a policy file.
-
-    Args:
-        path: The file, for messages.
-        entries: The ONNX metadata.
-        sha256: The digest of the file.
-
-    Raises:
-        PolicyError: If an entry is missing or invalid, or the policy has another schema.
-    """
-    try:
-        policy_hash = entries[f"{_PREFIX}schema_hash"]
-        policy_schema = json.loads(entries[f"{_PREFIX}schema"])
-        metadata = PolicyMetadata(
-            schema_hash=policy_hash,
-            ticks_per_action=int(entries[f"{_PREFIX}ticks_per_action"]),
-            observation_low=tuple(json.loads(entries[f"{_PREFIX}observation_low"])),
-            observation_high=tuple(json.loads(entries[f"{_PREFIX}observation_high"])),
-            ood_limit=float(entries[f"{_PREFIX}ood_limit"]),
-            provenance=dict(json.loads(entries.get(f"{_PREFIX}provenance", "{}"))),
-            sha256=sha256,
-        )
-    except (KeyError, ValueError, TypeError, RecursionError) as error:
-        raise PolicyError(
-            f"{path} is an ONNX file but not a stallward policy ({error!r}).",
-            next_step="Export it with `stallward export`.",
-        ) from error
-    if policy_hash != schema_hash():
-        raise PolicyError(
-            f"{path} was trained for another schema: {_first_difference(policy_schema)}.",
-            next_step="Train and export it again with this version.",
-        )
-    bounds = {len(metadata.observation_low), len(metadata.observation_high)}
-    if bounds != {OBSERVATION_SIZE}:
-        raise PolicyError(
-            f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
-            next_step="Export it again with `stallward export`.",
-        )
-    if not _numbers_are_valid(metadata):
-        raise PolicyError(
-            f"{path} has bounds that are not ranges, or a wrong ood_limit or ticks_per_action.",
-            next_step="Export it again with `stallward export`.",
-        )
-    return metadata
-
-
-def _numbers_are_valid(metadata: PolicyMetadata) -> bool:
-    """Whether all bounds are finite and in order (nothing is outside a NaN), the rest in range."""
-    bounds = (*metadata.observation_low, *metadata.observation_high)
-    finite = all(isinstance(b, int | float) and abs(b) < _FLOAT32_MAX for b in bounds)
-    pairs = zip(metadata.observation_low, metadata.observation_high, strict=True)
-    rest = 0 <= metadata.ood_limit <= 1 and 1 <= metadata.ticks_per_action <= _MAX_TICKS
-    return finite and rest and all(low <= high for low, high in pairs)
 
 
 class OnnxController:
@@ -149,6 +52,7 @@ class OnnxController:
         self.path = path
         self.metadata, session = _open(path)
         self._run = _Inference(path, session)
+        self._partition = PartitionController(self.metadata.partition)
         self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
@@ -161,6 +65,11 @@ class OnnxController:
         return self.metadata.sha256
 
     @property
+    def schema_hash(self) -> str:
+        """The hash of the schema that the policy was trained for."""
+        return self.metadata.schema_hash
+
+    @property
     def ood_limit(self) -> float:
         """The largest score of an observation that is still near the training data."""
         return self.metadata.ood_limit
@@ -168,28 +77,38 @@ class OnnxController:
     def reset(self, context: NodeContext) -> None:
         """Forget the action that is held."""
         self._context = context
+        self._partition.reset(context)
+        self._release()
+
+    def _release(self) -> None:
         self._held_ticks = 0
-        self._action = _NO_ACTION
+        self._action = (0,) * len(self.metadata.table.sizes)
         self._score = 0.0
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """Infer an action every ``ticks_per_action`` ticks and hold it in between.
 
-        An action that does nothing is not held, so that the policy answers a stall at the tick at
-        which it begins. While no slot has a group that has started, nothing is inferred.
+        While no slot has a group that has started, nothing is inferred.
 
         Raises:
             PolicyError: If the observation or the policy's output is not finite.
         """
-        if all(state.reference_bytes is None for state in sample.slot_states):
-            self._held_ticks, self._action, self._score = 0, _NO_ACTION, 0.0
-            return Decision(desired=RELEASED, reason="no background", action=_NO_ACTION, score=0.0)
-        if self._held_ticks == 0 or not any(self._action):
-            self._held_ticks = 0
+        nobody = all(state.reference_bytes is None for state in sample.slot_states)
+        if nobody:
+            self._release()
+        elif self._held_ticks == 0 or self._answers_at_once():
             self._action = self._infer(observation)
             outside = (observation < self._low) | (observation > self._high)
             self._score = np.count_nonzero(outside) / OBSERVATION_SIZE
-        self._held_ticks = (self._held_ticks + 1) % self.metadata.ticks_per_action
+            self._held_ticks = self.metadata.ticks_per_action
+        self._held_ticks = max(self._held_ticks - 1, 0)
+        if self.metadata.table is SET_POINTS:
+            divided = self._partition.divide(sample, decode_set_points(self._action))
+            return replace(divided, action=self._action, score=self._score)
+        if nobody:
+            return Decision(
+                desired=RELEASED, reason="no background", action=self._action, score=0.0
+            )
         floors = [self._context.floor(i) for i in range(len(sample.slots))]
         return Decision(
             desired=decode_action(self._action, sample.slot_states, floors),
@@ -197,6 +116,14 @@ class OnnxController:
             action=self._action,
             score=self._score,
         )
+
+    def _answers_at_once(self) -> bool:
+        """Whether no held action is in force.
+
+        A limit level that does nothing is not held, so that the policy answers a stall at the tick
+        at which it begins. Under set-points ``partition`` answers at every tick.
+        """
+        return self.metadata.table is not SET_POINTS and not any(self._action)
 
     def _infer(self, observation: NDArray[np.float32]) -> tuple[int, ...]:
         # ArgMax over NaN returns 0 silently, so both ends are checked.

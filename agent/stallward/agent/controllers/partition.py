@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import (
-    KEEP_ANON,
     MIB,
     RELEASED,
     DesiredState,
@@ -41,17 +40,18 @@ from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 
-_MAX_ELAPSED_S: Final = 1.0
+MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
-_SWAPPED_BYTES: Final = 4 * MIB
+SWAPPED_BYTES: Final = 4 * MIB
 """With less of the application in swap, nothing is read back."""
-_SPARE_SHARE: Final = 0.03
+SPARE_SHARE: Final = 0.03
 """The share of the zone that stays free when swapped pages are read back."""
-_READ_AGAIN_S: Final = 5.0
+READ_AGAIN_S: Final = 5.0
 """The least time between two times of reading back."""
-_READ_FOR_S: Final = 1.0
+READ_FOR_S: Final = 1.0
 """How long the wish to read back stands, so that it is seen once."""
 
 
@@ -109,26 +109,39 @@ class PartitionController:
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
+        return self.divide(sample, AUTO)
+
+    def divide(self, sample: Sample, set_points: SetPoints) -> Decision:
+        """Divide the memory within what somebody else decided.
+
+        Args:
+            sample: The sample.
+            set_points: What is not ``auto`` in them, this controller does not decide.
+        """
         numbers = self._thresholds
         passed_s = 0.0 if self._previous_s is None else sample.time_s - self._previous_s
         self._previous_s = sample.time_s
-        elapsed_s = min(max(passed_s, 0.0), _MAX_ELAPSED_S)
+        elapsed_s = min(max(passed_s, 0.0), MAX_ELAPSED_S)
         zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
         demand = self._demand.update(sample.protected, elapsed_s)
-        margin = numbers.margin_share * zone_bytes
+        margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes
         base = zone_bytes - demand - margin
-        wants = self._wants(sample, elapsed_s)
+        wants = self._wants(sample, elapsed_s, set_points)
         total = sum(want.bytes for want in wants)
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
         lendable = idle_bytes(sample.protected, demand)
         most_lent = min(numbers.most_lent_share * demand, lendable)
-        self._lending.update(
-            self._caution.latency_ratio,
-            elapsed_s,
-            needed=total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
-        )
+        if set_points.kept.lent_share is None:
+            self._lending.update(
+                self._caution.latency_ratio,
+                elapsed_s,
+                needed=total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
+            )
+        else:
+            most_lent = set_points.kept.lent_share * lendable
+            self._lending.follow(most_lent / max(demand, 1.0), elapsed_s)
         lent = min(self._lending.share * demand, lendable)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
@@ -145,26 +158,31 @@ class PartitionController:
         )
         desired = DesiredState(
             slots=_slots(division, sample),
-            tuning=KEEP_ANON,
+            tuning=set_points.tuning,
             protected_low_bytes=int(min(demand - lent, zone_bytes)),
             protected_willneed=self._reads_back(sample, free, zone_bytes),
         )
         return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
 
-    def _wants(self, sample: Sample, elapsed_s: float) -> list[Want]:
+    def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
         while len(self._thrashing) < len(sample.slots):
             self._thrashing.append(Thrashing(self._thresholds))
-        return [
-            Want(
+        wants = []
+        for index, group in enumerate(sample.slots):
+            thrashes = self._thrashing[index].update(
+                group, sample.slot_states[index], sample.time_s, elapsed_s
+            )
+            share = set_points.share(index)
+            want = Want(
                 bytes=self._with_headroom(group),
                 floor_bytes=self._context.floor(index),
-                whole=self._thrashing[index].update(
-                    group, sample.slot_states[index], sample.time_s, elapsed_s
-                ),
+                whole=thrashes if share is SlotShare.AUTO else share is SlotShare.WHOLE,
+                waits=share is SlotShare.WAIT,
+                weight=WEIGHTS[share],
             )
-            for index, group in enumerate(sample.slots)
-        ]
+            wants.append(want)
+        return wants
 
     def _with_headroom(self, group: GroupSample) -> float:
         numbers = self._thresholds
@@ -173,11 +191,11 @@ class PartitionController:
     def _reads_back(self, sample: Sample, free_bytes: float, zone_bytes: float) -> bool:
         """Whether the application's swapped pages are to be read back now."""
         swapped = sample.protected.swap_bytes or 0
-        fits = free_bytes > swapped + _SPARE_SHARE * zone_bytes
-        if swapped > _SWAPPED_BYTES and fits:
-            if sample.time_s - self._read_back_s > _READ_AGAIN_S:
+        fits = free_bytes > swapped + SPARE_SHARE * zone_bytes
+        if swapped > SWAPPED_BYTES and fits:
+            if sample.time_s - self._read_back_s > READ_AGAIN_S:
                 self._read_back_s = sample.time_s
-            return sample.time_s - self._read_back_s < _READ_FOR_S
+            return sample.time_s - self._read_back_s < READ_FOR_S
         return False
 
 

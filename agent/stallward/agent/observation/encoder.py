@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
+from stallward.agent.action_table import LEVELS, ActionTable
+from stallward.agent.desired import SLOTS
 from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
     FRAME_NAMES,
@@ -37,8 +38,12 @@ OBSERVATION_NAMES: Final = FRAME_NAMES + tuple(
 OBSERVATION_SIZE: Final = len(OBSERVATION_NAMES)
 
 
-def schema() -> dict[str, object]:
-    """The observation and action schema, as written into a policy's metadata."""
+def schema(table: ActionTable = LEVELS) -> dict[str, object]:
+    """The observation and action schema, as written into a policy's metadata.
+
+    Args:
+        table: The action table of the policy.
+    """
     return {
         "observation": [
             *(f"{f.name}: {f.meaning}" for f in NODE_FEATURES),
@@ -47,15 +52,15 @@ def schema() -> dict[str, object]:
         "names": list(OBSERVATION_NAMES),
         "history_s": list(HISTORY_S),
         "slots": SLOTS,
-        "action_sizes": list(ACTION_SIZES),
-        "limit_ratios": list(LIMIT_RATIOS),
-        "profiles": [p.name for p in PROFILES],
+        "action_table": table.name,
+        "action_sizes": list(table.sizes),
+        "choices": table.choices(),
     }
 
 
-def schema_hash() -> str:
+def schema_hash(table: ActionTable = LEVELS) -> str:
     """SHA-256 of the schema's canonical JSON; a policy's file holds the hash of its training."""
-    return hashlib.sha256(json.dumps(schema(), sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(schema(table), sort_keys=True).encode()).hexdigest()
 
 
 class ObservationEncoder:

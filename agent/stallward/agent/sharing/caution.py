@@ -17,10 +17,10 @@ from stallward.agent.sample import Sample
 LATENCY_SMOOTHING_S: Final = 3.0
 """The time constant of the average of the latency: with few requests, the p95 of a second is that
 of its slowest request."""
-_NEWEST_WEIGHT: Final = 0.8
+NEWEST_WEIGHT: Final = 0.8
 """How much the newest latency counts where it is worse than the average."""
-_STALL_SMOOTHING_S: Final = 1.0
-_FORGET_S: Final = 10.0
+STALL_SMOOTHING_S: Final = 1.0
+FORGET_S: Final = 10.0
 """After this time without an answer the last latency no longer counts."""
 
 
@@ -94,7 +94,7 @@ class Caution:
         latency = sample.latency
         if latency is None or latency.p95_ms is None:
             age_s = None if latency is None else latency.last_completion_age_s
-            if age_s is None or age_s > _FORGET_S:
+            if age_s is None or age_s > FORGET_S:
                 self._mean_ratio = None
             return self._mean_ratio
         newest = latency.p95_ms / self._slo_ms
@@ -102,13 +102,13 @@ class Caution:
             self._mean_ratio = newest
         weight = 1.0 - math.exp(-elapsed_s / LATENCY_SMOOTHING_S)
         self._mean_ratio += weight * (newest - self._mean_ratio)
-        return max(self._mean_ratio, _NEWEST_WEIGHT * newest)
+        return max(self._mean_ratio, NEWEST_WEIGHT * newest)
 
     def _stall(self, sample: Sample, elapsed_s: float) -> float:
         stalled_us, before = sample.protected.psi.memory_some_us, self._stalled_us
         self._stalled_us = stalled_us
         if stalled_us is not None and before is not None and elapsed_s > 0.0:
             share = min(max(stalled_us - before, 0) / (1e6 * elapsed_s), 1.0)
-            weight = 1.0 - math.exp(-elapsed_s / _STALL_SMOOTHING_S)
+            weight = 1.0 - math.exp(-elapsed_s / STALL_SMOOTHING_S)
             self._stall_share += weight * (share - self._stall_share)
         return self._stall_share

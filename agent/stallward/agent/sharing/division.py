@@ -13,7 +13,7 @@ from typing import Final
 
 from stallward.agent.sharing.water_filling import water_fill
 
-_KEEPS_RATIO: Final = 0.95
+KEEPS_RATIO: Final = 0.95
 """A group keeps its turn while this share of what it wants fits, so that small changes of the room
 do not end turns."""
 
@@ -28,6 +28,10 @@ class Want:
     """The least that it gets."""
     whole: bool = False
     """Whether it can use only the whole."""
+    waits: bool = False
+    """Whether it waits in any case, by a set-point."""
+    weight: float = 1.0
+    """How much it gets in proportion to others."""
 
     @property
     def least_bytes(self) -> float:
@@ -81,12 +85,15 @@ class Turns:
             too_big_may_run: Whether a group for which there is not enough may run with what there
                 is, if no other runs.
         """
-        whole = [index for index, want in enumerate(wants) if want.whole]
+        held_back = [index for index, want in enumerate(wants) if want.waits]
+        whole = [index for index, want in enumerate(wants) if want.whole and not want.waits]
         self._order = [index for index in self._order if index in whole]
         self._order += [index for index in whole if index not in self._order]
         self._end_turn(time_s)
-        partial = [index for index in range(len(wants)) if index not in whole]
-        left = room_bytes - sum(wants[index].least_bytes for index in partial)
+        partial = [
+            index for index in range(len(wants)) if index not in whole and index not in held_back
+        ]
+        left = room_bytes - sum(wants[index].least_bytes for index in [*partial, *held_back])
         running = self._fitting(left, wants)
         if not running and too_big_may_run and not self._fitting(left + coming_bytes, wants):
             running = self._order[:1]
@@ -94,7 +101,7 @@ class Turns:
         if not waiting or tuple(running[:1]) != self._running[:1]:
             self._since_s = time_s
         self._running = tuple(running)
-        return _divided(room_bytes, wants, running, waiting, partial)
+        return _divided(room_bytes, wants, running, [*waiting, *held_back], partial)
 
     def gains(self, room_bytes: float, more_bytes: float, wants: Sequence[Want]) -> bool:
         """Whether the groups could use more memory than the room.
@@ -108,13 +115,15 @@ class Turns:
             ``True`` if with it one more group would have the whole, or if a group has to do with
             a part. ``False`` if it would only lie idle.
         """
-        partial = [want for index, want in enumerate(wants) if index not in self._order]
-        left = room_bytes - sum(want.least_bytes for want in partial)
+        others = [want for index, want in enumerate(wants) if index not in self._order]
+        partial = [want for want in others if not want.waits]
+        left = room_bytes - sum(want.least_bytes for want in others)
         fitting = self._fitting(left, wants)
         if self._order and not fitting:
             return True
         spent = sum(wants[index].bytes for index in fitting)
         spent += sum(wants[index].least_bytes for index in self._order if index not in fitting)
+        spent += sum(want.least_bytes for want in others if want.waits)
         if sum(want.bytes for want in partial) > max(room_bytes - spent, 0.0):
             return True
         return len(self._fitting(left + more_bytes, wants)) > len(fitting)
@@ -140,7 +149,7 @@ class Turns:
                 for other in self._order
                 if other != index and other not in running
             )
-            ratio = _KEEPS_RATIO if index in had else 1.0
+            ratio = KEEPS_RATIO if index in had else 1.0
             if ratio * wants[index].bytes <= left - others:
                 running.append(index)
                 left -= wants[index].bytes
@@ -168,6 +177,7 @@ def _divided(
         max(left, 0.0),
         [wants[index].bytes for index in partial],
         [wants[index].floor_bytes for index in partial],
+        [wants[index].weight for index in partial],
     )
     for index, part in zip(partial, parts, strict=True):
         shares[index] = part

@@ -19,14 +19,14 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import GroupSample
 
-_BACK_OFF_RATIO: Final = 0.7
+BACK_OFF_RATIO: Final = 0.7
 """When latencies rise under a loan, it is cut to this share of it."""
-_BACK_OFF_MISSED_RATIO: Final = 0.3
+BACK_OFF_MISSED_RATIO: Final = 0.3
 """The same when they miss the target."""
-_LEAST_CUT_SHARE: Final = 0.05
+LEAST_CUT_SHARE: Final = 0.05
 """A loan smaller than this is not the reason for high latencies: it is returned, and no later one
 is smaller because of it."""
-_SETTLE_S: Final = 2.0
+SETTLE_S: Final = 2.0
 """The least time between two cuts: latencies take that long to follow."""
 
 
@@ -64,7 +64,7 @@ class Lending:
         """The loan, as a share of the demand."""
         self._ceiling = thresholds.most_lent_share
         """The most that is lent now: less than the bound after a cut."""
-        self._since_cut_s = _SETTLE_S
+        self._since_cut_s = SETTLE_S
         self.growing = False
         """Whether it grows fast, so that more follows soon; not after a cut."""
 
@@ -86,22 +86,43 @@ class Lending:
             target = 0.0
         elif latency_ratio > thresholds.return_above:
             self._cut(latency_ratio)
-            target = min(before, self._ceiling) if before >= _LEAST_CUT_SHARE else 0.0
+            target = min(before, self._ceiling) if before >= LEAST_CUT_SHARE else 0.0
         else:
             self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
             low = latency_ratio < thresholds.lend_below
             target = self._ceiling if low else min(before, self._ceiling)
+        self._move(target, elapsed_s)
+        self.growing = before < self.share < self._ceiling
+        return self.share
+
+    def follow(self, target: float, elapsed_s: float) -> float:
+        """Lend what somebody else decided, as fast as a loan may change.
+
+        Args:
+            target: The loan that is wanted, as a share of the demand.
+            elapsed_s: The time since the last update.
+
+        Returns:
+            The loan, as a share of the demand.
+        """
+        before = self.share
+        self._since_cut_s += elapsed_s
+        self._move(target, elapsed_s)
+        self.growing = before < self.share < target
+        return self.share
+
+    def _move(self, target: float, elapsed_s: float) -> None:
+        thresholds, before = self._thresholds, self.share
+        most = thresholds.most_lent_share
         if target > before:
             self.share = min(before + most * elapsed_s / thresholds.lend_s, target)
         else:
             self.share = max(before - most * elapsed_s / thresholds.return_s, target)
-        self.growing = before < self.share < self._ceiling
-        return self.share
 
     def _cut(self, latency_ratio: float) -> None:
         """Lower the ceiling, unless the last cut may not have shown its effect yet."""
-        if self.share >= _LEAST_CUT_SHARE and self._since_cut_s >= _SETTLE_S:
-            ratio = _BACK_OFF_RATIO if latency_ratio <= 1.0 else _BACK_OFF_MISSED_RATIO
+        if self.share >= LEAST_CUT_SHARE and self._since_cut_s >= SETTLE_S:
+            ratio = BACK_OFF_RATIO if latency_ratio <= 1.0 else BACK_OFF_MISSED_RATIO
             self._ceiling = ratio * min(self.share, self._ceiling)
             self._since_cut_s = 0.0
 

@@ -24,9 +24,9 @@ from stallward.agent.sample import GroupSample, SlotState
 
 SMOOTHING_S: Final = 2.0
 """The time constant of the averages of stall and refaults."""
-_SHORT_RATIO: Final = 0.97
+SHORT_RATIO: Final = 0.97
 """A group whose limit is below this share of what it holds and has swapped is short of memory."""
-_LEAST_BYTES: Final = 24 << 20
+LEAST_BYTES: Final = 24 << 20
 """A group that holds less than this is not looked at: there is nothing to gain."""
 
 
@@ -97,7 +97,7 @@ class Thrashing:
         self.refaults_per_s += weight * (refaults_per_s - self.refaults_per_s)
         held = held_bytes(group)
         limit = state.limit_bytes
-        short = limit is not None and limit < _SHORT_RATIO * held and held >= _LEAST_BYTES
+        short = limit is not None and limit < SHORT_RATIO * held and held >= LEAST_BYTES
         self._short_s = self._short_s + elapsed_s if short else 0.0
         thresholds = self._thresholds
         if (
