@@ -42,10 +42,10 @@ STEP_S: Final = 0.5
 """The interval between two updates."""
 MIN_REFAULT_PAGES: Final = 256
 """Fewer refaults in the window are noise."""
-_STEP_SHARE: Final = STEP_S / WINDOW_S
+STEP_SHARE: Final = STEP_S / WINDOW_S
 """The share of the least number of refaults that must come since the last update. With fewer the
 estimate stays: changes of usage without refaults are no evidence."""
-_USAGE_SHARE: Final = 1 / 256
+USAGE_SHARE: Final = 1 / 256
 """The least number of refaults in the window, as a share of the usage."""
 _WANTED_SHARE: Final = 0.5
 """The least share of evicted pages that come back: with a lower one, reclaim takes idle pages."""
@@ -109,10 +109,10 @@ class WorkingSet:
     def _refaulting(self) -> bool:
         """Whether the group needs pages that are evicted now."""
         first, now = self._history[0], self._history[-1]
-        least = max(MIN_REFAULT_PAGES, now.usage_pages * _USAGE_SHARE)
+        least = max(MIN_REFAULT_PAGES, now.usage_pages * USAGE_SHARE)
         before = self._history[-2] if len(self._history) > 1 else now
         refaults = now.refault_pages - first.refault_pages
-        if refaults < least or now.refault_pages - before.refault_pages < least * _STEP_SHARE:
+        if refaults < least or now.refault_pages - before.refault_pages < least * STEP_SHARE:
             return False
         if now.evicted_pages is None or first.evicted_pages is None:
             return True

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.action_table import LEVELS, ActionTable
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
 from stallward.env.twin.inputs.find import load_twins
@@ -18,15 +18,17 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.models.registry import find_twin
 
 
-def spaces() -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
-    """The observation and action spaces, of ``agent.observation`` and ``agent.desired``."""
+def spaces(
+    table: ActionTable = LEVELS,
+) -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
+    """The observation space of ``agent.observation``, and the action space of a table."""
     box: Any = gymnasium.spaces.Box(
         low=-OBSERVATION_BOUND,
         high=OBSERVATION_BOUND,
         shape=(OBSERVATION_SIZE,),
         dtype=np.float32,
     )
-    return box, gymnasium.spaces.MultiDiscrete(np.array(ACTION_SIZES, dtype=np.int64))
+    return box, gymnasium.spaces.MultiDiscrete(np.array(table.sizes, dtype=np.int64))
 
 
 class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
@@ -57,9 +59,9 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             loaded = tuple(
                 t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
             )
-        self.observation_space, self.action_space = spaces()
-        self.render_mode = render_mode
         self._simulation = Simulation(loaded, 1, settings or SimulationSettings(), seed=0)
+        self.observation_space, self.action_space = spaces(self._simulation.table)
+        self.render_mode = render_mode
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.action_table import LEVELS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.twin_env import spaces
 from stallward.env.objective import SUFFERED
@@ -108,7 +108,7 @@ class TwinVec(VecEnv):
         seed: int = 0,
     ) -> None:
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
-        self._actions = np.zeros((n_envs, len(ACTION_SIZES)), dtype=np.int64)
+        self._actions = np.zeros((n_envs, len(self.simulation.table.sizes)), dtype=np.int64)
         self._roll_in = roll_in or RollIn()
         self._roll_in_rng = np.random.default_rng(seed)
         self._roll_in_actions = np.zeros_like(self._actions)
@@ -129,7 +129,7 @@ class TwinVec(VecEnv):
             (OBSERVATION_SIZE + self.critic_only,),
             np.float32,
         )
-        super().__init__(n_envs, space, spaces()[1])
+        super().__init__(n_envs, space, spaces(self.simulation.table)[1])
 
     def reset(self) -> NDArray[np.float32]:
         """Start all episodes, at staggered lengths so that they do not end together."""
@@ -229,8 +229,10 @@ class TwinVec(VecEnv):
         until = rng.uniform(0.0, settings.longest_s / step_s, count)
         begins = rng.random(count) < settings.share
         self._roll_in_steps[rows] = np.where(begins, until, 0.0).astype(np.int64)
-        action = rng.integers(ACTION_SIZES, size=(count, len(ACTION_SIZES)))
-        action[:, :-1:2] = 0  # no pauses: the guard ends them before the policy takes over
+        table = self.simulation.table
+        action = rng.integers(table.sizes, size=(count, len(table.sizes)))
+        if table is LEVELS:
+            action[:, :-1:2] = 0  # no pauses: the guard ends them before the policy takes over
         action[rng.random(count) < settings.idle_share] = 0
         self._roll_in_actions[rows] = action
 

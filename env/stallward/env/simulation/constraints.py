@@ -14,19 +14,18 @@ from typing import Final
 
 import numpy as np
 
-from stallward.agent.desired import ACTION_SIZES
 from stallward.env.objective import SLOW_RATIO, SUFFERED, Array
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.twin.batch import TICK_S
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.physics.latency import pooled_quantiles
 
-BURN_IN_STEPS: Final = 25
-"""Decisions of a run before the measurement begins."""
+BURN_IN_S: Final = 5.0
+"""The time of a run before the measurement begins."""
 _NODES: Final = 128
 _AMPLE_RATIO: Final = 20.0
 """The factor on a zone's memory that makes it ample."""
-_AMPLE_STEPS: Final = 200
-_NO_ACTION: Final = np.zeros(len(ACTION_SIZES), dtype=np.int64)
+_AMPLE_S: Final = 40.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,15 +95,20 @@ def measure_ample(
     )
 
 
+def steps_in(seconds: float, settings: SimulationSettings) -> int:
+    """How many decisions there are in a time."""
+    return round(seconds / (TICK_S * settings.ticks_per_action))
+
+
 def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> Ample:
     simulation = Simulation([twin], _NODES, replace(settings, episode_s=1e6), seed=seed)
     simulation.reset(np.ones(_NODES, dtype=bool))
     simulation.twin.nodes.zone_pages = _AMPLE_RATIO * simulation.twin.nodes.zone_pages
-    idle = np.tile(_NO_ACTION, (_NODES, 1))
-    for _ in range(BURN_IN_STEPS):
+    idle = np.zeros((_NODES, len(simulation.table.sizes)), dtype=np.int64)
+    for _ in range(steps_in(BURN_IN_S, settings)):
         simulation.step(idle)
     before = simulation.twin.pooled
-    steps = [simulation.step(idle) for _ in range(_AMPLE_STEPS)]
+    steps = [simulation.step(idle) for _ in range(steps_in(_AMPLE_S, settings))]
     answered = (simulation.twin.pooled - before).sum(axis=1, keepdims=True)
     baseline_ms = float(simulation.terms.baseline_ms[0])
     excess = float(np.mean([step.excess.mean() for step in steps]))

@@ -16,12 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.action_table import ACTION_TABLES, SET_POINTS, ActionTableName
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.raw import RawFrame
 from stallward.env.errors import TwinError
 from stallward.env.objective import SLOW_RATIO, TARGET_RATIO, check_quantile
 from stallward.env.simulation.nuisance import NO_NUISANCE, NUMBERS, Nuisance, draw_sensors
 from stallward.env.simulation.observe import ENCODER
+from stallward.env.simulation.sharing.state import SHARING, begin, numbers_of
 from stallward.env.simulation.step import (
     MEASURED,
     RewardTerms,
@@ -69,6 +72,10 @@ class SimulationSettings:
     """Initial price of all requests being slow."""
     switch_cost: float = 0.01
     """Cost of one move of one lever."""
+    action_table: ActionTableName = "levels"
+    """What actions are: limit levels, or set-points of ``partition``."""
+    partition: PartitionThresholds = field(default_factory=PartitionThresholds)
+    """The numbers of ``partition``, where actions are set-points."""
     budgets: Budgets = field(default_factory=Budgets)
     nuisance: Nuisance = field(default_factory=Nuisance)
 
@@ -113,6 +120,7 @@ class Simulation:
             node has its own.
 
     Attributes:
+        table: What the entries of an action are.
         terms: The terms of the reward for each twin; a trainer may change them. The latency
             baseline and the latency of slow requests are first derived from the target.
         observation: What the policies see, ``(B, OBSERVATION_SIZE)``; a step overwrites it.
@@ -148,8 +156,10 @@ class Simulation:
         self._draws = [to_array(t.draws) for t in self.twins]
         self._shared = draws
         self.twin = TwinBatch([t.scenario for t in self.twins], batch, seed=seed, draws=draws)
-        self._buffers: StepBuffers = make_buffers(batch)
+        self.table = ACTION_TABLES[settings.action_table]
+        self._buffers: StepBuffers = make_buffers(batch, len(self.table.sizes))
         self._rules = rules_of(settings.budgets)
+        self._numbers = numbers_of(settings.partition)
         self.steps = np.zeros(batch, dtype=np.int64)
         self.scenario = np.zeros(batch, dtype=np.int64)
         self._exact = self._buffers.observation[:batch]
@@ -202,6 +212,7 @@ class Simulation:
         buffers = self._buffers
         buffers.slow[index] = node_numbers[-1] < self.settings.nuisance.slow_lever_share
         buffers.action[index] = 0
+        begin(Arrays(SHARING, buffers.sharing, index), self._numbers)
         self._remember_pauses(index, node_numbers[-1 - SLOTS : -1])
         nuisance = self.settings.nuisance
         known = node_numbers[-2 - SLOTS] < nuisance.usual_known
@@ -245,6 +256,7 @@ class Simulation:
         mine, theirs, here = self._buffers, source._buffers, slice(self.batch)
         copy_tiles(mine.frames, theirs.frames, rows)
         copy_tiles(mine.encoders, theirs.encoders, rows)
+        copy_tiles(mine.sharing, theirs.sharing, rows)
         mine.ring[:, :, here] = theirs.ring[:, :, rows]
         for name in ("observation", "action", "slow"):
             getattr(mine, name)[here] = getattr(theirs, name)[rows]
@@ -279,7 +291,7 @@ class Simulation:
         nodes["kept_bytes"] = nodes["has_program"] * known * max_bytes
 
     def step(self, actions: NDArray[np.int64]) -> StepResult:
-        """Hold ``actions``, ``(B, len(ACTION_SIZES))``, for the ticks of one decision."""
+        """Hold ``actions``, ``(B, len(table.sizes))``, for the ticks of one decision."""
         settings, buffers, twin = self.settings, self._buffers, self.twin
         ticks = settings.ticks_per_action
         late = uniforms(self._keys, self._decisions, 1)[0] < settings.nuisance.late_share
@@ -288,8 +300,8 @@ class Simulation:
         buffers.late[: self.batch] = late
         measured = MEASURED.empty(self.batch)
         step_all(
-            twin.world, buffers, measured, self._rules, self.terms, settings.switch_cost,
-            twin.ticks, ticks,
+            twin.world, buffers, measured, self._rules, self._numbers,
+            self.table is SET_POINTS, self.terms, settings.switch_cost, twin.ticks, ticks,
         )  # fmt: skip
         twin.ticks += ticks
         self.steps += 1

@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
+from stallward.agent.action_table import ACTION_TABLES
+from stallward.agent.desired import PROFILES, SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env import objective
 from stallward.env.simulation.observe import (
@@ -22,12 +23,15 @@ from stallward.env.simulation.observe import (
     new_encoder,
     write_observation,
 )
+from stallward.env.simulation.sharing.partition import partition
+from stallward.env.simulation.sharing.state import SHARING, Numbers, sharing_at
 from stallward.env.twin.batch import TICK_S, World, tick_nodes
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.levers import Ring, Rules
 from stallward.env.twin.physics.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
+from stallward.env.twin.physics.working_set import update_working_set
 from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Layout, Rows, tiles
@@ -44,7 +48,7 @@ COSTS: Final = ("violated", "excess", "slow")
 _VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
 """The rows of the prices, in the order of ``COSTS``."""
 _PRICES: Final = len(COSTS)
-_ENTRIES: Final = len(ACTION_SIZES)
+_ENTRIES: Final = max(len(table.sizes) for table in ACTION_TABLES.values())
 _PROFILES: Final = len(PROFILES)
 _SETTINGS: Final = [settings_of(profile) for profile in PROFILES]
 _SWAPPINESS: Final = np.array([s.swappiness for s in _SETTINGS])
@@ -65,11 +69,13 @@ class StepBuffers(NamedTuple):
     observation: Observations
     """``(B, OBSERVATION_SIZE)``."""
     wanted: Actions
-    """The actions of this decision, ``(B, len(ACTION_SIZES))``."""
+    """The actions of this decision, one column for each entry of the action table."""
     action: Actions
     """The actions of the decision before, same shape."""
     slow: NDArray[np.bool_]
     """Whether actions take effect a tick late, ``(B,)``."""
+    sharing: Array
+    """Rows of :class:`~stallward.env.simulation.sharing.state.Sharing`."""
     late: NDArray[np.bool_]
     """Whether the next decision is made on the observation before the newest one, ``(B,)``."""
 
@@ -118,17 +124,18 @@ def measured_by_name(measured: Array, nodes: int) -> dict[str, Array]:
     return {name: rows[row] for name, (row, _) in MEASURED.fields.items()}
 
 
-def make_buffers(nodes: int) -> StepBuffers:
-    """Make the buffers for ``nodes`` nodes."""
+def make_buffers(nodes: int, entries: int) -> StepBuffers:
+    """Make the buffers for ``nodes`` nodes, whose actions have ``entries`` entries."""
     size = tiles(nodes) * WIDTH
     return StepBuffers(
         frames=FRAME.empty(nodes),
         encoders=ENCODER.empty(nodes),
         ring=levers.make_ring(nodes),
         observation=np.zeros((size, OBSERVATION_SIZE), dtype=np.float32),
-        wanted=np.zeros((size, _ENTRIES), dtype=np.int64),
-        action=np.zeros((size, _ENTRIES), dtype=np.int64),
+        wanted=np.zeros((size, entries), dtype=np.int64),
+        action=np.zeros((size, entries), dtype=np.int64),
         slow=np.zeros(size, dtype=bool),
+        sharing=SHARING.empty(nodes),
         late=np.zeros(size, dtype=bool),
     )
 
@@ -139,6 +146,8 @@ def step_all(
     buffers: StepBuffers,
     measured: Array,
     rules: Rules,
+    numbers: Numbers,
+    divides: bool,
     terms: RewardTerms,
     switch_cost: float,
     tick: int,
@@ -151,13 +160,17 @@ def step_all(
         buffers: The actions; the observations are written into it.
         measured: Rows of :class:`Measured`; they are filled.
         rules: The guard's rules.
+        numbers: The numbers of ``partition``.
+        divides: Whether the actions are set-points of ``partition``, or else limit levels.
         terms: The terms of the reward.
         switch_cost: The cost of one move of one lever.
         tick: The number of ticks before this decision.
         ticks: How many ticks the decision holds.
     """
     for at in range(0, buffers.wanted.shape[0], WIDTH):
-        _step_nodes(world, buffers, measured, rules, terms, switch_cost, tick, ticks, at)
+        _step_nodes(
+            world, buffers, measured, rules, numbers, divides, terms, switch_cost, tick, ticks, at
+        )
 
 
 @model
@@ -166,6 +179,8 @@ def _step_nodes(
     buffers: StepBuffers,
     measured: Array,
     rules: Rules,
+    numbers: Numbers,
+    divides: bool,
     terms: RewardTerms,
     switch_cost: float,
     tick: int,
@@ -176,6 +191,7 @@ def _step_nodes(
     memory = encoder_at(buffers.encoders, at)
     slots = slots_in_use(node)
     action, prices = local_rows(_ENTRIES), local_rows(_PRICES)
+    paused, limits = local_rows(SLOTS), local_rows(SLOTS)
     baseline_ms, slow_ms = local_rows(1), local_rows(1)
     for lane in range(WIDTH):
         which = int(value_of_lane(node.scenario, lane))
@@ -188,11 +204,17 @@ def _step_nodes(
     mean.moved = mean.excess = mean.slow = 0.0
     for k in range(ticks):
         _read_actions(buffers, action, at, k == 0)
-        moved = _set_levers(node, rules, action, slots)
+        if divides:
+            sharing = sharing_at(buffers.sharing, at)
+            profile = partition(node, frame, sharing, numbers, action, paused, limits, slots)
+        else:
+            profile = _levels(node, action, paused, limits, slots)
+        moved = _set_levers(node, rules, profile, paused, limits, slots)
         tick_nodes(world, at, tick + k, slots, True)
         for i in range(slots):
             levers.advance(node, buffers.ring, levers.held_bytes(node, i), at, tick + k, i)
         node.seen = 1.0
+        update_working_set(node, tick + k + 1)
         fill_frame(node, frame, slots)
         encode(frame, memory, slots)
         progress = _progress(node, slots)
@@ -218,7 +240,7 @@ def _step_nodes(
             if k == observed:
                 write_observation(memory, buffers.observation, at, lane)
     for lane in range(WIDTH):
-        for j in range(_ENTRIES):
+        for j in range(buffers.wanted.shape[1]):
             buffers.action[at + lane, j] = buffers.wanted[at + lane, j]
 
 
@@ -227,17 +249,28 @@ def _read_actions(buffers: StepBuffers, action: Rows, at: int, first: bool) -> N
     """Set the actions in force: in the ``first`` tick of a decision, slow nodes keep the old."""
     for lane in range(WIDTH):
         old = first and buffers.slow[at + lane]
-        for j in range(_ENTRIES):
+        for j in range(buffers.wanted.shape[1]):
             entry = buffers.action[at + lane, j] if old else buffers.wanted[at + lane, j]
             set_lane(action, j, lane, entry)
 
 
 @model
-def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
+def _levels(node: Node, action: Rows, paused: Rows, limit_bytes: Rows, slots: int) -> float:
+    """Set the pauses and limits of an action; return the index of its tuning profile."""
+    for i in range(slots):
+        paused[i] = action[2 * i]
+        limit_bytes[i] = levers.wanted_limit_bytes(node, action[2 * i + 1], i)
+    return action[2 * SLOTS]
+
+
+@model
+def _set_levers(
+    node: Node, rules: Rules, profile: float, paused: Rows, limit_bytes: Rows, slots: int
+) -> float:
     """Set the levers as far as the guard grants it; return how many moved."""
-    moved = where(action[2 * SLOTS] == node.profile, 0.0, 1.0)
-    node.profile = action[2 * SLOTS]
-    # An action is within the table, so one profile is always on.
+    moved = where(profile == node.profile, 0.0, 1.0)
+    node.profile = profile
+    # A profile is within the table, so one is always on.
     for k in range(_PROFILES):
         on = node.profile == float(k)
         node.swappiness = where(on, _SWAPPINESS[k], node.swappiness)
@@ -247,11 +280,10 @@ def _set_levers(node: Node, rules: Rules, action: Rows, slots: int) -> float:
         node.dirty_block = where(on, _DIRTY_BLOCK[k], node.dirty_block)
     for i in range(slots):
         there = node.has_program[i] > 0.0
-        pause = (action[2 * i] == 1.0) & levers.may_pause(node, rules, i) & there
-        paused = where(pause, 1.0, 0.0)
-        want = levers.wanted_limit_bytes(node, action[2 * i + 1], i)
-        limit = levers.granted_limit_bytes(node, rules, want, paused, i)
-        moved = moved + levers.apply(node, paused, where(there, limit, np.nan), i)
+        pause = (paused[i] == 1.0) & levers.may_pause(node, rules, i) & there
+        granted = where(pause, 1.0, 0.0)
+        limit = levers.granted_limit_bytes(node, rules, limit_bytes[i], granted, i)
+        moved = moved + levers.apply(node, granted, where(there, limit, np.nan), i)
     return moved
 
 

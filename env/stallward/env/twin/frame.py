@@ -120,7 +120,7 @@ def fill_frame(node: Node, frame: Frame, slots: int) -> None:
     frame.protected_file_bytes = file * PAGE_BYTES
     frame.protected_anon_bytes = node.resident[ANON] * PAGE_BYTES
     frame.protected_swap_bytes = swapped * PAGE_BYTES
-    frame.protected_working_set_bytes = np.nan
+    frame.protected_working_set_bytes = node.working_set_pages * PAGE_BYTES
     for i in range(slots):
         _fill_slot(node, frame, i)
         file = file + frame.file_bytes[i] / PAGE_BYTES

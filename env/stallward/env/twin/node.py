@@ -22,6 +22,7 @@ from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.latency import Array
 from stallward.env.twin.physics.state import node_at
+from stallward.env.twin.physics.working_set import update_working_set
 from stallward.env.twin.sample import FIRST_PID, to_sample
 from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel
@@ -42,6 +43,7 @@ def _read(world: World, frames: Array, ring: levers.Ring, tick: int) -> None:
     for i in range(SLOTS):
         levers.advance(node, ring, levers.held_bytes(node, i), 0, tick, i)
     node.seen = 1.0
+    update_working_set(node, tick + 1)
     fill_frame(node, frame_at(frames, 0), slots_in_use(node))
 
 
@@ -71,13 +73,23 @@ class TwinNode:
         scenario: The exogenous description of the node.
         parameters: One draw of the fitted twin.
         seed: Everything random follows from it.
+        memory_low: Whether the node has memory.low. The nodes that twins are fitted to have
+            cgroup v1 memory controllers, which do not.
 
     Attributes:
         time_s: Seconds since the start.
     """
 
-    def __init__(self, scenario: Exogenous, parameters: TwinParameters, *, seed: int) -> None:
+    def __init__(
+        self,
+        scenario: Exogenous,
+        parameters: TwinParameters,
+        *,
+        seed: int,
+        memory_low: bool = False,
+    ) -> None:
         self.scenario = scenario
+        self._memory_low = memory_low
         self._twin = TwinBatch([scenario], 1, seed=seed)
         self._twin.reset(
             np.ones(1, dtype=bool), np.zeros(1, dtype=np.int64), to_array([parameters])
@@ -172,7 +184,8 @@ class TwinNode:
         nodes.swappiness = settings.swappiness
         nodes.protected_swappiness = settings.protected_swappiness
         nodes.dirty_start, nodes.dirty_block = settings.dirty_start, settings.dirty_block
-        nodes.protected_low_pages = (granted.protected_low_bytes or 0) / PAGE_BYTES
+        low_bytes = granted.protected_low_bytes if self._memory_low else None
+        nodes.protected_low_pages = (low_bytes or 0) / PAGE_BYTES
         if read_back:
             self._twin.read_back(np.ones(1, dtype=bool))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -115,6 +116,7 @@ def _node_values(scenario: Exogenous) -> dict[str, float]:
         "workers": scenario.protected.workers,
         "poisson": float(scenario.protected.poisson),
         "idle_loss_per_s": scenario.protected.idle_loss_pages_per_s,
+        "working_set_pages": math.nan,
     }
 
 

@@ -115,7 +115,8 @@ def granted_limit_bytes(node: Node, rules: Rules, want: float, paused: float, i:
     before, reference = node.limit_bytes[i], reference_bytes(node, i)
     limit = maximum(want, node.floor_bytes[i])
     ratio = where(is_nan(before), 1.0, before / reference)
-    following = _RATIOS[0]
+    # A limit above the reference counts as level 0, from which the next tighter one is level 1.
+    following = _RATIOS[1]
     for k in range(_LEVELS):
         tighter = _RATIOS[min(k + 1, _LEVELS - 1)]
         nearly = _RATIOS[k] * (1.0 + LIMIT_SLACK_RATIO)

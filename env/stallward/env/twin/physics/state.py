@@ -27,6 +27,8 @@ PerPool = Annotated[Rows, GROUPS, POOLS]
 PerSubstep = Annotated[Rows, SUBSTEPS]
 PerGroupAndZone = Annotated[Rows, GROUPS + 1]
 """A row for each group, then one for the zone."""
+REFAULT_STEPS: Final = 20
+"""Steps of half a second over which refaults are counted for the working set."""
 COMPLETED, MEAN_MS, P95_MS, MAX_MS, LAST_S = range(5)
 """The rows of ``reported``: the number of answers; their mean, p95 and largest latency, NaN if
 there are none; the time of the last answer since the reset, NaN before the first."""
@@ -244,7 +246,22 @@ class Levers:
     """The index of the tuning profile in force."""
 
 
-class Node(Inputs, Controls, Memory, Application, Background, Pressure, Counters, Levers):
+class WorkingSet:
+    """What is estimated of the application's working set."""
+
+    working_set_pages: float
+    """The estimate; NaN while there is no evidence."""
+    evidence_s: float
+    """When there was evidence for it last."""
+    given_up_pages: float
+    """Evicted pages that the application does not need any more."""
+    refaults_before: Annotated[Rows, REFAULT_STEPS]
+    """Its refaults in the last steps; a ring."""
+
+
+class Node(
+    Inputs, Controls, Memory, Application, Background, Pressure, Counters, Levers, WorkingSet
+):
     """The whole state of a node, without its parameters."""
 
 

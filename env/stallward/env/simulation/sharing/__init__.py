@@ -1,0 +1,1 @@
+"""``partition`` on thousands of twin nodes: ``stallward.agent.sharing`` in compiled code."""

@@ -1,0 +1,137 @@
+"""What ``partition`` remembers of a twin node, and its numbers in the form for compiled code."""
+
+from __future__ import annotations
+
+import math
+from typing import Final, NamedTuple
+
+from stallward.agent.control_law.thresholds import as_values
+from stallward.agent.controllers.partition import PartitionThresholds
+from stallward.agent.sharing.lending import SETTLE_S
+from stallward.env.twin.physics.state import PerSlot
+from stallward.env.twin.simd.layout import Arrays, Layout
+from stallward.env.twin.simd.records import reader
+
+
+class Numbers(NamedTuple):
+    """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`."""
+
+    thrash_stall_share: float
+    thrash_refaults_per_s: float
+    thrash_notice_s: float
+    thrash_remember_s: float
+    most_lent_share: float
+    lend_below: float
+    return_above: float
+    lend_s: float
+    return_s: float
+    retry_s: float
+    latency_high: float
+    stall_high_share: float
+    reserve_per_s: float
+    most_reserve_share: float
+    reserve_release_s: float
+    margin_share: float
+    forget_s: float
+    headroom_share: float
+    headroom_mib: float
+    near_share: float
+    release_after_s: float
+    turn_s: float
+
+
+def numbers_of(thresholds: PartitionThresholds) -> Numbers:
+    """Convert the numbers of the rule to the form that compiled code takes."""
+    return Numbers(**as_values(thresholds))
+
+
+class Estimates:
+    """What is known of the application and the groups from earlier ticks."""
+
+    fresh: float
+    """1 before the first tick, else 0."""
+    time_s: float
+    """The time of the tick before."""
+    demand_bytes: float
+    mean_ratio: float
+    """The p95 over the target, averaged; NaN while it is not known."""
+    latency_ratio: float
+    """The same, or nearly the newest where that is worse."""
+    stall_share: float
+    """The memory stall of the application, averaged."""
+    stalled_us: float
+    """Its total in the tick before."""
+    danger: float
+    group_stalled_us: PerSlot
+    """The total stall of each group on memory and disk in the tick before; NaN before the
+    first."""
+    group_refaults: PerSlot
+    """The total of its refaults in the tick before."""
+    group_stall_share: PerSlot
+    group_refaults_per_s: PerSlot
+    short_s: PerSlot
+    """For how long it has been short of memory."""
+    thrashed_s: PerSlot
+    """When it was last seen to thrash."""
+
+
+class Holdings:
+    """What the rule holds back and gives, and whose turn it is."""
+
+    reserve_share: float
+    lent_share: float
+    lent_ceiling: float
+    since_cut_s: float
+    lending_grows: float
+    """1 while the loan grows fast, else 0."""
+    near_s: float
+    """When the groups last came near the room."""
+    read_back_s: float
+    """When swapped pages were last read back."""
+    place: PerSlot
+    """The place in the order of turns: later ones are larger; 0 for none."""
+    running: PerSlot
+    """1 for the first group that has the whole, 2 for the second, and so on; 0 for none."""
+    last_place: float
+    turn_since_s: float
+
+
+class Wants:
+    """What each group wants in this tick, and what it gets."""
+
+    want: PerSlot
+    """Bytes that it holds, with headroom."""
+    least: PerSlot
+    """Bytes that it gets in any case."""
+    whole: PerSlot
+    """1 if it can use only the whole, else 0."""
+    held_back: PerSlot
+    """1 if it waits by a set-point, else 0."""
+    partial: PerSlot
+    """1 if it can use a part, else 0."""
+    weight: PerSlot
+    fitting: PerSlot
+    """The rank of each group that has the whole if the room is divided now; 0 for none."""
+    share: PerSlot
+    """Bytes that it gets."""
+    waiting: PerSlot
+    """1 if it waits, else 0."""
+
+
+class Sharing(Estimates, Holdings, Wants):
+    """The state of the rule on one node."""
+
+
+SHARING: Final = Layout(Sharing)
+sharing_at: Final = reader(Sharing, SHARING)
+
+
+def begin(states: Arrays, numbers: Numbers) -> None:
+    """Set the state of nodes whose episodes begin; nothing is known of them."""
+    for name in SHARING.fields:
+        setattr(states, name, 0.0)
+    states.fresh = 1.0
+    states.mean_ratio = states.latency_ratio = math.nan
+    states.lent_ceiling = numbers.most_lent_share
+    states.since_cut_s = SETTLE_S
+    states.near_s = states.read_back_s = states.thrashed_s = -math.inf

@@ -1,0 +1,115 @@
+"""``partition`` in compiled code decides as the controller of a node does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
+from stallward.agent.desired import SLOTS
+from stallward.agent.registry import make_controller
+from stallward.agent.sample import Sample
+from stallward.agent.sharing.set_points import SET_POINT_SIZES, decode_set_points
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.twin.inputs.find import find_twin_of
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.node import TwinNode
+
+_TICKS = 1200
+_HELD_TICKS = 40
+_AUTO = np.zeros(len(SET_POINT_SIZES), dtype=np.int64)
+Actions = NDArray[np.int64]
+
+
+class _Follower(PartitionController):
+    """Works within set-points that a test sets."""
+
+    action: Actions = _AUTO
+
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        del observation
+        return self.divide(sample, decode_set_points(self.action.tolist()))
+
+
+def _one_draw(scenario: str) -> FittedTwin:
+    twin = load_fitted(Path(find_twin_of(scenario, "default")))
+    return replace(twin, draws=twin.draws[:1], weights=(1.0,))
+
+
+def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.float64], ...]:
+    """Pauses and limits of every tick under the controller, ``(ticks, slots)``."""
+    node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
+    follower = _Follower(PartitionThresholds())
+    context: NodeContext = node.context()
+    engine = Engine(
+        settings=EngineSettings(context=context, budgets=Budgets(), late_s=1e9),
+        configured=follower,
+        default=make_controller("none"),
+    )
+    count = len(twin.scenario.slots)
+    paused, limits = [], []
+    for action in actions:
+        follower.action = action
+        granted = engine.step(node.sample(), late=False).granted
+        node.step(granted)
+        desires = [granted.slot(i) for i in range(count)]
+        paused.append([float(d.paused) for d in desires])
+        limits.append([np.nan if d.limit_bytes is None else d.limit_bytes for d in desires])
+    return np.array(paused), np.array(limits)
+
+
+def _in_simulation(
+    twin: FittedTwin, actions: Actions, seed: int
+) -> tuple[NDArray[np.float64], ...]:
+    """The same in compiled code."""
+    settings = SimulationSettings(
+        action_table="set-points", ticks_per_action=1, nuisance=NO_NUISANCE, episode_s=1e6
+    )
+    simulation = Simulation([twin], 1, settings, seed=seed)
+    simulation.reset(np.ones(1, dtype=bool))
+    count = len(twin.scenario.slots)
+    paused, limits = [], []
+    for action in actions:
+        simulation.step(action[None])
+        paused.append(simulation.twin.nodes.paused[:count, 0])
+        limits.append(simulation.twin.nodes.limit_bytes[:count, 0])
+    return np.array(paused), np.array(limits)
+
+
+def _same_share(
+    mine: tuple[NDArray[np.float64], ...], other: tuple[NDArray[np.float64], ...]
+) -> float:
+    """The share of the ticks in which all pauses and limits are the same."""
+    same = (mine[0] == other[0]) & np.isclose(mine[1], other[1], rtol=1e-3, equal_nan=True)
+    return float(same.all(axis=1).mean())
+
+
+@pytest.mark.parametrize(
+    "scenario", ["detector-anon", "memcached-mix", "postgres-hogs", "nginx-hogs", "memcached-zstd"]
+)
+def test_both_divide_alike(scenario: str) -> None:
+    twin = _one_draw(scenario)
+    actions = np.tile(_AUTO, (_TICKS, 1))
+    mine, other = _on_node(twin, actions, 3), _in_simulation(twin, actions, 3)
+    assert _same_share(mine, other) > 0.99
+    assert np.isfinite(mine[1]).any(), "nothing was limited, so nothing was compared"
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_both_follow_set_points_alike(seed: int) -> None:
+    twin = _one_draw("memcached-mix")
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(SET_POINT_SIZES, size=(_TICKS // _HELD_TICKS, len(SET_POINT_SIZES)))
+    actions = np.repeat(drawn, _HELD_TICKS, axis=0)
+    mine, other = _on_node(twin, actions, seed), _in_simulation(twin, actions, seed)
+    assert _same_share(mine, other) > 0.95
+    assert mine[0][:, :SLOTS].any(), "nothing was paused, so nothing was compared"
