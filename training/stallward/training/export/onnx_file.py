@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.models.registry import load_policy
@@ -33,6 +33,7 @@ OOD_LIMIT: Final = 0.2
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     """The policy as an ONNX model, with all the metadata that a node checks."""
+    sizes = policy.table.sizes
     log_ranges = np.log(np.where(policy.fine > 0.0, 1.0 + policy.fine, np.e))
     constants = {
         "fine": policy.fine,
@@ -50,10 +51,10 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         "b1": policy.b1,
         "w2": policy.w2,
         "b2": policy.b2,
-        "head_sizes": np.array(ACTION_SIZES, dtype=np.int64),
+        "head_sizes": np.array(sizes, dtype=np.int64),
     }
-    heads = [f"head{i}" for i in range(len(ACTION_SIZES))]
-    choices = [f"best{i}" for i in range(len(ACTION_SIZES))]
+    heads = [f"head{i}" for i in range(len(sizes))]
+    choices = [f"best{i}" for i in range(len(sizes))]
     nodes = [
         helper.make_node("Relu", ["observation"], ["positive"]),
         helper.make_node("Mul", ["positive", "fine"], ["larger"]),
@@ -82,8 +83,8 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         "stallward-policy",
         [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
         [
-            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, sum(ACTION_SIZES)]),
+            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(sizes)]),
+            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, sum(sizes)]),
         ],
         [numpy_helper.from_array(np.ascontiguousarray(v), k) for k, v in constants.items()],
     )
@@ -98,8 +99,9 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
 
 def _metadata(policy: TrainedPolicy) -> dict[str, str]:
     return {
-        "stallward.schema_hash": schema_hash(),
-        "stallward.schema": json.dumps(schema(), sort_keys=True),
+        "stallward.schema_hash": schema_hash(policy.table),
+        "stallward.schema": json.dumps(schema(policy.table), sort_keys=True),
+        "stallward.partition": json.dumps(as_values(policy.partition), sort_keys=True),
         "stallward.ticks_per_action": str(policy.ticks_per_action),
         "stallward.observation_low": json.dumps([float(v) for v in policy.low]),
         "stallward.observation_high": json.dumps([float(v) for v in policy.high]),

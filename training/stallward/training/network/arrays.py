@@ -10,14 +10,16 @@ import json
 import os
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.action_table import ACTION_TABLES, LEVELS, ActionTable
+from stallward.agent.control_law.thresholds import as_values
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
 from stallward.agent.schema.text_file import read_text_file
@@ -61,6 +63,10 @@ class TrainedPolicy:
     """Weights of the output layer."""
     b2: Weights
     """Biases of the output layer."""
+    table: ActionTable = LEVELS
+    """The action table of the heads."""
+    partition: PartitionThresholds = field(default_factory=PartitionThresholds)
+    """The numbers of ``partition`` that it was trained with, if its actions are set-points."""
     ticks_per_action: int
     """For how many ticks a decision holds."""
     provenance: Mapping[str, Any]
@@ -79,8 +85,8 @@ class TrainedPolicy:
             "b0": (hidden0,),
             "w1": (hidden1, hidden0),
             "b1": (hidden1,),
-            "w2": (sum(ACTION_SIZES), hidden1),
-            "b2": (sum(ACTION_SIZES),),
+            "w2": (sum(self.table.sizes), hidden1),
+            "b2": (sum(self.table.sizes),),
         }
         for name, shape in expected.items():
             array = getattr(self, name)
@@ -97,7 +103,7 @@ class TrainedPolicy:
             )
 
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(ACTION_SIZES))``."""
+        """The logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(table.sizes))``."""
         features = with_log_features(observations, self.fine)
         x = np.clip((features - self.mean) / self.scale, -CLIP, CLIP)
         x = np.tanh(x @ self.w0.T + self.b0)
@@ -105,13 +111,13 @@ class TrainedPolicy:
         return np.asarray(x @ self.w2.T + self.b2, dtype=np.float32)
 
     def act(self, observations: NDArray[np.float32]) -> NDArray[np.int64]:
-        """The likeliest action for each observation, ``(N, len(ACTION_SIZES))``."""
-        return best_actions(self.logits(observations))
+        """The likeliest action for each observation, ``(N, len(table.sizes))``."""
+        return best_actions(self.logits(observations), self.table)
 
 
-def best_actions(logits: NDArray[np.float32]) -> NDArray[np.int64]:
-    """The choice with the highest logit in each head, ``(N, len(ACTION_SIZES))``."""
-    heads = np.split(logits, np.cumsum(ACTION_SIZES)[:-1], axis=1)
+def best_actions(logits: NDArray[np.float32], table: ActionTable) -> NDArray[np.int64]:
+    """The choice with the highest logit in each head, ``(N, len(table.sizes))``."""
+    heads = np.split(logits, np.cumsum(table.sizes)[:-1], axis=1)
     return np.stack([head.argmax(axis=1) for head in heads], axis=1).astype(np.int64)
 
 
@@ -122,7 +128,9 @@ def save_policy(folder: Path, policy: TrainedPolicy) -> None:
     np.savez(building, **{name: getattr(policy, name) for name in _ARRAYS})
     building.replace(folder / POLICY_FILE)
     notes = {
-        "schema_hash": schema_hash(),
+        "schema_hash": schema_hash(policy.table),
+        "action_table": policy.table.name,
+        "partition": as_values(policy.partition),
         "ticks_per_action": policy.ticks_per_action,
         "provenance": dict(policy.provenance),
     }
@@ -140,19 +148,26 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
     try:
         notes = json.loads(read_text_file(folder / TRAINING_FILE))
         arrays = _read_arrays(folder / POLICY_FILE)
-        policy_schema = notes["schema_hash"]
+        policy_schema, table = notes["schema_hash"], ACTION_TABLES[notes["action_table"]]
+        partition = PartitionThresholds(**notes["partition"])
         ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
         raise TrainingError(
             f"{folder} does not hold a trained policy: {error}.",
             next_step=next_step_of(error, "Give the folder that `stallward train --out` wrote."),
         ) from error
-    if policy_schema != schema_hash():
+    if policy_schema != schema_hash(table):
         raise TrainingError(
             f"The policy in {folder} was trained for another observation schema.",
             next_step="Train again with `stallward train`.",
         )
-    return TrainedPolicy(**arrays, ticks_per_action=ticks, provenance=provenance)
+    return TrainedPolicy(
+        **arrays,
+        table=table,
+        partition=partition,
+        ticks_per_action=ticks,
+        provenance=provenance,
+    )
 
 
 def _read_arrays(file: Path) -> dict[str, Weights]:

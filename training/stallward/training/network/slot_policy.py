@@ -17,12 +17,12 @@ from typing import Any, Final, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3.common.distributions import MultiCategoricalDistribution
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import MlpExtractor
 from torch import nn
 
-from stallward.agent.desired import ACTION_SIZES, SLOTS
+from stallward.agent.action_table import ActionTable
+from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.network.softmax_heads import Heads
 
@@ -40,8 +40,6 @@ _NODE_COLUMNS: Final = [
 _PRESENT: Final = [n.split("_", 1)[1] for n in OBSERVATION_NAMES if n.startswith("slot0_")].index(
     "present"
 )
-_SLOT_LOGITS: Final = sum(ACTION_SIZES[:2])
-_NODE_LOGITS: Final = sum(ACTION_SIZES[2 * SLOTS :])
 
 
 def pooled_over_slots(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -92,12 +90,17 @@ def _active(slots: torch.Tensor, shared: torch.Tensor) -> tuple[torch.Tensor, to
 
 
 class SlotOutputs(nn.Module):
-    """The output layer: ``(N, sum(ACTION_SIZES))`` logits, then which slots are present."""
+    """The output layer: ``(N, sum(table.sizes))`` logits, then which slots are present.
 
-    def __init__(self) -> None:
+    Args:
+        table: The action table of the heads.
+    """
+
+    def __init__(self, table: ActionTable) -> None:
         super().__init__()
-        self.slot = nn.Linear(WIDTH, _SLOT_LOGITS)
-        self.node = nn.Linear(WIDTH, _NODE_LOGITS)
+        self.table = table
+        self.slot = nn.Linear(WIDTH, sum(table.slot_sizes))
+        self.node = nn.Linear(WIDTH, sum(table.node_sizes))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         """The logits of the slots, then of the node, then which slots are present."""
@@ -110,16 +113,21 @@ class SlotOutputs(nn.Module):
 class _SlotHeads(Heads):
     """Heads of which those of absent slots do not count."""
 
+    def __init__(self, table: ActionTable) -> None:
+        super().__init__(table.sizes)
+        self._table = table
+
     def proba_distribution_net(self, latent_dim: int) -> nn.Module:
         """The layer before the distribution; its input is the output of :class:`SlotLayers`."""
         del latent_dim
-        return SlotOutputs()
+        return SlotOutputs(self._table)
 
     def proba_distribution(self, action_logits: torch.Tensor) -> Self:
         """Set the distribution from the output of :class:`SlotOutputs`."""
         logits, present = action_logits[:, :-SLOTS], action_logits[:, -SLOTS:]
-        node_heads = torch.ones(len(present), len(ACTION_SIZES) - 2 * SLOTS)
-        counts = torch.cat([present.repeat_interleave(2, dim=1), node_heads], dim=1)
+        node_heads = torch.ones(len(present), len(self._table.node_sizes))
+        each = len(self._table.slot_sizes)
+        counts = torch.cat([present.repeat_interleave(each, dim=1), node_heads], dim=1)
         return self.set(logits, counts)
 
 
@@ -135,7 +143,15 @@ class _Extractor(MlpExtractor):
 
 
 class SlotPolicy(ActorCriticPolicy):
-    """The actor-critic policy with a shared slot network; ``net_arch`` is for the critic only."""
+    """The actor-critic policy with a shared slot network; ``net_arch`` is for the critic only.
+
+    Args:
+        table: The action table of the heads.
+    """
+
+    def __init__(self, *args: Any, table: ActionTable, **kwargs: Any) -> None:
+        self.table = table
+        super().__init__(*args, **kwargs)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.net_arch, list)
@@ -144,8 +160,7 @@ class SlotPolicy(ActorCriticPolicy):
         )
 
     def _build(self, lr_schedule: Any) -> None:
-        assert isinstance(self.action_dist, MultiCategoricalDistribution)
-        self.action_dist = _SlotHeads(self.action_dist.action_dims)
+        self.action_dist = _SlotHeads(self.table)
         super()._build(lr_schedule)
 
 
@@ -159,7 +174,8 @@ def dense_weights(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
     node = units[SLOTS]
     w0 = np.zeros(((SLOTS + 1) * WIDTH, OBSERVATION_SIZE), dtype=np.float32)
     w1 = np.zeros(((SLOTS + 1) * WIDTH, (SLOTS + 1) * WIDTH), dtype=np.float32)
-    w2 = np.zeros((sum(ACTION_SIZES), (SLOTS + 1) * WIDTH), dtype=np.float32)
+    w2 = np.zeros((sum(outputs.table.sizes), (SLOTS + 1) * WIDTH), dtype=np.float32)
+    slot_logits = sum(outputs.table.slot_sizes)
     for k, rows in enumerate(units):
         half = slice(0, WIDTH) if k < SLOTS else slice(WIDTH, None)
         w0[rows, _NODE_COLUMNS] = _array(layers.node0.weight)[half]
@@ -170,8 +186,8 @@ def dense_weights(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
         if k < SLOTS:
             w0[rows, _SLOT_COLUMNS[k]] += _array(layers.slot0.weight)
             w1[rows, rows] += _array(layers.slot1.weight)
-            w2[k * _SLOT_LOGITS : (k + 1) * _SLOT_LOGITS, rows] = _array(outputs.slot.weight)
-    w2[SLOTS * _SLOT_LOGITS :, node] = _array(outputs.node.weight)
+            w2[k * slot_logits : (k + 1) * slot_logits, rows] = _array(outputs.slot.weight)
+    w2[SLOTS * slot_logits :, node] = _array(outputs.node.weight)
     return {
         "w0": w0,
         "b0": _repeat_for_slots(_array(layers.node0.bias)),

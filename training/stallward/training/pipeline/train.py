@@ -19,7 +19,7 @@ from stallward.training.pipeline.recordings import PART_USES
 from stallward.training.progress import Report, silent
 
 if TYPE_CHECKING:
-    from stallward.training.selection.selection import MakeAct
+    from stallward.training.selection.arm import Arm
 
 _LEARNING_SHARE: Final = 0.75
 """Share of the time for PPO; the rest goes to the search before it and the evaluation after it."""
@@ -77,13 +77,13 @@ def _validation_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
     return load_twins(names, "validation")
 
 
-def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeAct]:
+def _rules(thresholds: Sequence[Path]) -> dict[str, Arm]:
     """The tunable rules, with thresholds from the files given or else the shipped ones.
 
     Raises:
         UsageError: If a file is not named after a rule.
     """
-    from stallward.models.registry import find_thresholds  # noqa: PLC0415
+    from stallward.models.registry import find_thresholds, rule_names  # noqa: PLC0415
     from stallward.training.tuning.settings import TUNABLE  # noqa: PLC0415
 
     given = {path.stem: path for path in thresholds}
@@ -92,13 +92,14 @@ def _rules(thresholds: Sequence[Path], ticks_per_action: int) -> dict[str, MakeA
             f"{given[name]} has the name of no rule.",
             next_step=f"Call it one of {', '.join(f'{known}.toml' for known in TUNABLE)}.",
         )
-    return {
-        name: rule.maker(
-            read_thresholds(find_thresholds(given.get(name, name)), rule.thresholds, name)[0],
-            ticks_per_action,
-        )
-        for name, rule in TUNABLE.items()
-    }
+    arms = {}
+    for name, rule in TUNABLE.items():
+        numbers = rule.thresholds()
+        if name in given or name in rule_names():
+            file = find_thresholds(given.get(name, name))
+            numbers, _ = read_thresholds(file, rule.thresholds, name)
+        arms[name] = rule.arm(numbers)
+    return arms
 
 
 def train_policy(
@@ -147,7 +148,7 @@ def train_policy(
     from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
 
     args = Args(seed=seed, seeds=seeds, composing=SyntheticScenarioSettings(per_twin=synthetic))
-    rules = _rules(thresholds, args.settings.ticks_per_action)  # fails before hours of training
+    rules = _rules(thresholds)  # fails before hours of training
     if decisions is not None:
         args = replace(args, total_steps=decisions)
     if seconds is not None:

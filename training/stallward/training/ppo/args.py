@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from stallward.agent.action_table import SET_POINTS
 from stallward.env.gym.vec_env import RollIn
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
-from stallward.training.imitation.teacher import TeacherSettings
 from stallward.training.lagrangian import PriceRange
 from stallward.training.network.arrays import TrainedPolicy
+from stallward.training.selection.arm import SET_POINT_TICKS
 from stallward.training.selection.rollout import Outcome
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
@@ -29,7 +30,7 @@ class Args:
     max_seconds: float = float("inf")
     """Wall time for all seeds together, without the evaluation. If it runs out, training stops
     early, and the same seed no longer gives the same policy."""
-    n_envs: int = 512
+    n_envs: int = 1024
     """Twin nodes that are stepped together."""
     n_steps: int = 32
     """Decisions per node and rollout."""
@@ -39,12 +40,12 @@ class Args:
     """Passes over each rollout, which take most of the time."""
     learning_rate: float = 1e-3
     """Learning rate at the start; it falls linearly to a tenth as the steps or time run out."""
-    gamma: float = 0.99
-    """Discount per decision of 0.2 s: a horizon of some 20 s, as long as a burst."""
+    gamma: float = 0.98
+    """Discount per decision of a second: a horizon of some 50 s, as long as a few turns."""
     gae_lambda: float = 0.95
     """The lambda of generalised advantage estimation."""
     ent_coef: float = 0.0
-    """Entropy bonus; the label smoothing of behaviour cloning leaves enough exploration."""
+    """Entropy bonus."""
     clip_range: float = 0.2
     """The clip range of PPO's probability ratio."""
     slack: Slack = field(default_factory=Slack)
@@ -53,24 +54,24 @@ class Args:
     """The bounds of every price."""
     price_rate: float = 0.03
     """How fast the prices follow what is suffered, per rollout."""
-    teaching: TeacherSettings = field(default_factory=TeacherSettings)
-    """Settings of the teacher, whose demonstrations the actor imitates before PPO."""
-    pupil_lessons: int = 20
-    """Demonstrations per node in states that the actor itself reaches (DAgger)."""
+    auto_share: float = 0.9
+    """Probability with which each head leaves things to ``partition`` at the start."""
     composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
     """The synthetic scenarios that are trained on in addition to the recorded ones."""
     others: RollIn = field(default_factory=lambda: RollIn(share=0.5))
     """The other controller under which episodes may begin in training."""
-    smoothing: float = 0.05
-    """Label smoothing in behaviour cloning, which leaves PPO some exploration."""
-    imitation_steps: int = 1500
-    """Gradient steps of behaviour cloning."""
     critic_rollouts: int = 20
     """Rollouts in which only the critic is trained, before the actor is trained, too."""
     evaluation_episodes: int = 1024
     """Fresh nodes for the choice between seeds, over all scenarios."""
     settings: SimulationSettings = field(
-        default_factory=lambda: SimulationSettings(excess_price=0.5, slow_price=2.0)
+        default_factory=lambda: SimulationSettings(
+            action_table=SET_POINTS.name,
+            ticks_per_action=SET_POINT_TICKS,
+            episode_s=180.0,
+            excess_price=0.5,
+            slow_price=2.0,
+        )
     )
     """Settings of episodes, reward and nuisance."""
 

@@ -17,12 +17,9 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
-from stallward.training.imitation.behaviour_cloning import (
-    deterministic_actions,
-    is_actor_parameter,
-)
 from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
 from stallward.training.network.actor import actor_arrays
+from stallward.training.ppo.actor_start import deterministic_actions, is_actor_parameter
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Act
 
@@ -268,7 +265,7 @@ class TrainingCallback(BaseCallback):
 
     def _on_rollout_start(self) -> None:
         for name, parameter in self.model.policy.named_parameters():
-            # An untrained critic would make the actor forget what it has learned by imitation.
+            # An untrained critic would drive the actor away from where it begins.
             parameter.requires_grad_(
                 not is_actor_parameter(name) or self._rollouts >= self._schedule.critic_rollouts
             )

@@ -1,11 +1,12 @@
-"""The training recipe: PPO on batched twins, after behaviour cloning, with Lagrangian prices.
+"""The training recipe: PPO on batched twins with Lagrangian prices.
 
 The file is meant to be read from top to bottom; ``stallward train`` makes the shipped policy
-again. The normalisation is measured before training. The actor first imitates a teacher that looks
-ahead (``imitation.teacher``, ``imitation.behaviour_cloning``). In each scenario the prices move
-until the application suffers what is allowed (``lagrangian``). Which actor of a seed is kept, and
-which seed, is decided half on validation twins, on which no policy is trained (``selection``). The
-best static setting for all scenarios is evaluated for comparison.
+again. The policy chooses set-points once a second, and ``partition`` works within them at every
+tick, in training as on a node. The normalisation is measured before training. The actor begins as
+``partition`` itself (``actor_start``), and only the critic is trained at first. In each scenario
+the prices move until the application suffers what is allowed (``lagrangian``). Which actor of a
+seed is kept, and which seed, is decided half on validation twins, on which no policy is trained
+(``selection``). The best static setting for all scenarios is evaluated for comparison.
 
 The same seed gives the same policy, unless a time limit ends the training early. Each seed's
 policy is written as soon as it is trained, so an interrupted run continues with the missing seeds.
@@ -27,14 +28,11 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.logger import Logger
 from stable_baselines3.common.vec_env import VecEnv
 
-from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.action_table import ACTION_TABLES
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.imitation.behaviour_cloning import deterministic_actions, imitate
-from stallward.training.imitation.demonstrations import DEMONSTRATIONS_FILE, Demonstrations
-from stallward.training.imitation.teacher import collect_demonstrations
 from stallward.training.network.actor import policy_kwargs
 from stallward.training.network.arrays import (
     POLICY_FILE,
@@ -46,7 +44,8 @@ from stallward.training.network.arrays import (
 )
 from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
-from stallward.training.parallel import run_in_parallel, split_for_workers, time_for_each
+from stallward.training.parallel import run_in_parallel, time_for_each
+from stallward.training.ppo.actor_start import prefer_first_choice
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import (
     BestActor,
@@ -57,15 +56,13 @@ from stallward.training.ppo.callback import (
 )
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
-from stallward.training.selection.rollout import constant
+from stallward.training.selection.arm import IDLE, Arm
 from stallward.training.selection.selection import (
-    MakeAct,
     Selection,
     as_json,
     make_selection,
-    memoryless,
 )
-from stallward.training.selection.static_settings import StaticSettings, make_constraints
+from stallward.training.selection.static_settings import make_constraints
 from stallward.training.synthetic_scenarios import make_synthetic_scenarios
 
 _MIN_SCALE: Final = 0.05
@@ -83,7 +80,7 @@ def train(
     report: Report | None = None,
     *,
     judged_on: Sequence[FittedTwin] = (),
-    rules: Mapping[str, MakeAct] | None = None,
+    rules: Mapping[str, Arm] | None = None,
     folder: Path | None = None,
 ) -> TrainingResult:
     """Train, choose between the seeds, and compare the policy with rules and a static setting.
@@ -134,35 +131,27 @@ def train(
     kept = _kept_seeds(folder, seeds, recipe)
     each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
-    trained = []
-    if missing:
-        demonstrations = _demonstrations(
-            all_twins, args, static_settings, constraints, folder, recipe, report
-        )
-        training = partial(
-            _train_seed, all_twins, args, static_settings, constraints, demonstrations, selection
-        )
-        trained = run_in_parallel(
-            [partial(training, k, each_s, folder) for k in missing],
-            lambda message, share: report(message, 0.1 + 0.8 * share),
-        )
+    training = partial(_train_seed, all_twins, args, constraints, selection)
+    trained = run_in_parallel(
+        [partial(training, k, each_s, folder) for k in missing],
+        lambda message, share: report(message, 0.05 + 0.85 * share),
+    )
     policies = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
-    merits = [selection.merit(memoryless(policy.act)) for policy in policies]
+    merits = [selection.merit(Arm.of_policy(policy)) for policy in policies]
     best = policies[int(np.argmax([merit.value for merit in merits]))]
-    idle = np.zeros(len(ACTION_SIZES), dtype=np.int64)
-    arms: dict[str, MakeAct] = {
-        "ppo": memoryless(best.act),
-        "static": lambda _nodes: constant(static),
-        "none": lambda _nodes: constant(idle),
+    arms: dict[str, Arm] = {
+        "ppo": Arm.of_policy(best),
+        "static": Arm.holding(static),
+        "none": Arm.holding(IDLE),
         **(rules or {}),
     }
     fresh = selection.on_fresh_nodes()
-    evaluation = {arm: fresh.outcomes(make) for arm, make in arms.items()}
+    evaluation = {name: fresh.outcomes(arm) for name, arm in arms.items()}
     provenance = {
         **best.provenance,
         "judged_on": selection.judged_on(),
-        "evaluation": {arm: as_json(outcomes) for arm, outcomes in evaluation.items()},
+        "evaluation": {name: as_json(outcomes) for name, outcomes in evaluation.items()},
         "allowed": selection.allowed(),
         "best_static_action": static.tolist(),
         "seeds": [int(policy.provenance["seed"]) for policy in policies],
@@ -203,54 +192,10 @@ def _seed_folder(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
 
 
-def _demonstrations(
-    twins: Sequence[FittedTwin],
-    args: Args,
-    static_settings: StaticSettings,
-    constraints: Constraints,
-    folder: Path | None,
-    recipe: str,
-    report: Report,
-) -> Demonstrations:
-    """The teacher's demonstrations, from an interrupted run if there are any."""
-    file = None if folder is None else folder / DEMONSTRATIONS_FILE
-    recipe = f"{recipe} {args.seed}"
-    kept = None if file is None else Demonstrations.load(file, recipe)
-    if kept is not None:
-        return kept
-    parts = [
-        partial(
-            _demonstrate, twins[part], args, static_settings.only(part), constraints.only(part)
-        )
-        for part in split_for_workers(len(twins))
-    ]
-    demonstrations = Demonstrations.concatenate(
-        run_in_parallel(parts, lambda message, share: report(message, 0.1 * share))
-    )
-    if file is not None:
-        demonstrations.save(file, recipe)
-    return demonstrations
-
-
-def _demonstrate(
-    twins: Sequence[FittedTwin],
-    args: Args,
-    static_settings: StaticSettings,
-    constraints: Constraints,
-    report: Report,
-) -> Demonstrations:
-    return collect_demonstrations(
-        twins, static_settings, constraints, args.settings, args.teaching,
-        seed=args.seed, price_range=args.price_range, report=report,
-    )  # fmt: skip
-
-
 def _train_seed(
     twins: Sequence[FittedTwin],
     args: Args,
-    static_settings: StaticSettings,
     constraints: Constraints,
-    demonstrations: Demonstrations,
     selection: Selection,
     seed: int,
     seconds: float,
@@ -276,24 +221,24 @@ def _train_seed(
         logs=logs,
         critic_features=vec.critic_only,
     )
-    clone = partial(
-        imitate, model, smoothing=args.smoothing, gradient_steps=args.imitation_steps, seed=seed
-    )
-    clone(demonstrations)
-    dagger = replace(args.teaching, lessons=args.pupil_lessons, unused_lessons=0, price_rate=0.0)
-    on_own_states = collect_demonstrations(
-        twins, static_settings, constraints, args.settings, dagger,
-        seed=_DAGGER_SEED + seed, price_range=args.price_range,
-        act=partial(deterministic_actions, model), prices=demonstrations.prices,
-        report=partial(_report_seed, report, seed),
-    )  # fmt: skip
-    clone(demonstrations.aggregate(on_own_states))
-    vec.simulation.terms.prices[:] = demonstrations.prices
-    vec.reward_scales[:] = reward_scales(demonstrations.prices)
+    prefer_first_choice(model.policy, args.auto_share)
+    vec.reward_scales[:] = reward_scales(vec.simulation.terms.prices)
     eval_vec = TwinVec(twins, args.n_envs, args.settings, seed=_EVAL_SEED + seed)
     set_reference_latencies(eval_vec.simulation, constraints.ample)
     actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
-    best = BestActor(lambda act: actor_selection.merit(memoryless(act)).value)
+    settings = args.settings
+    best = BestActor(
+        lambda act: (
+            actor_selection.merit(
+                Arm(
+                    make=lambda _nodes: act,
+                    action_table=settings.action_table,
+                    ticks_per_action=settings.ticks_per_action,
+                    partition=settings.partition,
+                )
+            ).value
+        )
+    )
     callback = TrainingCallback(
         args, constraints, eval_vec, budget, ranges, best, partial(_report_seed, report, seed)
     )
@@ -304,11 +249,12 @@ def _train_seed(
         **best.arrays,
         low=ranges.low(),
         high=ranges.high(),
-        ticks_per_action=args.settings.ticks_per_action,
+        table=vec.simulation.table,
+        partition=settings.partition,
+        ticks_per_action=settings.ticks_per_action,
         provenance={
             **provenance_of(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
             "recipe": recipe_sha256((*twins, *selection.validation.twins), args),
-            "teacher": demonstrations.figures([twin.scenario.name for twin in twins]),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
             "curve": callback.curve,
             "kept_after": best.decisions,
@@ -358,7 +304,10 @@ def make_model(
         seed=seed,
         device="cpu",
         tensorboard_log=None if logs is None else str(logs),
-        policy_kwargs=policy_kwargs(mean, scale, critic_features=critic_features),
+        policy_kwargs={
+            **policy_kwargs(mean, scale, critic_features=critic_features),
+            "table": ACTION_TABLES[args.settings.action_table],
+        },
     )
     if logs is None:
         # The library's own logger makes a folder in the temporary directory even if it is silent.
@@ -384,7 +333,7 @@ def _measure_normalisation(
     batch = 256
     simulation = constraints.simulate(twins, batch, args.settings, seed=seed)
     rng = np.random.default_rng(seed)
-    sizes = np.array(ACTION_SIZES)
+    sizes = np.array(simulation.table.sizes)
     action = np.zeros((batch, len(sizes)), dtype=np.int64)
     steps = []
     for k in range(100):

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.objective import SUFFERED, constrained_score
-from stallward.env.simulation.constraints import BURN_IN_STEPS, Constraints
+from stallward.env.simulation.constraints import BURN_IN_S, Constraints, steps_in
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 
 Act = Callable[[NDArray[np.float32]], NDArray[np.int64]]
-"""Observations ``(N, OBSERVATION_SIZE)`` to actions ``(N, len(ACTION_SIZES))``."""
+"""Observations ``(N, OBSERVATION_SIZE)`` to actions ``(N, entries of the action table)``."""
 _Z95: Final = 1.645
 
 
@@ -52,7 +52,7 @@ def evaluate(
     constraints: Constraints,
     episodes: int,
     seed: int,
-    seconds: float = 40.0,
+    seconds: float = 60.0,
 ) -> Outcome:
     """Run ``act`` on ``episodes`` nodes drawn from ``twins`` for ``seconds`` after a burn-in.
 
@@ -68,12 +68,12 @@ def evaluate(
     simulation = constraints.simulate(twins, episodes, settings, seed=seed)
     observation = simulation.observation
     total = rollout_steps(seconds, settings)
-    steps = total - BURN_IN_STEPS
+    steps = steps_in(seconds, settings)
     sums = np.zeros((2 + len(SUFFERED), episodes))
     for k in range(total):
         result = simulation.step(act(observation))
         observation = result.observation
-        if k >= BURN_IN_STEPS:
+        if k >= total - steps:
             sums += (result.progress, result.moved, *result.suffered)
     progress, moved, *rows = sums / steps
     suffered = np.array(rows)
@@ -89,7 +89,7 @@ def evaluate(
 
 def rollout_steps(seconds: float, settings: SimulationSettings) -> int:
     """How many decisions :func:`evaluate` makes on each node, with those of the burn-in."""
-    return BURN_IN_STEPS + round(seconds * 10.0 / settings.ticks_per_action)
+    return steps_in(BURN_IN_S, settings) + steps_in(seconds, settings)
 
 
 def constant(action: NDArray[np.int64]) -> Act:

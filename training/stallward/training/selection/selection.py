@@ -11,7 +11,7 @@ so such a policy is kept only if all of them do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,20 +19,13 @@ from stallward.env.objective import Slack
 from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.training.selection.rollout import Act, Outcome, evaluate
+from stallward.training.selection.arm import Arm
+from stallward.training.selection.rollout import Outcome, evaluate
 from stallward.training.selection.static_settings import make_constraints
 
 _CHOICE_SEED: Final = 10_000
 _FRESH_SEED: Final = 40_000
 """Added to the seed of the choice."""
-
-MakeAct = Callable[[int], Act]
-"""Makes a policy for a batch of this many nodes."""
-
-
-def memoryless(act: Act) -> MakeAct:
-    """The maker of a policy without memory, which need not be made anew for each batch."""
-    return lambda _nodes: act
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,13 +43,13 @@ class EvaluationSet:
     seed: int
     """The seed that the nodes are drawn with."""
 
-    def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
-        """The outcome of a policy by scenario; the policy is made anew for each."""
+    def outcomes(self, arm: Arm) -> dict[str, Outcome]:
+        """The outcome of a controller by scenario; it is made anew for each."""
         return {
             twin.scenario.name: evaluate(
-                make(self.episodes),
+                arm.make(self.episodes),
                 [twin],
-                self.settings,
+                arm.on(self.settings),
                 constraints=self.constraints.one(k),
                 episodes=self.episodes,
                 seed=self.seed,
@@ -88,17 +81,17 @@ class Selection:
     training: EvaluationSet | None = None
     """The training twins; ``None`` without validation twins."""
 
-    def merit(self, make: MakeAct) -> Merit:
-        """Evaluate a policy, and combine its outcomes into the figures that it is chosen by."""
-        low = worst_low(self.validation.outcomes(make))
+    def merit(self, arm: Arm) -> Merit:
+        """Evaluate a controller; combine its outcomes into the figures that it is chosen by."""
+        low = worst_low(self.validation.outcomes(arm))
         if self.training is None:
             return Merit(value=low, low=low)
-        lows = [outcome.score_low for outcome in self.training.outcomes(make).values()]
+        lows = [outcome.score_low for outcome in self.training.outcomes(arm).values()]
         return Merit(value=0.5 * low + 0.5 * sum(lows) / len(lows), low=low)
 
-    def outcomes(self, make: MakeAct) -> dict[str, Outcome]:
-        """The outcome of a policy by scenario, validation scenarios first."""
-        return {name: o for one in self._sets() for name, o in one.outcomes(make).items()}
+    def outcomes(self, arm: Arm) -> dict[str, Outcome]:
+        """The outcome of a controller by scenario, validation scenarios first."""
+        return {name: o for one in self._sets() for name, o in one.outcomes(arm).items()}
 
     def allowed(self) -> dict[str, dict[str, float]]:
         """What the application may suffer, by scenario."""

@@ -13,16 +13,18 @@ from numpy.typing import NDArray
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
 from stallward.env.objective import PENALTIES, SUFFERED, Array, Slack, scored
 from stallward.env.simulation.constraints import (
-    BURN_IN_STEPS,
+    BURN_IN_S,
     Ample,
     Constraints,
     measure_ample,
     simulate,
+    steps_in,
 )
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 
-_STEPS: Final = 150
+_MEASURED_S: Final = 30.0
+_TICKS_PER_ACTION: Final = 2
 _DRAWS: Final = 16
 _SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
@@ -92,6 +94,7 @@ def make_constraints(
     would only teach it to hold everything back. So what the best static setting comes to, plus
     half the slack, is always allowed.
     """
+    settings = replace(settings, action_table="levels", ticks_per_action=_TICKS_PER_ACTION)
     ample = measure_ample(twins, settings, seed=seed)
     static_settings = measure_static_settings(twins, settings, ample, seed=seed)
     allowed = np.repeat(slack.as_array(), len(twins), axis=1)
@@ -164,11 +167,12 @@ def _measure_on_twin(
     tiled = np.repeat(actions, _DRAWS, axis=0)
     simulation = simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
     sums = np.zeros((1 + len(SUFFERED), len(tiled)))
-    for k in range(BURN_IN_STEPS + _STEPS):
+    burn_in, steps = steps_in(BURN_IN_S, settings), steps_in(_MEASURED_S, settings)
+    for k in range(burn_in + steps):
         result = simulation.step(tiled)
-        if k >= BURN_IN_STEPS:
+        if k >= burn_in:
             sums += (result.progress, *result.suffered)
-    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / _STEPS
+    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / steps
     return np.asarray(means)
 
 

@@ -34,7 +34,6 @@ from stallward.training.tuning.settings import (
     Tunable,
     TuneResult,
     TuneSettings,
-    as_act,
     find_tunable,
 )
 
@@ -98,19 +97,17 @@ def tune(
         seed=settings.seed,
     )
     candidates = [rule.thresholds(), *(search.thresholds for search in searches)]
-    makers = [
-        rule.maker(thresholds, settings.settings.ticks_per_action) for thresholds in candidates
-    ]
-    merits = [selection.merit(make) for make in makers]
+    arms = [rule.arm(thresholds) for thresholds in candidates]
+    merits = [selection.merit(arm) for arm in arms]
     best = int(np.argmax([merit.value for merit in merits]))
     fresh = selection.on_fresh_nodes()
-    outcomes = fresh.outcomes(makers[best])
+    outcomes = fresh.outcomes(arms[best])
     steps = sum(search.steps for search in searches)
     report("done", 1.0)
     return TuneResult(
         thresholds=candidates[best],
         outcomes=outcomes,
-        default=fresh.outcomes(makers[0]),
+        default=fresh.outcomes(arms[0]),
         steps=steps,
         provenance={
             "search": f"CMA-ES (cmaes {version('cmaes')})",
@@ -188,10 +185,11 @@ class _Search:
         """Search until the decisions or the time are spent, then choose on fresh nodes."""
         settings = self._settings
         began_s = time.monotonic()
-        final_steps = rollout_steps(settings.evaluation_seconds, settings.settings)
+        simulated = self._rule.arm(self._default).on(settings.settings)
+        final_steps = rollout_steps(settings.evaluation_seconds, simulated)
         final_steps *= (settings.finalists + 2) * settings.evaluation_episodes
         budget = settings.total_steps - final_steps
-        generation_steps = rollout_steps(settings.seconds, settings.settings) * settings.episodes
+        generation_steps = rollout_steps(settings.seconds, simulated) * settings.episodes
         generation_steps *= self._cma.population_size
         while True:
             spent = (time.monotonic() - began_s) / self._max_seconds
@@ -218,13 +216,13 @@ class _Search:
         return from_unit(self._rule.thresholds, unit)
 
     def _evaluate(self, thresholds: Any, episodes: int, seed: int, seconds: float) -> Outcome:
-        settings = self._settings
-        self._steps += rollout_steps(seconds, settings.settings) * episodes
-        law = self._rule.law([thresholds], episodes)
+        arm = self._rule.arm(thresholds)
+        settings = arm.on(self._settings.settings)
+        self._steps += rollout_steps(seconds, settings) * episodes
         return evaluate(
-            as_act(law, settings.settings.ticks_per_action),
+            arm.make(episodes),
             self._twins,
-            settings.settings,
+            settings,
             constraints=self._constraints,
             episodes=episodes,
             seed=seed,

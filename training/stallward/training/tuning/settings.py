@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.law import Law
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
+from stallward.training.selection.arm import RULE_TICKS, Arm
 from stallward.training.selection.rollout import Act, Outcome
-from stallward.training.selection.selection import MakeAct
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 _TICK_S: Final = 0.1
@@ -30,17 +31,23 @@ class Tunable:
     """The name of the rule."""
     thresholds: type[Any]
     """The dataclass of its thresholds."""
-    law: Callable[[Sequence[Any], int], Law]
-    """Makes the control law from thresholds, for a number of nodes."""
+    arm: Callable[[Any], Arm]
+    """Makes the arm on twins from thresholds."""
 
-    def maker(self, thresholds: Any, ticks_per_action: int) -> MakeAct:
-        """The maker of the rule with these thresholds, for any number of nodes."""
-        return lambda nodes: as_act(self.law([thresholds], nodes), ticks_per_action)
+
+def _of_law(law: Callable[[Sequence[Any], int], Law]) -> Callable[[Any], Arm]:
+    """Arms of a control law, from its thresholds and a number of nodes."""
+
+    def arm(thresholds: Any) -> Arm:
+        return Arm(make=lambda nodes: as_act(law([thresholds], nodes), RULE_TICKS))
+
+    return arm
 
 
 TUNABLE: Final = {
-    "rule": Tunable(name="rule", thresholds=RuleThresholds, law=RuleLaw),
-    "pi": Tunable(name="pi", thresholds=PiThresholds, law=PiLaw),
+    "rule": Tunable(name="rule", thresholds=RuleThresholds, arm=_of_law(RuleLaw)),
+    "pi": Tunable(name="pi", thresholds=PiThresholds, arm=_of_law(PiLaw)),
+    "partition": Tunable(name="partition", thresholds=PartitionThresholds, arm=Arm.of_partition),
 }
 
 
@@ -58,7 +65,7 @@ class TuneSettings:
     """Wall time for all searches, without the final evaluation."""
     episodes: int = 128
     """Nodes that each candidate runs on."""
-    seconds: float = 20.0
+    seconds: float = 40.0
     """How long a candidate runs on each node, after a burn-in."""
     sigma: float = 0.25
     """The initial spread of the search, in the unit cube."""

@@ -1,1 +1,0 @@
-"""A privileged teacher, its demonstrations, and behaviour cloning before PPO."""
