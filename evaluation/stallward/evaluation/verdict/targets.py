@@ -17,6 +17,7 @@ from stallward.evaluation.results.interval import Interval
 
 POLICY: Final = "ppo"
 RULE: Final = "rule"
+PARTITION: Final = "partition"
 PUBLISHED: Final = "latd"
 ORACLE: Final = "oracle"
 
@@ -183,6 +184,11 @@ FIGURES: Final = (
            how=How.SHARE, against=RULE, more_is_better=True),
     Figure(name="p99_of_rule", title="p99 over the tuned rule's", of=_p99, how=How.RATIO,
            against=RULE),
+    Figure(name="slo_points_of_partition", title="SLO met, points under partition's",
+           of=_attainment, how=How.LESS, against=PARTITION, counts_windows=True,
+           unit=Unit.POINTS, condition="where the SLO is kept as partition keeps it"),
+    Figure(name="work_of_partition", title="background work over partition's", of=_work,
+           how=How.SHARE, against=PARTITION, more_is_better=True),
     Figure(name="score", title="score", of=None, how=How.LEVEL, more_is_better=True),
     SPREAD,
     SPREAD_OF_SEEDS,
