@@ -50,7 +50,8 @@ LEVELS = {
     "ample": (11.0, (10.0, 2.0)),
     "background": (1.0, (10.0, 2.0)),
     "latd": (12.0, (4.0, 0.8)),
-    "rule": (12.0, (5.0, 1.0)),
+    "rule": (12.0, (1.2, 0.24)),
+    "partition": (11.6, (5.0, 1.0)),
     "ppo": (11.5, (6.0, 1.2)),
     "ppo#2": (11.5, (6.0, 1.2)),
     "static:limit=0.6": (60.0, (9.0, 1.8)),
@@ -114,11 +115,11 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     plan = load_verdict_plan()
     split = load_split()
     assert all(split.part_of(load_scenario(name)) == "test" for name in plan.scenarios)
-    assert len(plan.scenarios) == 4
-    expected = {"none", "none#2", "latd", "latd-cgroup", "rule", "pi", "ppo", "ppo#2"}
-    assert set(plan.arms) == expected
+    assert len(plan.scenarios) >= 6
+    assert {"none", "latd", "rule", "pi", "partition", "ppo", "ppo#2"} <= set(plan.arms)
     assert plan.hindsight_settings > 0
     assert plan.block_seconds >= 60.0
+    assert plan.block_seconds + plan.burn_in_seconds >= 180.0
     assert plan.block_seconds % 30.0 == 0.0, "blocks must hold whole periods of phases"
 
 
@@ -191,20 +192,22 @@ def test_targets_are_those_of_the_plan() -> None:
 
 def test_without_a_target_the_policy_does_not_ship() -> None:
     ships = judge({"s": scene()}, []).ships
-    assert ships.controller == "rule"
+    assert ships.controller == "partition"
     assert "the plan does not say" in ships.why
 
 
 def test_the_shipped_targets_are_written_in_the_same_words() -> None:
     assert {target.figure: target.in_words() for target in TARGETS} == {
+        "slo_points_of_partition": "certainly at most 0.5",
+        "work_of_partition": "certainly above 1 where the SLO is kept as partition keeps it",
         "impact_ample_mean": "at most +5 %",
-        "impact_ample_p99": "at most +15 %",
         "slo_points": "at most 0.5",
         "slo_points_worst": "at most 1",
+        "impact_ample_p99": "at most +15 %",
+        "work_of_rule": "at least 4",
         "work_of_oracle": "at least 0.85 where the SLO is kept",
         "work_of_latd": "at least 1.3 at no worse p99",
         "p99_of_latd": "at most 1",
-        "score_over_rule": "certainly above 0",
         "impact_p99_sd": "at most 7 %",
         "impact_p99_sd_seeds": "at most 7 %",
     }
@@ -255,7 +258,7 @@ def test_a_violation_that_never_happened_in_80_windows_is_not_excluded(judged: V
 def test_targets_are_met_or_not_where_there_are_any(judged: Verdict) -> None:
     over = judged.arms["ppo"]
     assert over["work_of_latd"].met is True
-    assert over["impact_ample_mean"].met is True
+    assert over["impact_ample_p99"].met is True
     assert over["impact_mean"].met is None, "no target"
 
 
@@ -274,7 +277,7 @@ def test_violations_beyond_those_allowed_reduce_the_score() -> None:
     # 12 ms is 9.1 % more than with ample memory, of which 5 % are allowed, and one request in
     # seven is slower than 1.15 times ample's p99 of about 12.4.
     assert calm["ppo"]["score"].interval.value == pytest.approx(0.6, abs=0.02)
-    assert calm["rule"]["score"].interval.value == pytest.approx(0.5 - 2.0 * 0.041, abs=0.02)
+    assert calm["rule"]["score"].interval.value == pytest.approx(0.12 - 2.0 * 0.041, abs=0.02)
     slow = judge({"s": scene(ppo=(60.0, (9.0, 1.8)))}, TARGETS).arms["ppo"]["score"].interval.value
     missed, excess, late = 10.0 * 0.995, 2.0 * (60.0 / 11.0 - 1.05), 10.0 * 0.99
     assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
@@ -306,14 +309,27 @@ def test_a_score_varies_with_the_latency_baseline() -> None:
         assert (computed.draws.std() > 0.02) == (spread > 0.0)
 
 
-def test_the_policy_ships_only_if_it_is_certainly_better_than_the_rule() -> None:
-    assert judge({"s": scene()}, TARGETS).ships.controller == "ppo"
-    alike = judge({"s": scene(ppo=(12.0, (5.0, 1.0)))}, TARGETS)
-    assert alike.arms["ppo"]["score_over_rule"].met is False
-    assert alike.ships.controller == "rule"
+def test_the_policy_ships_only_if_it_is_certainly_better_than_partition() -> None:
+    # In 80 windows without a miss there may be one in 27: the shipped plan runs for longer.
+    wider = [
+        replace(target, at_most=0.05) if target.figure == "slo_points_of_partition" else target
+        for target in TARGETS
+    ]
+    assert judge({"s": scene()}, wider).ships.controller == "ppo"
+    assert judge({"s": scene()}, TARGETS).ships.controller == "partition"
+    alike = judge({"s": scene(ppo=(11.6, (5.0, 1.0)))}, TARGETS)
+    assert alike.arms["ppo"]["work_of_partition"].met is False
+    assert alike.ships.controller == "partition"
     once = judge({"s": scene(rounds=1)}, TARGETS)
-    assert value_of(once.arms["ppo"]["score_over_rule"]) > 0.0
-    assert once.ships.controller == "rule", "one round has no interval"
+    assert value_of(once.arms["ppo"]["work_of_partition"]) > 1.0
+    assert once.ships.controller == "partition", "one round has no interval"
+
+
+def test_a_policy_that_misses_the_target_more_often_does_not_ship() -> None:
+    missing = judge({"s": scene(odd={2: (60.0, (9.0, 1.8))})}, TARGETS)
+    assert value_of(missing.arms["ppo"]["work_of_partition"]) > 1.0
+    assert missing.ships.controller == "partition"
+    assert "keep the target" in missing.ships.why
 
 
 def test_more_work_than_latd_counts_only_at_no_worse_p99() -> None:
@@ -422,11 +438,11 @@ def test_an_oracle_that_misses_the_target_is_not_compared_with() -> None:
 
 
 def test_figures_of_arms_that_were_not_measured_are_unknown() -> None:
-    result = judge({"s": scene(without="rule")}, TARGETS)
-    assert result.arms["ppo"]["score_over_rule"].interval.value is None
-    assert result.arms["ppo"]["score_over_rule"].met is None
-    assert result.ships.why.endswith("was not compared with the tuned rule")
-    assert result.ships.controller == "rule"
+    result = judge({"s": scene(without="partition")}, TARGETS)
+    assert result.arms["ppo"]["work_of_partition"].interval.value is None
+    assert result.arms["ppo"]["work_of_partition"].met is None
+    assert result.ships.why.endswith("was not compared with partition")
+    assert result.ships.controller == "partition"
     with pytest.raises(EvaluationError, match="no arm 'ppo'"):
         judge({"s": scene(without="ppo")}, TARGETS)
 

@@ -32,13 +32,14 @@ from stallward.evaluation.verdict.result import (
 from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.targets import (
     FIGURES,
+    KEPT_AS_PARTITION,
     ORACLE,
+    PARTITION,
     POLICY,
     REPEAT_FIGURES,
-    RULE,
-    SCORE_OVER_RULE,
     SPREAD,
     SPREAD_OF_SEEDS,
+    WORK_OF_PARTITION,
     WORST_POINTS,
     Figure,
     How,
@@ -143,7 +144,7 @@ def judge(
         },
         arms=arms,
         again=repeats,
-        ships=_ships(arms[POLICY].get(SCORE_OVER_RULE.name)),
+        ships=_ships(arms[POLICY]),
         failed=dict(failed or {}),
     )
 
@@ -172,18 +173,21 @@ def _by_role(scenario: ScenarioComparison, counts: Mapping[str, _Count]) -> dict
     return {role: counts[label] for role, label in scenario.roles.items() if counts.get(label)}
 
 
-def _ships(score_over_rule: JudgedFigure | None) -> Shipped:
-    if score_over_rule is None or score_over_rule.interval.value is None:
-        why = "the policy was not compared with the tuned rule"
-    elif score_over_rule.met is None:
-        why = "the plan does not say by how much the policy's score has to be higher"
-    elif not score_over_rule.met:
-        why = "the policy's score is not certainly higher than the tuned rule's"
+def _ships(policy: Mapping[str, JudgedFigure]) -> Shipped:
+    """The controller that decides by default: the policy only where it is certainly better."""
+    work, kept = policy[WORK_OF_PARTITION.name], policy[KEPT_AS_PARTITION.name]
+    if work.interval.value is None:
+        why = "the policy was not compared with partition"
+    elif work.met is None or kept.met is None:
+        why = "the plan does not say what the policy has to reach beside partition"
+    elif not kept.met:
+        why = "the policy does not certainly keep the target as often as partition"
+    elif not work.met:
+        why = "the policy does not certainly let more work be done than partition"
     else:
-        return Shipped(
-            controller=POLICY, why="its score is certainly higher than the tuned rule's"
-        )
-    return Shipped(controller=RULE, why=why)
+        why = "it keeps the target as often as partition and certainly lets more work be done"
+        return Shipped(controller=POLICY, why=why)
+    return Shipped(controller=PARTITION, why=why)
 
 
 def _roles(scenarios: Sequence[ScenarioComparison]) -> list[str]:

@@ -151,6 +151,15 @@ SCORE_OVER_RULE: Final = Figure(
     name="score_over_rule", title="score less the tuned rule's", of=None,
     how=How.MORE, against=RULE, more_is_better=True,
 )  # fmt: skip
+KEPT_AS_PARTITION: Final = Figure(
+    name="slo_points_of_partition", title="SLO met, points under partition's", of=_attainment,
+    how=How.LESS, against=PARTITION, counts_windows=True, unit=Unit.POINTS,
+    condition="where the SLO is kept as partition keeps it",
+)  # fmt: skip
+WORK_OF_PARTITION: Final = Figure(
+    name="work_of_partition", title="background work over partition's", of=_work,
+    how=How.SHARE, against=PARTITION, more_is_better=True,
+)  # fmt: skip
 SPREAD: Final = Figure(
     name="impact_p99_sd", title="SD of the p99 impact over rounds", of=_p99,
     how=How.LEVEL, unit=Unit.PERCENT,
@@ -184,11 +193,8 @@ FIGURES: Final = (
            how=How.SHARE, against=RULE, more_is_better=True),
     Figure(name="p99_of_rule", title="p99 over the tuned rule's", of=_p99, how=How.RATIO,
            against=RULE),
-    Figure(name="slo_points_of_partition", title="SLO met, points under partition's",
-           of=_attainment, how=How.LESS, against=PARTITION, counts_windows=True,
-           unit=Unit.POINTS, condition="where the SLO is kept as partition keeps it"),
-    Figure(name="work_of_partition", title="background work over partition's", of=_work,
-           how=How.SHARE, against=PARTITION, more_is_better=True),
+    KEPT_AS_PARTITION,
+    WORK_OF_PARTITION,
     Figure(name="score", title="score", of=None, how=How.LEVEL, more_is_better=True),
     SPREAD,
     SPREAD_OF_SEEDS,
