@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from stallward.evaluation.cli import main
+from stallward.models import registry
+from stallward.training.off_policy import gate
 
 RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 
@@ -47,8 +49,12 @@ def test_a_candidate_that_cannot_be_judged_is_unknown_and_passes(
 def test_recordings_are_used_unless_they_are_held_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name in ("postgres-hogs-excite-s1", "redis-sort-excite-s1"):
-        shutil.copytree(Path(RECORDINGS) / name, tmp_path / name)
+    copied(tmp_path, "postgres-hogs-excite-s1")
+    held_out = copied(tmp_path, "redis-sort-excite-s1") / "run.json"
+    made_with = json.loads(held_out.read_text())
+    assert made_with["scenario_parameters"]["application"] == "redis"
+    made_with["scenario_parameters"]["application"] = "etcd"
+    held_out.write_text(json.dumps(made_with))
     arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
     main(arguments)
     result = json.loads(capsys.readouterr().out)
@@ -58,3 +64,27 @@ def test_recordings_are_used_unless_they_are_held_out(
     shutil.rmtree(tmp_path / "postgres-hogs-excite-s1")
     assert main(arguments) != 0
     assert "held out: redis-sort" in capsys.readouterr().err
+
+
+def test_without_a_twin_the_speeds_come_from_the_recordings(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"memcached-gcc-{what}-s1" for what in ("excite", "background", "alone")]
+    for name in names:
+        copied(tmp_path, name)
+    arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
+    main(arguments)
+    with_twin = json.loads(capsys.readouterr().out)
+    monkeypatch.setattr(gate, "twin_names", lambda: ())
+    monkeypatch.setattr(registry, "twin_names", lambda: ())
+    assert main(arguments) != 0, "the speeds are known from nowhere"
+    assert "no fitted twin 'memcached-gcc'" in capsys.readouterr().err
+    copied(tmp_path, "memcached-gcc-ample-s1")
+    main(arguments)
+    without = json.loads(capsys.readouterr().out)
+    assert without == with_twin, "a fit estimates the same speeds from them"
+
+
+def copied(folder: Path, name: str) -> Path:
+    """A copy of a shipped recording in a folder."""
+    return Path(shutil.copytree(Path(RECORDINGS) / name, folder / name))

@@ -14,9 +14,12 @@ from typing import Final, Literal
 from stallward.agent.registry import make_controller
 from stallward.agent.schema.marks import Flat
 from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import load_split
+from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.models.registry import twin_names
 from stallward.training.errors import TrainingError
 from stallward.training.off_policy.dataset import (
     LoggedRecording,
@@ -32,6 +35,7 @@ from stallward.training.off_policy.estimators import (
 )
 from stallward.training.pipeline.recordings import recordings_of
 from stallward.training.progress import Report, silent
+from stallward.training.twin_fit.exogenous import estimate_exogenous
 
 PRICE: Final = 6.0
 """The price of a window that misses the target by far, in units of full background speed."""
@@ -100,7 +104,7 @@ class GateResult:
     refused: tuple[str, ...]
     """The arms that are worse in some scenario."""
     held_out: tuple[str, ...]
-    """Scenarios left out because they are held out for tests and have no shipped twin."""
+    """Scenarios left out because they are held out for tests."""
 
 
 def judge(
@@ -121,7 +125,8 @@ def judge(
         places: Recordings, or directories of them.
         arms: The specs of the candidates.
         reference: The spec of the arm that they must not be worse than.
-        twin: The fitted twin with the programs' speeds, by default each scenario's shipped one.
+        twin: The fitted twin with the programs' speeds, by default each scenario's shipped one;
+            without one, they are estimated from its recordings in ``places``.
         scenario: The only scenario to judge in; empty for all.
         price: The price of a window that misses the target by far.
         least_s: The least length of a scenario's recordings for a verdict.
@@ -175,8 +180,10 @@ def _logged_recordings(
     """The recordings with propensities, by scenario, and the scenarios that are held out."""
     by_scenario: dict[str, list[LoggedRecording]] = {}
     held_out: set[str] = set()
+    described: dict[str, Exogenous] = {}
     split = load_split()
-    for path in recordings_of(places, scenario):
+    paths = recordings_of(places, scenario)
+    for path in paths:
         recording = load_recording(path)
         if recording.run.condition != "together" or "propensity" not in recording.actions:
             continue
@@ -184,8 +191,9 @@ def _logged_recordings(
         if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
             held_out.add(name)
             continue
-        exogenous = load_fitted(find_twin_of(name, twin)).scenario
-        by_scenario.setdefault(name, []).append(read_logged(recording, exogenous, price))
+        if name not in described:
+            described[name] = _described(name, twin, paths)
+        by_scenario.setdefault(name, []).append(read_logged(recording, described[name], price))
     if not by_scenario:
         raise TrainingError(
             f"No recording in {', '.join(map(str, places))} has propensities"
@@ -193,6 +201,20 @@ def _logged_recordings(
             next_step="Record some with `stallward record SCENARIO --arm excite`.",
         )
     return by_scenario, sorted(held_out)
+
+
+def _described(scenario: str, twin: str, paths: Sequence[Path]) -> Exogenous:
+    """The description of a scenario, with the full speed of each program.
+
+    Raises:
+        RegistryError: If it has neither a twin nor a reference with ample memory among ``paths``.
+    """
+    if twin == "default" and scenario not in twin_names():
+        runs = {path: load_run(path) for path in paths}
+        own = [path for path, run in runs.items() if run.scenario == scenario]
+        if any(runs[path].condition == "ample" for path in own):
+            return estimate_exogenous(scenario, [load_recording(path) for path in own])
+    return load_fitted(find_twin_of(scenario, twin)).scenario
 
 
 def _value(
