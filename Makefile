@@ -65,7 +65,7 @@ recordings:  ## make the shipped recordings that are missing (all: 3 hours, as r
 	@scripts/setup.sh workloads
 	@.venv/bin/stallward record --all --out recordings
 
-policy: build/twins  ## fit, tune and train again from recordings/ (90 minutes; keeps finished parts)
+policy: build/twins  ## fit, tune and train again from recordings/ (100 minutes; keeps finished parts)
 	@for rule in rule pi; do [ -e build/$$rule.toml ] || .venv/bin/stallward tune $$rule \
 	  --twin build/twins --judged-on build/twins --out build/$$rule.toml || exit 1; done
 	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \

@@ -43,7 +43,7 @@ def test_the_shipped_plan_has_enough_scenarios_arms_and_runs() -> None:
     for name in {run.scenario for run in runs}:
         arms = {run.arm for run in together if run.scenario == name}
         part = split.part_of(load_scenario(name))
-        assert len(arms) == {"train": 11, "validation": 8, "test": 5}[part]
+        assert len(arms) == {"train": 11, "validation": 8}[part]
         assert {run.condition for run in runs if run.scenario == name} == set(CONDITIONS)
 
 

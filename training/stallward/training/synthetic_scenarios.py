@@ -1,6 +1,6 @@
 """Synthetic scenarios for training, put together from the fitted twins of recorded scenarios.
 
-A policy trained on seven recorded scenarios alone learns them by heart. Here each application runs
+A policy trained on a few recorded scenarios alone learns them by heart. Here each application runs
 beside background programs of other scenarios, in other numbers and in zones of other sizes. This
 is domain randomisation over what runs on a node, in addition to that over fitted parameters and
 nuisance. An application and a background program keep the parameters that were fitted with them.
