@@ -61,8 +61,8 @@ proto:  ## regenerate the wire code from proto/
 	cd proto && ../build/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
-recordings:  ## make the shipped recordings that are missing (all: 3 hours, as root)
-	@scripts/setup.sh workloads
+recordings:  ## make the shipped recordings that are missing (all: 7 hours, as root)
+	@scripts/setup.sh workloads-all
 	@.venv/bin/stallward record --all --out recordings
 
 policy: build/twins  ## fit, tune and train again from recordings/ (100 minutes; keeps finished parts)
