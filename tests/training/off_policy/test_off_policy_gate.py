@@ -6,6 +6,8 @@ import json
 import shutil
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from stallward.evaluation.cli import main
@@ -83,6 +85,21 @@ def test_without_a_twin_the_speeds_come_from_the_recordings(
     main(arguments)
     without = json.loads(capsys.readouterr().out)
     assert without == with_twin, "a fit estimates the same speeds from them"
+
+
+def test_random_actions_of_another_kind_are_not_judged_by(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(tmp_path, "postgres-hogs-excite-s1")
+    other = copied(tmp_path, "postgres-hogs-excite-dwell-s-12-pause-0.2-s1") / "actions.parquet"
+    table = pq.read_table(other)
+    six = pa.array(["0,1,2,0,3,1"] * len(table), pa.string())
+    index = table.schema.get_field_index("action")
+    pq.write_table(table.set_column(index, "action", six), other)
+    main(["ope", str(tmp_path), "--arms", "rule", "--json"])
+    logged = json.loads(capsys.readouterr().out)["logged"]["postgres-hogs"]
+    assert logged["recordings"] == ["postgres-hogs-excite-s1"]
+    assert logged["seconds"] == pytest.approx(120.0, abs=1.0), "its time counts for a verdict"
 
 
 def copied(folder: Path, name: str) -> Path:

@@ -66,6 +66,18 @@ class LoggedRecording:
     """The length of the measured part."""
 
 
+def has_logged_actions(recording: Recording) -> bool:
+    """Whether a recording holds actions of the action table with their propensities.
+
+    What another controller draws at random, such as set-points, has propensities and no such
+    actions.
+    """
+    if "propensity" not in recording.actions:
+        return False
+    texts = recording.actions.get("action", ())
+    return any(len(str(text).split(",")) == len(ACTION_SIZES) for text in texts)
+
+
 def read_logged(recording: Recording, scenario: Exogenous, price: float) -> LoggedRecording:
     """Read a recording of a randomised controller.
 

@@ -25,6 +25,7 @@ from stallward.training.off_policy.dataset import (
     LoggedRecording,
     check_replayable,
     controller_actions,
+    has_logged_actions,
     read_logged,
 )
 from stallward.training.off_policy.estimators import (
@@ -185,7 +186,7 @@ def _logged_recordings(
     paths = recordings_of(places, scenario)
     for path in paths:
         recording = load_recording(path)
-        if recording.run.condition != "together" or "propensity" not in recording.actions:
+        if recording.run.condition != "together" or not has_logged_actions(recording):
             continue
         name = recording.run.scenario
         if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
