@@ -34,7 +34,8 @@ NAMES = ("none", "latd", "ample")
 
 LEARNED_FROM = {
     "none", "latd", "psi-hold", "static:pause=all", "static:limit=0.35", "excite",
-    "excite:dwell_s=12,pause=0.2", "partition", "rule", "ppo",
+    "excite:dwell_s=12,pause=0.2", "excite:table=set-points",
+    "excite:table=set-points,dwell_s=8", "partition", "rule", "ppo",
 }  # fmt: skip
 """The arms under which every scenario is recorded that is trained on or chosen by."""
 ARMS = {
