@@ -69,6 +69,7 @@ class Args:
             action_table=SET_POINTS.name,
             ticks_per_action=SET_POINT_TICKS,
             episode_s=180.0,
+            switch_cost=0.0,
             excess_price=0.5,
             slow_price=2.0,
         )
