@@ -104,7 +104,12 @@ class OnnxController:
         self._held_ticks = max(self._held_ticks - 1, 0)
         if self.metadata.table is SET_POINTS:
             divided = self._partition.divide(sample, decode_set_points(self._action))
-            return replace(divided, action=self._action, score=self._score)
+            return replace(
+                divided,
+                reason=f"policy; {divided.reason}",
+                action=self._action,
+                score=self._score,
+            )
         if nobody:
             return Decision(
                 desired=RELEASED, reason="no background", action=self._action, score=0.0
