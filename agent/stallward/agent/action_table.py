@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.agent.sharing.set_points import KEPT, SHARING_TUNINGS, SlotShare
+from stallward.agent.set_points import KEPT, SHARING_TUNINGS, SlotShare
 
 ActionTableName = Literal["levels", "set-points"]
 

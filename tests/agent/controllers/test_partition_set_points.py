@@ -11,7 +11,7 @@ from stallward.agent.controller import Decision
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import MIB, PROFILES, RELEASED
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.set_points import AUTO, KEPT, SetPoints, SlotShare
+from stallward.agent.set_points import AUTO, KEPT, SetPoints, SlotShare
 
 BY_NAME = {kept.name: kept for kept in KEPT}
 AUTO_SHARE, WAIT, WHOLE = SlotShare.AUTO, SlotShare.WAIT, SlotShare.WHOLE

@@ -27,7 +27,7 @@ from stallward.agent.desired import SLOTS, DesiredState, decode_action
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.set_points import decode_set_points
+from stallward.agent.set_points import decode_set_points
 
 
 class ExciteController:

@@ -29,7 +29,7 @@ from stallward.agent.inference import import_runtime
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.set_points import decode_set_points
+from stallward.agent.set_points import decode_set_points
 
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")

@@ -37,10 +37,10 @@ from stallward.agent.desired import (
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
-from stallward.agent.sharing.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 
 MAX_ELAPSED_S: Final = 1.0

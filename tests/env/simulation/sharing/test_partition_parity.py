@@ -17,7 +17,7 @@ from stallward.agent.controllers.partition import PartitionController, Partition
 from stallward.agent.desired import SLOTS
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.set_points import SET_POINT_SIZES, decode_set_points
+from stallward.agent.set_points import SET_POINT_SIZES, decode_set_points
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.find import find_twin_of

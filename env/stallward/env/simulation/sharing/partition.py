@@ -18,7 +18,7 @@ from stallward.agent.controllers.partition import (
     SWAPPED_BYTES,
 )
 from stallward.agent.desired import LIMIT_SLACK_RATIO, PROFILES, SLOTS
-from stallward.agent.sharing.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
+from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
 from stallward.env.simulation.sharing.lending import update_loan

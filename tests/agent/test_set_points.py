@@ -6,7 +6,7 @@ import pytest
 
 from stallward.agent.desired import KEEP_ANON, PROFILES, SLOTS
 from stallward.agent.errors import ActionError
-from stallward.agent.sharing.set_points import (
+from stallward.agent.set_points import (
     AUTO,
     KEPT,
     SET_POINT_SIZES,
