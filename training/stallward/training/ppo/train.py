@@ -54,6 +54,7 @@ from stallward.training.ppo.callback import (
     TrainingCallback,
     reward_scales,
 )
+from stallward.training.ppo.policy_arm import arm_of_actor, arm_of_policy
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
 from stallward.training.selection.arm import IDLE, Arm
@@ -68,7 +69,6 @@ from stallward.training.synthetic_scenarios import make_synthetic_scenarios
 _MIN_SCALE: Final = 0.05
 """The least scale, for features that hardly varied when the normalisation was measured."""
 _EVAL_SEED: Final = 20_000
-_DAGGER_SEED: Final = 30_000
 _SELECTION_SEED: Final = 40_000
 _SELECTION_NODES: Final = 128
 """Nodes of each scenario on which the actors of one training are compared."""
@@ -92,8 +92,8 @@ def train(
         judged_on: Validation twins, which decide which actor and seed are kept. Without any, the
             training twins decide.
         rules: Rules that are evaluated for comparison; they have no part in the training.
-        folder: Where the demonstrations, each seed's policy and TensorBoard curves are written.
-            What is already there is not made again.
+        folder: Where each seed's policy and TensorBoard curves are written. Seeds whose policy is
+            already there are not trained again.
 
     Raises:
         TrainingError: If there is no twin, the settings cannot run, or the folder's seeds were
@@ -138,10 +138,10 @@ def train(
     )
     policies = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
-    merits = [selection.merit(Arm.of_policy(policy)) for policy in policies]
+    merits = [selection.merit(arm_of_policy(policy)) for policy in policies]
     best = policies[int(np.argmax([merit.value for merit in merits]))]
     arms: dict[str, Arm] = {
-        "ppo": Arm.of_policy(best),
+        "ppo": arm_of_policy(best),
         "static": Arm.holding(static),
         "none": Arm.holding(IDLE),
         **(rules or {}),
@@ -227,18 +227,7 @@ def _train_seed(
     set_reference_latencies(eval_vec.simulation, constraints.ample)
     actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
     settings = args.settings
-    best = BestActor(
-        lambda act: (
-            actor_selection.merit(
-                Arm(
-                    make=lambda _nodes: act,
-                    action_table=settings.action_table,
-                    ticks_per_action=settings.ticks_per_action,
-                    partition=settings.partition,
-                )
-            ).value
-        )
-    )
+    best = BestActor(lambda act: actor_selection.merit(arm_of_actor(act, settings)).value)
     callback = TrainingCallback(
         args, constraints, eval_vec, budget, ranges, best, partial(_report_seed, report, seed)
     )

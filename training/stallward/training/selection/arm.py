@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from stallward.agent.action_table import ACTION_TABLES, LEVELS, SET_POINTS, ActionTableName
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.env.simulation.simulation import SimulationSettings
-from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.selection.rollout import Act, constant
 
 RULE_TICKS: Final = 2
@@ -39,16 +38,6 @@ class Arm:
             action_table=self.action_table,
             ticks_per_action=self.ticks_per_action,
             partition=self.partition,
-        )
-
-    @classmethod
-    def of_policy(cls, policy: TrainedPolicy) -> Self:
-        """A trained policy, which needs no memory of its own."""
-        return cls(
-            make=lambda _nodes: policy.act,
-            action_table=policy.table.name,
-            ticks_per_action=policy.ticks_per_action,
-            partition=policy.partition,
         )
 
     @classmethod

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.env.objective import PENALTIES, SUFFERED, Array, Slack, scored
+from stallward.env.objective import SUFFERED, Array, Slack, scored
 from stallward.env.simulation.constraints import (
     BURN_IN_S,
     Ample,
@@ -26,7 +26,6 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 _MEASURED_S: Final = 30.0
 _TICKS_PER_ACTION: Final = 2
 _DRAWS: Final = 16
-_SEVERITIES: Final = (0.02, 0.1, 0.3, 1.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,41 +39,9 @@ class StaticSettings:
     suffered: Array
     """What the application suffered, ``(len(SUFFERED), settings, len(twins))``."""
 
-    def only(self, which: slice) -> StaticSettings:
-        """Keep all settings, and some of the twins."""
-        return replace(self, progress=self.progress[:, which], suffered=self.suffered[:, :, which])
-
     def best(self, constraints: Constraints) -> NDArray[np.int64]:
         """The action with the best score over all twins."""
         return np.asarray(self.actions[int(self._scores(constraints).mean(axis=1).argmax())])
-
-    def promising(self, index: int, slots: int, allowed: Array, count: int) -> NDArray[np.int64]:
-        """The candidate settings for a teacher on the twin ``index``.
-
-        They are the best ones under several weights of what is suffered beyond the allowed.
-
-        Args:
-            index: The index of the twin.
-            slots: The number of its slots; settings of further slots are set to 0.
-            allowed: What is allowed, ``(len(SUFFERED),)``.
-            count: The most candidates.
-
-        Returns:
-            The actions, ``(n, len(ACTION_SIZES))``; the first does nothing.
-        """
-        candidates = {tuple(np.zeros(self.actions.shape[1], dtype=np.int64).tolist()): None}
-        cost = PENALTIES @ np.maximum(self.suffered[:, :, index] - allowed[:, None], 0.0)
-        orders = [
-            np.argsort(severity * cost - self.progress[:, index], kind="stable")
-            for severity in _SEVERITIES
-        ]
-        for row in np.stack(orders, axis=1).ravel():
-            action = self.actions[row].copy()
-            action[2 * slots : -1] = 0
-            candidates.setdefault(tuple(action.tolist()))
-            if len(candidates) >= count:
-                break
-        return np.array(list(candidates), dtype=np.int64)
 
     def _scores(self, constraints: Constraints) -> Array:
         return scored(self.progress, self.suffered, constraints.allowed[:, None, :])
