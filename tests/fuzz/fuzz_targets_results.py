@@ -18,8 +18,8 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper
 from onnx.external_data_helper import _get_all_tensors
 
-from stallward.agent.controllers.onnx import parse_metadata
 from stallward.agent.controllers.policy_file import read_policy
+from stallward.agent.controllers.policy_metadata import parse_metadata
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.env.errors import RecordingError, TwinError

@@ -15,8 +15,9 @@ from typing import Final
 
 import numpy as np
 
+from stallward.agent.action_table import ACTION_TABLES
 from stallward.agent.controller import Controller, Decision, NodeContext
-from stallward.agent.desired import ACTION_SIZES, MIB, DesiredState
+from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import ObservationEncoder
 from stallward.agent.observation.raw import to_raw
@@ -33,6 +34,8 @@ from stallward.agent.sample import (
 CONTEXT = NodeContext(
     zone_limit_bytes=600 * MIB, slot_names=("hog0", "hog1"), floors_bytes=(16 * MIB, 16 * MIB)
 )
+
+_ACTION_LENGTHS: Final = {len(table.sizes) for table in ACTION_TABLES.values()}
 
 PROTECTED_PROCESS: Final = ProcessSample(
     pid=99, start_time_ticks=6, slot=-1, oom_score=1000, stopped=False
@@ -159,7 +162,7 @@ def _check_decision(tick: int, decision: Decision) -> None:
             f"Tick {tick}: a process of the protected application is to be stopped or ended.",
             next_step="Leave out processes whose slot is -1.",
         )
-    if decision.action is not None and len(decision.action) != len(ACTION_SIZES):
+    if decision.action is not None and len(decision.action) not in _ACTION_LENGTHS:
         raise ControllerError(f"Tick {tick}: the action has {len(decision.action)} entries.")
     if decision.propensity is not None and not 0.0 < decision.propensity <= 1.0:
         raise ControllerError(f"Tick {tick}: propensity {decision.propensity} is no probability.")

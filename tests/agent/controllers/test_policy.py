@@ -16,81 +16,18 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, numpy_helper
+from policy_files import ZEROS, metadata, write_policy
 
 from stallward.agent.controller import PolicyController
 from stallward.agent.controllers import policy_file
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.desired import ACTION_SIZES, RELEASED
+from stallward.agent.desired import RELEASED
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation.encoder import (
-    OBSERVATION_NAMES,
-    OBSERVATION_SIZE,
-    schema,
-    schema_hash,
-)
+from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE, schema
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import SlotState
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
-
-ZEROS = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
-
-
-def metadata() -> dict[str, str]:
-    return {
-        "stallward.schema_hash": schema_hash(),
-        "stallward.schema": json.dumps(schema()),
-        "stallward.ticks_per_action": "2",
-        "stallward.observation_low": json.dumps([-1.0] * OBSERVATION_SIZE),
-        "stallward.observation_high": json.dumps([3.0] * OBSERVATION_SIZE),
-        "stallward.ood_limit": "0.2",
-        "stallward.provenance": "{}",
-    }
-
-
-def write_policy(
-    path: Path,
-    entries: dict[str, str] | None = None,
-    bias: float = 0.0,
-    inputs: int = OBSERVATION_SIZE,
-) -> Path:
-    """A policy that pauses slot 0 when the zone's `full` share is above a half."""
-    size = sum(ACTION_SIZES)
-    weights = np.zeros((inputs, size), dtype=np.float32)
-    weights[OBSERVATION_NAMES.index("zone_psi_memory_full_share"), 1] = 2.0
-    biases = np.full(size, bias, dtype=np.float32)
-    biases[0] += 1.0
-    starts = np.cumsum((0, *ACTION_SIZES))
-    nodes = [helper.make_node("Gemm", ["observation", "w", "b"], ["logits"])]
-    parts = []
-    for i, _ in enumerate(ACTION_SIZES):
-        names = [f"s{i}", f"e{i}", "axis"]
-        nodes.append(helper.make_node("Slice", ["logits", *names], [f"head{i}"]))
-        nodes.append(helper.make_node("ArgMax", [f"head{i}"], [f"a{i}"], axis=1, keepdims=1))
-        parts.append(f"a{i}")
-    nodes.append(helper.make_node("Concat", parts, ["action"], axis=1))
-    constants = [
-        helper.make_tensor("w", TensorProto.FLOAT, weights.shape, weights.ravel()),
-        helper.make_tensor("b", TensorProto.FLOAT, biases.shape, biases),
-        helper.make_tensor("axis", TensorProto.INT64, [1], [1]),
-    ]
-    for i in range(len(ACTION_SIZES)):
-        constants.append(helper.make_tensor(f"s{i}", TensorProto.INT64, [1], [starts[i]]))
-        constants.append(helper.make_tensor(f"e{i}", TensorProto.INT64, [1], [starts[i + 1]]))
-    graph = helper.make_graph(
-        nodes,
-        "policy",
-        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, inputs])],
-        [
-            helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
-            helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, size]),
-        ],
-        constants,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, metadata() if entries is None else entries)
-    onnx.save(model, str(path))
-    return path
 
 
 def test_a_policy_conforms(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import PolicyMetadata, parse_metadata
 from stallward.agent.controllers.runtime_errors import runtime_cause
-from stallward.agent.desired import RELEASED, decode_action
-from stallward.agent.errors import ControllerError, PolicyError
+from stallward.agent.desired import RELEASED, check_action, decode_action
+from stallward.agent.errors import ActionError, ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.plugin import ControllerEntry
@@ -57,7 +57,7 @@ class OnnxController:
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
         # A policy that does not run fails here, not on a tick.
-        self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32))
+        self._check(self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32)))
 
     @property
     def sha256(self) -> str:
@@ -129,6 +129,17 @@ class OnnxController:
         at which it begins. Under set-points ``partition`` answers at every tick.
         """
         return self.metadata.table is not SET_POINTS and not any(self._action)
+
+    def _check(self, action: tuple[int, ...]) -> None:
+        """Refuse a network whose actions are not those that its metadata names."""
+        table = self.metadata.table
+        try:
+            check_action(action, table.sizes)
+        except ActionError as error:
+            raise PolicyError(
+                f"{self.path} says that its actions are {table.name}, but: {error.cause}",
+                next_step="Export it again with `stallward export`.",
+            ) from error
 
     def _infer(self, observation: NDArray[np.float32]) -> tuple[int, ...]:
         # ArgMax over NaN returns 0 silently, so both ends are checked.

@@ -119,10 +119,12 @@ def _table_of(policy_schema: object) -> ActionTable:
 
 def _partition_of(entries: Mapping[str, str], path: Path) -> PartitionThresholds:
     values = json.loads(entries[f"{PREFIX}partition"])
+    if not isinstance(values, dict):
+        raise TypeError(f"{PREFIX}partition is no table")
     try:
         return make_thresholds(PartitionThresholds, values, str(path))
     except ThresholdError as error:
-        raise PolicyError(str(error), next_step="Export it again with this version.") from error
+        raise PolicyError(error.cause, next_step="Export it again with this version.") from error
 
 
 def _numbers_are_valid(metadata: PolicyMetadata) -> bool:
