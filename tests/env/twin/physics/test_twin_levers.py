@@ -12,8 +12,15 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S, SlotFacts, SlotTracker
-from stallward.agent.desired import ACTION_SIZES, SLOTS, DesiredState, SlotDesire, decode_action
-from stallward.agent.sample import GroupSample, NodeSample, Sample
+from stallward.agent.desired import (
+    ACTION_SIZES,
+    LIMIT_RATIOS,
+    SLOTS,
+    DesiredState,
+    SlotDesire,
+    decode_action,
+)
+from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.physics.levers import (
     Rules,
@@ -135,6 +142,29 @@ def test_the_same_actions_get_the_same_grants(seed: int, budgets: Budgets) -> No
             exact = np.nan if slot.limit_bytes is None else float(slot.limit_bytes)
             apply(levers.node, granted[i][0], exact, i)
         levers.pass_tick((usage + swap).astype(float))
+
+
+def test_a_limit_above_the_reference_is_followed_by_the_first_level() -> None:
+    """Partition gives headroom, so a limit may be above what the group holds."""
+    reference, before, wanted = 100 * MIB, 130 * MIB, 20 * MIB
+    levers = OneNode()
+    levers.kept_bytes[0], levers.limit_bytes[0] = float(reference), float(before)
+    rules = rules_of(Budgets())
+    granted = granted_limit_bytes(levers.node, rules, float(wanted), 0.0, 0)
+    assert granted == int(reference * LIMIT_RATIOS[1])
+    sample = Sample(
+        sequence=0,
+        time_s=0.0,
+        node=NodeSample(),
+        zone=GroupSample(name="zone"),
+        protected=GroupSample(name="app"),
+        slots=(GroupSample(name="s0"),),
+        slot_states=(SlotState(limit_bytes=before, reference_bytes=reference),),
+    )
+    guard = Guard(budgets=Budgets(), floors_bytes=FLOORS[:1])
+    desired = DesiredState(slots=(SlotDesire(limit_bytes=wanted),))
+    verdict = guard.review(desired, sample, GuardMemory())
+    assert verdict.granted.slot(0).limit_bytes == granted
 
 
 def test_moves_are_counted() -> None:
