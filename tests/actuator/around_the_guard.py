@@ -250,6 +250,7 @@ class WishingPolicy(Wishing):
 
     path = Path("policy.onnx")
     sha256 = ""
+    schema_hash = ""
     ood_limit = 0.5
 
 

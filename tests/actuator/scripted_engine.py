@@ -47,6 +47,7 @@ class ScriptedPolicy(Scripted):
 
     path = Path("policy.onnx")
     sha256 = ""
+    schema_hash = ""
     ood_limit = 0.2
 
 

@@ -148,6 +148,7 @@ def test_a_policy_outside_its_training_data_is_not_used() -> None:
     class Far(Fixed):
         path = Path("policy.onnx")
         sha256 = ""
+        schema_hash = ""
         ood_limit = 0.2
 
         def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
