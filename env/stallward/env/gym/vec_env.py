@@ -22,7 +22,7 @@ from stallward.env.simulation.simulation import (
     SimulationSettings,
     StepResult,
 )
-from stallward.env.simulation.step import COSTS
+from stallward.env.simulation.step_buffers import COSTS
 from stallward.env.twin.inputs.fitted import FittedTwin
 
 

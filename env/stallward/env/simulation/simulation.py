@@ -25,14 +25,13 @@ from stallward.env.objective import SLOW_RATIO, TARGET_RATIO, check_quantile
 from stallward.env.simulation.nuisance import NO_NUISANCE, NUMBERS, Nuisance, draw_sensors
 from stallward.env.simulation.observe import ENCODER
 from stallward.env.simulation.sharing.state import SHARING, begin, numbers_of
-from stallward.env.simulation.step import (
+from stallward.env.simulation.step import observe_first, step_all
+from stallward.env.simulation.step_buffers import (
     MEASURED,
     RewardTerms,
     StepBuffers,
     make_buffers,
     measured_by_name,
-    observe_first,
-    step_all,
 )
 from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.frame import raw_frames

@@ -6,45 +6,44 @@ stays in the processor's cache.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.action_table import ACTION_TABLES
 from stallward.agent.desired import PROFILES, SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env import objective
 from stallward.env.simulation.observe import (
-    ENCODER,
-    Observations,
     encode,
     encoder_at,
     new_encoder,
     write_observation,
 )
 from stallward.env.simulation.sharing.partition import partition
-from stallward.env.simulation.sharing.state import SHARING, Numbers, sharing_at
+from stallward.env.simulation.sharing.state import Numbers, sharing_at
+from stallward.env.simulation.step_buffers import (
+    COSTS,
+    Array,
+    RewardTerms,
+    StepBuffers,
+    measured_at,
+)
 from stallward.env.twin.batch import TICK_S, World, tick_nodes
-from stallward.env.twin.frame import FRAME, fill_frame, frame_at
+from stallward.env.twin.frame import fill_frame, frame_at
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
-from stallward.env.twin.physics.levers import Ring, Rules
+from stallward.env.twin.physics.levers import Rules
 from stallward.env.twin.physics.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
 from stallward.env.twin.physics.working_set import update_working_set
 from stallward.env.twin.settings import settings_of
 from stallward.env.twin.simd.jit import kernel, model
-from stallward.env.twin.simd.layout import Layout, Rows, tiles
+from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
-from stallward.env.twin.simd.records import local_rows, reader
+from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import maximum, where
 from stallward.env.twin.simd.vectors import WIDTH
 
-Array = NDArray[np.float64]
-Actions = NDArray[np.int64]
-
-COSTS: Final = ("violated", "excess", "slow")
-"""The parts of the reward that have a price: severity, excess and slow requests."""
 _VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
 """The rows of the prices, in the order of ``COSTS``."""
 _PRICES: Final = len(COSTS)
@@ -55,89 +54,6 @@ _SWAPPINESS: Final = np.array([s.swappiness for s in _SETTINGS])
 _PROTECTED_SWAPPINESS: Final = np.array([s.protected_swappiness for s in _SETTINGS])
 _DIRTY_START: Final = np.array([s.dirty_start for s in _SETTINGS])
 _DIRTY_BLOCK: Final = np.array([s.dirty_block for s in _SETTINGS])
-
-
-class StepBuffers(NamedTuple):
-    """The arrays between policies and nodes. Their size is rounded up to whole tiles of eight."""
-
-    frames: Array
-    """Rows of :class:`~stallward.env.twin.frame.Frame`."""
-    encoders: Array
-    """Rows of :class:`~stallward.env.simulation.observe.Encoder`."""
-    ring: Ring
-    """Whether each slot was paused, for the ticks of the last minute."""
-    observation: Observations
-    """``(B, OBSERVATION_SIZE)``."""
-    wanted: Actions
-    """The actions of this decision, one column for each entry of the action table."""
-    action: Actions
-    """The actions of the decision before, same shape."""
-    slow: NDArray[np.bool_]
-    """Whether actions take effect a tick late, ``(B,)``."""
-    sharing: Array
-    """Rows of :class:`~stallward.env.simulation.sharing.state.Sharing`."""
-    late: NDArray[np.bool_]
-    """Whether the next decision is made on the observation before the newest one, ``(B,)``."""
-
-
-class RewardTerms(NamedTuple):
-    """The terms of the reward for each scenario."""
-
-    prices: Array
-    """The price of each of :data:`COSTS`, ``(len(COSTS), scenarios)``."""
-    baseline_ms: Array
-    """The latency baseline: the mean with ample memory, ``(scenarios,)``."""
-    slow_ms: Array
-    """Requests with a longer latency are slow, ``(scenarios,)``."""
-
-
-class Measured:
-    """The figures of one decision on a node: means over its ticks, except ``moved``."""
-
-    reward: float
-    progress: float
-    """Mean share of full speed of the slots."""
-    violated: float
-    """Severity of the last second."""
-    window_violated: float
-    """1 where the last window missed the target, else 0."""
-    moved: float
-    """How many levers moved: the sum over the ticks."""
-    excess: float
-    """Excess of the requests' latency over the baseline."""
-    slow: float
-    """Share of slow requests."""
-
-
-MEASURED: Final = Layout(Measured)
-measured_at: Final = reader(Measured, MEASURED)
-
-
-def measured_by_name(measured: Array, nodes: int) -> dict[str, Array]:
-    """Return the figures of the first ``nodes`` nodes by their names in :class:`Measured`.
-
-    Args:
-        measured: Rows of ``MEASURED``.
-        nodes: How many nodes; each figure has the shape ``(nodes,)``.
-    """
-    rows = measured.swapaxes(0, 1).reshape(MEASURED.rows, -1)[:, :nodes]
-    return {name: rows[row] for name, (row, _) in MEASURED.fields.items()}
-
-
-def make_buffers(nodes: int, entries: int) -> StepBuffers:
-    """Make the buffers for ``nodes`` nodes, whose actions have ``entries`` entries."""
-    size = tiles(nodes) * WIDTH
-    return StepBuffers(
-        frames=FRAME.empty(nodes),
-        encoders=ENCODER.empty(nodes),
-        ring=levers.make_ring(nodes),
-        observation=np.zeros((size, OBSERVATION_SIZE), dtype=np.float32),
-        wanted=np.zeros((size, entries), dtype=np.int64),
-        action=np.zeros((size, entries), dtype=np.int64),
-        slow=np.zeros(size, dtype=bool),
-        sharing=SHARING.empty(nodes),
-        late=np.zeros(size, dtype=bool),
-    )
 
 
 @kernel

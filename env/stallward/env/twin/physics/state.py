@@ -1,9 +1,8 @@
 """The state of a twin node, its parameters, and the noise of a tick.
 
-Each is a record (:mod:`stallward.env.twin.simd.records`). Compiled code reads and sets
-``node.time_s`` of eight nodes at once; numpy sees ``TwinBatch.nodes.time_s`` of all nodes. Pages
-are 4096 bytes, shares of time refer to a tick, and rows of pools are ordered by group: ``group *
-POOLS + pool``.
+Each is a record (``simd.records``). Compiled code reads and sets ``node.time_s`` of eight nodes;
+numpy sees ``TwinBatch.nodes.time_s`` of all nodes. Pages are 4096 bytes, shares of time refer to a
+tick, and rows of pools are ordered by group: ``group * POOLS + pool``.
 """
 
 from __future__ import annotations
@@ -30,8 +29,7 @@ PerGroupAndZone = Annotated[Rows, GROUPS + 1]
 REFAULT_STEPS: Final = 20
 """Steps of half a second over which refaults are counted for the working set."""
 COMPLETED, MEAN_MS, P95_MS, MAX_MS, LAST_S = range(5)
-"""The rows of ``reported``: the number of answers; their mean, p95 and largest latency, NaN if
-there are none; the time of the last answer since the reset, NaN before the first."""
+"""The rows of ``reported``: the number of answers; their latencies, and when the last one came."""
 
 
 class Inputs:
@@ -271,8 +269,7 @@ class Noise:
     device: float
     """A normal number for the speed of the device."""
     stall: float
-    """A uniform number for whether the device begins to stand still. It is one of those that the
-    speed is drawn from: a device that stands still is no fast one in that tick."""
+    """A uniform number for whether it begins to stand still; the speed is drawn from it, too."""
     arrivals: PerSubstep
     """How many requests arrive, if arrivals are random."""
     spread: PerSubstep
