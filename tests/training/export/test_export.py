@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +13,14 @@ import onnxruntime
 import pytest
 import torch
 
+from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
+from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder, schema_hash
+from stallward.agent.observation.raw import to_raw
+from stallward.agent.set_points import decode_set_points
+from stallward.env.testing import HOG, small_twin
+from stallward.env.twin.node import TwinNode
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import card
@@ -28,8 +35,10 @@ from stallward.training.network.arrays import (
 from stallward.training.network.log_features import LOG_SCALES
 from stallward.training.network.slot_policy import SlotPolicy
 
+EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
-def random_policy(seed: int = 0) -> TrainedPolicy:
+
+def random_policy(seed: int = 0, table: ActionTable = LEVELS) -> TrainedPolicy:
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
@@ -45,15 +54,20 @@ def random_policy(seed: int = 0) -> TrainedPolicy:
         b0=normal(64),
         w1=normal(64, 64),
         b1=normal(64),
-        w2=normal(sum(ACTION_SIZES), 64),
-        b2=normal(sum(ACTION_SIZES)),
+        w2=normal(sum(table.sizes), 64),
+        b2=normal(sum(table.sizes)),
+        table=table,
+        partition=PartitionThresholds(margin_share=0.125),
         ticks_per_action=2,
         provenance={"seed": seed},
     )
 
 
-def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: Path) -> None:
-    policy = random_policy()
+@EACH_TABLE
+def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(
+    tmp_path: Path, table: ActionTable
+) -> None:
+    policy = random_policy(table=table)
     path = tmp_path / "policy.onnx"
     export_policy(policy, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
@@ -62,20 +76,22 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(tmp_path: P
     with torch.no_grad():
         expected = Actor(policy)(torch.from_numpy(observations)).numpy()
     logits = np.empty_like(expected)
-    actions = np.empty((10_000, len(ACTION_SIZES)), dtype=np.int64)
+    actions = np.empty((10_000, len(table.sizes)), dtype=np.int64)
     for i in range(10_000):
         actions[i], logits[i] = (
             out[0] for out in session.run(["action", "logits"], {"observation": observations[[i]]})
         )
     assert np.abs(logits - expected).max() < 1e-5
     # Where two entries of a head are closer than rounding, either is right.
-    assert (actions == best_actions(expected)).all(axis=1).mean() > 0.999
+    assert (actions == best_actions(expected, table)).all(axis=1).mean() > 0.999
     # NumPy adds in another order than PyTorch, and its order depends on the processor.
     scale = np.abs(expected).max()
     assert np.abs(policy.logits(observations) - expected).max() < 1e-5 * scale
 
 
-def shared_network(critic_features: int, gain: float) -> tuple[SlotPolicy, TrainedPolicy]:
+def shared_network(
+    critic_features: int, gain: float, table: ActionTable
+) -> tuple[SlotPolicy, TrainedPolicy]:
     """A policy as training makes it, with weights at random, and its arrays."""
     rng = np.random.default_rng(3)
     torch.manual_seed(4)
@@ -83,8 +99,9 @@ def shared_network(critic_features: int, gain: float) -> tuple[SlotPolicy, Train
     scale = rng.uniform(0.1, 2.0, OBSERVATION_SIZE).astype(np.float32)
     policy = SlotPolicy(
         gymnasium.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE + critic_features,)),
-        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        gymnasium.spaces.MultiDiscrete(list(table.sizes)),
         lambda _left: 1e-3,
+        table=table,
         **policy_kwargs(mean, scale, critic_features=critic_features),
     )
     with torch.no_grad():
@@ -92,16 +109,27 @@ def shared_network(critic_features: int, gain: float) -> tuple[SlotPolicy, Train
             weight.mul_(gain)
     arrays = actor_arrays(policy)
     ones = np.ones(OBSERVATION_SIZE, dtype=np.float32)
-    trained = TrainedPolicy(**arrays, low=-ones, high=ones, ticks_per_action=2, provenance={})
+    trained = TrainedPolicy(
+        **arrays,
+        low=-ones,
+        high=ones,
+        table=table,
+        partition=PartitionThresholds(),
+        ticks_per_action=2,
+        provenance={},
+    )
     return policy, trained
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("critic_features", "gain"), [(0, 100.0), (5, 100.0), (0, 1.0)])
+@pytest.mark.parametrize(
+    ("critic_features", "gain", "table"),
+    [(0, 100.0, LEVELS), (5, 100.0, LEVELS), (0, 1.0, LEVELS), (5, 100.0, SET_POINTS)],
+)
 def test_the_trained_policy_predicts_what_the_exported_file_decides(
-    tmp_path: Path, critic_features: int, gain: float
+    tmp_path: Path, critic_features: int, gain: float, table: ActionTable
 ) -> None:
-    policy, trained = shared_network(critic_features, gain)
+    policy, trained = shared_network(critic_features, gain, table)
     path = tmp_path / "policy.onnx"
     export_policy(trained, path)
     rng = np.random.default_rng(5)
@@ -113,7 +141,7 @@ def test_the_trained_policy_predicts_what_the_exported_file_decides(
     decided = np.array([on_node._infer(row[:OBSERVATION_SIZE]) for row in observations])
     with torch.no_grad():
         logits = Actor(trained)(torch.from_numpy(observations[:, :OBSERVATION_SIZE])).numpy()
-    heads = np.split(logits, np.cumsum(ACTION_SIZES)[:-1], axis=1)
+    heads = np.split(logits, np.cumsum(table.sizes)[:-1], axis=1)
     sorted_heads = [np.sort(head, axis=1) for head in heads]
     lead = np.stack([head[:, -1] - head[:, -2] for head in sorted_heads], axis=1)
     clear = lead > 1e-5 * np.abs(logits).max()  # where two are closer, either is right
@@ -122,17 +150,55 @@ def test_the_trained_policy_predicts_what_the_exported_file_decides(
     assert len(np.unique(decided, axis=0)) > 20, "the policy decides by what it sees"
 
 
-def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(tmp_path: Path) -> None:
+@EACH_TABLE
+def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(
+    tmp_path: Path, table: ActionTable
+) -> None:
     path = tmp_path / "policy.onnx"
-    digest = export_policy(random_policy(), path)
+    digest = export_policy(random_policy(table=table), path)
     controller = load_policy(path)
-    assert controller.metadata.schema_hash == schema_hash()
+    assert controller.metadata.schema_hash == schema_hash(table)
+    assert controller.metadata.table is table
+    assert f"action table `{table.name}`" in path.with_suffix(".md").read_text()
     assert controller.metadata.ticks_per_action == 2
     assert controller.metadata.provenance["seed"] == 0
     assert controller.metadata.observation_low == (-1.0,) * OBSERVATION_SIZE
     assert digest in path.with_suffix(".md").read_text()
     assert path.stat().st_size < 100_000
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+def test_a_node_divides_by_the_numbers_that_a_policy_was_trained_with(tmp_path: Path) -> None:
+    policy = random_policy(table=SET_POINTS)
+    export_policy(policy, tmp_path / "policy.onnx")
+    assert load_policy(tmp_path / "policy.onnx").metadata.partition == policy.partition
+
+
+def test_an_exported_policy_of_set_points_decides_on_a_node_as_in_training(tmp_path: Path) -> None:
+    policy = replace(random_policy(table=SET_POINTS), ticks_per_action=10)
+    export_policy(policy, tmp_path / "policy.onnx")
+    on_node, divider = load_policy(tmp_path / "policy.onnx"), PartitionController(policy.partition)
+    twin = small_twin(HOG, HOG)
+    node = TwinNode(twin.scenario, twin.draws[0], seed=1)
+    encoder = ObservationEncoder(twin.scenario.slo_ms)
+    for controller in (on_node, divider):
+        controller.reset(node.context())
+    held_ticks, decided = 0, []
+    for _ in range(600):
+        sample = node.sample()
+        observation = encoder.encode(to_raw(sample))
+        decision = on_node.decide(sample, observation)
+        if all(state.reference_bytes is None for state in sample.slot_states):
+            action, held_ticks = (0,) * len(SET_POINTS.sizes), 0
+        elif held_ticks == 0:
+            action, held_ticks = tuple(policy.act(observation[None])[0].tolist()), 10
+            decided.append(action)
+        held_ticks = max(held_ticks - 1, 0)
+        assert decision.action == action
+        assert decision.desired == divider.divide(sample, decode_set_points(action)).desired
+        node.step(decision.desired)
+    assert len(decided) == pytest.approx(60, abs=2)
+    assert len(set(decided)) > 5, "the policy decides by what it sees"
 
 
 def outcome(**values: float) -> dict[str, float]:
@@ -158,6 +224,10 @@ def test_the_card_names_weak_and_unseen_scenarios() -> None:
                 "nginx-hogs": outcome(score=0.6),
                 "memcached-gcc": outcome(score=0.1),
             },
+            "partition": {
+                "nginx-hogs": outcome(score=0.45),
+                "memcached-gcc": outcome(score=0.25),
+            },
         },
         "allowed": {
             name: {"window_violated": 0.01, "excess": 0.05, "slow": 0.01}
@@ -175,6 +245,8 @@ def test_the_card_names_weak_and_unseen_scenarios() -> None:
     assert "- `memcached-gcc`: no better than the best static setting" in text
     assert "- `nginx-hogs`: no better than the best static setting" not in text
     assert "- `nginx-hogs`: no better than the tuned rule (score 0.500 and 0.600)." in text
+    assert "- `memcached-gcc`: no better than `partition` (score 0.200 and 0.250)." in text
+    assert "`nginx-hogs`: no better than `partition`" not in text
     assert "| 4 (kept) | 0.350 | 0.450 |" in text
     assert "| 3 | 0.310 | 0.410 |" in text
     assert "    line [0.2, 0.4]" in text
@@ -191,11 +263,14 @@ def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"))
 
 
-def test_a_saved_policy_loads_unchanged(tmp_path: Path) -> None:
-    policy = random_policy()
+@EACH_TABLE
+def test_a_saved_policy_loads_unchanged(tmp_path: Path, table: ActionTable) -> None:
+    policy = random_policy(table=table)
     save_policy(tmp_path, policy)
     again = load_policy_arrays(tmp_path)
     np.testing.assert_array_equal(again.w0, policy.w0)
+    assert (again.table, again.partition) == (table, policy.partition)
+    assert again.ticks_per_action == policy.ticks_per_action
     assert again.provenance == {"seed": 0}
 
 
@@ -206,6 +281,13 @@ def test_broken_policies_are_refused(tmp_path: Path) -> None:
     (tmp_path / "policy.npz").write_bytes(b"PK torn")
     with pytest.raises(TrainingError, match="does not hold a trained policy"):
         load_policy_arrays(tmp_path)
+    save_policy(tmp_path, random_policy())
+    notes = json.loads((tmp_path / "training.json").read_text())
+    (tmp_path / "training.json").write_text(json.dumps(notes | {"action_table": "set-points"}))
+    with pytest.raises(TrainingError, match="another observation schema"):
+        load_policy_arrays(tmp_path)
+    with pytest.raises(TrainingError, match="w2 has shape"):
+        replace(random_policy(), table=SET_POINTS)
     with pytest.raises(TrainingError, match="w2 has shape"):
         replace(random_policy(), w2=np.zeros((3, 64), dtype=np.float32))
     with pytest.raises(TrainingError, match="log scale of a feature is negative"):

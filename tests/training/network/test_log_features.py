@@ -6,6 +6,8 @@ import gymnasium
 import numpy as np
 import torch
 
+from stallward.agent.action_table import LEVELS
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.network.actor import HIDDEN, NormalisedObservations, actor_arrays
@@ -59,10 +61,17 @@ def test_the_trained_and_the_exported_policy_act_alike() -> None:
         features_extractor_class=NormalisedObservations,
         features_extractor_kwargs={"fine": LOG_SCALES, "mean": mean, "scale": scale},
         ortho_init=False,
+        table=LEVELS,
     )
     bounds = np.ones(OBSERVATION_SIZE, dtype=np.float32)
     exported = TrainedPolicy(
-        **actor_arrays(trained), low=-bounds, high=bounds, ticks_per_action=2, provenance={}
+        **actor_arrays(trained),
+        low=-bounds,
+        high=bounds,
+        table=LEVELS,
+        partition=PartitionThresholds(),
+        ticks_per_action=2,
+        provenance={},
     )
     observations = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
     actions, _ = trained.predict(observations, deterministic=True)

@@ -6,8 +6,10 @@ from itertools import permutations
 
 import gymnasium
 import numpy as np
+import pytest
 import torch
 
+from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.training.network.slot_policy import (
@@ -20,11 +22,12 @@ from stallward.training.network.slot_policy import (
 )
 
 AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
 
-def network() -> tuple[SlotLayers, SlotOutputs]:
+def network(table: ActionTable) -> tuple[SlotLayers, SlotOutputs]:
     torch.manual_seed(1)
-    return SlotLayers(), SlotOutputs()
+    return SlotLayers(), SlotOutputs(table)
 
 
 def logits_of(
@@ -34,12 +37,14 @@ def logits_of(
     return logits
 
 
-def test_slots_in_another_order_are_treated_alike() -> None:
-    layers, outputs = network()
+@EACH_TABLE
+def test_slots_in_another_order_are_treated_alike(table: ActionTable) -> None:
+    layers, outputs = network(table)
     observations = torch.randn(50, OBSERVATION_SIZE)
     logits = logits_of(layers, outputs, observations)
-    assert logits.shape == (50, sum(ACTION_SIZES))
-    of_slots, of_node = logits[:, : -ACTION_SIZES[-1]].reshape(50, SLOTS, -1), logits[:, -3:]
+    assert logits.shape == (50, sum(table.sizes))
+    node = sum(table.node_sizes)
+    of_slots, of_node = logits[:, :-node].reshape(50, SLOTS, -1), logits[:, -node:]
     for order in permutations(range(SLOTS)):
         column = [
             AT[f"slot{order[int(name[4])]}{name[5:]}"] if name.startswith("slot") else AT[name]
@@ -47,15 +52,15 @@ def test_slots_in_another_order_are_treated_alike() -> None:
         ]
         again = logits_of(layers, outputs, observations[:, column])
         expected = of_slots[:, list(order)].reshape(50, -1)
-        torch.testing.assert_close(again[:, : -ACTION_SIZES[-1]], expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(again[:, -3:], of_node, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(again[:, :-node], expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(again[:, -node:], of_node, atol=1e-5, rtol=1e-5)
     assert not torch.allclose(of_slots[:, 0], of_slots[:, 1], atol=0.1), (
         "different slots have the same logits"
     )
 
 
 def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
-    layers, outputs = network()
+    layers, outputs = network(LEVELS)
     observations = torch.zeros(1, OBSERVATION_SIZE)
     before = logits_of(layers, outputs, observations)[0, :8]
     for name in ("latency_p95_ratio", "slot2_usage_ratio"):
@@ -64,8 +69,9 @@ def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
         assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
 
 
-def test_the_dense_form_computes_the_same_logits() -> None:
-    layers, outputs = network()
+@EACH_TABLE
+def test_the_dense_form_computes_the_same_logits(table: ActionTable) -> None:
+    layers, outputs = network(table)
     observations = torch.randn(200, OBSERVATION_SIZE)
     arrays = dense_weights(layers, outputs)
     assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
@@ -84,6 +90,7 @@ def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
         gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         lambda _left: 1e-3,
         net_arch=[8],
+        table=LEVELS,
     )
     observations = torch.randn(20, OBSERVATION_SIZE)
     for slot in range(SLOTS):

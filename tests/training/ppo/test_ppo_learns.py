@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 
+from stallward.agent.action_table import LEVELS
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.args import Args
@@ -152,7 +155,7 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
     torch.set_num_threads(1)
     args = Args(
         n_envs=128, n_steps=32, batch_size=1024, n_epochs=4, learning_rate=1e-2, gamma=0.8,
-        gae_lambda=0.9,
+        gae_lambda=0.9, settings=SimulationSettings(),
     )  # fmt: skip
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
     mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
@@ -162,7 +165,13 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
 
     def reward_of_policy() -> float:
         policy = TrainedPolicy(
-            **actor_arrays(model.policy), low=mean, high=mean, ticks_per_action=2, provenance={}
+            **actor_arrays(model.policy),
+            low=mean,
+            high=mean,
+            table=LEVELS,
+            partition=PartitionThresholds(),
+            ticks_per_action=2,
+            provenance={},
         )
         return reward_per_step(policy.act)
 
@@ -180,7 +189,7 @@ def test_learning_leaves_nothing_in_the_temporary_directory(
     # The first optimiser of a process imports torch's compiler, which makes a cache of its own.
     torch.optim.Adam([torch.zeros(1, requires_grad=True)])
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    args = Args(n_envs=4, n_steps=4, batch_size=16)
+    args = Args(n_envs=4, n_steps=4, batch_size=16, settings=SimulationSettings())
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
     mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
     model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))

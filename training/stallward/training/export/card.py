@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from stallward.agent.action_table import ActionTableName
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.env.objective import SUFFERED
@@ -27,10 +28,22 @@ _BASELINES: Final = {
     "static": "the best static setting for all",
     "rule": "the tuned rule",
     "pi": "tuned PI control",
+    "partition": "`partition`",
 }
 """The arms that a policy should beat, with their names on the card."""
 _SHOWN_AS_TEXT: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
 """Keys of the provenance that the card shows in another form than JSON."""
+_DECIDES: Final[dict[ActionTableName, tuple[str, ...]]] = {
+    "levels": (
+        "Decides which background groups to pause, how much memory to leave them and which",
+        "tuning profile to use, so that one latency-critical application stays in its target.",
+    ),
+    "set-points": (
+        "Decides how much memory is kept for one latency-critical application, which share of",
+        "the rest each background group gets and the tuning; `partition` divides by it at every",
+        "tick, so that the application stays in its target.",
+    ),
+}
 
 
 def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_limit: float) -> str:
@@ -52,8 +65,7 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         "---",
         f"# Policy `{name}`",
         "",
-        "Decides which background groups to pause, how much memory to leave them and which",
-        "tuning profile to use, so that one latency-critical application stays in its target.",
+        *_DECIDES[policy.table.name],
         f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
         "",
         f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
@@ -139,9 +151,9 @@ def _results(facts: Mapping[str, Any]) -> list[str]:
         "`score_low` its 95 % lower confidence bound over draws; `window_violated` is the share",
         "of windows that miss the target, `excess` by how many times the mean latency is longer",
         "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
-        "`static` is the best static setting found for all that were trained on; `rule` and `pi`",
-        "have the thresholds that they were shipped with or given. All met the same draws, by",
-        "which none of them was chosen.",
+        "`static` is the best static setting found for all that were trained on; `rule`, `pi` and",
+        "`partition` have the thresholds that they were shipped with or given. All met the same",
+        "draws, by which none of them was chosen.",
         "",
     ]
 
@@ -199,7 +211,7 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "Chosen by half of that bound and half of the mean bound of the scenarios trained on.",
         "",
         "Score while training, without exploring, the mean over what is trained on; one line a",
-        "seed. They begin where imitating the teacher ended.",
+        "seed. Before the first point the policy is `partition`.",
         "",
         "```mermaid",
         f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{_COLOURS}"}}}}}}}}%%',
