@@ -18,6 +18,9 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper
 from onnx.external_data_helper import _get_all_tensors
 
+from stallward.agent.action_table import SET_POINTS
+from stallward.agent.control_law.thresholds import as_values, spans
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import parse_metadata
 from stallward.agent.errors import PolicyError
@@ -186,13 +189,23 @@ def _policy() -> Target:
         assert 0.0 <= value.ood_limit < np.inf
         assert 1 <= value.ticks_per_action < 1 << 31
         assert isinstance(value.provenance, dict)
+        for name, number in as_values(value.partition).items():
+            span = spans(PartitionThresholds)[name]
+            assert span.low * 0.999 <= number <= span.high * 1.001
 
     lines = [f"{key}: {value}" for key, value in entries.items() if key != "stallward.schema"]
     lines.append("stallward.schema: " + json.dumps({"names": ["a", "b"], "version": 1}))
+    set_points = [
+        f"stallward.schema_hash: {schema_hash(SET_POINTS)}",
+        f"stallward.schema: {json.dumps({'action_table': SET_POINTS.name})}",
+        'stallward.partition: {"margin_share": 0.1, "turn_s": 10.0}',
+    ]
     return Target(
         name="policy-metadata",
         run=run,
-        material=Material(samples=("\n".join(lines).encode(),), values=JSON_VALUES),
+        material=Material(
+            samples=("\n".join(lines).encode(), "\n".join(set_points).encode()), values=JSON_VALUES
+        ),
         errors=(PolicyError,),
         names="p.onnx",
         check=check,

@@ -204,6 +204,16 @@ REFUSED: list[tuple[str, str, bytes]] = [
     ),
     (
         "policy-metadata",
+        "numbers of partition that are a list",
+        changed("policy-metadata", '{"margin_share": 0.1, "turn_s": 10.0}', "[]", sample=1),
+    ),
+    (
+        "policy-metadata",
+        "a number of partition beyond all floats",
+        changed("policy-metadata", '"turn_s": 10.0', '"turn_s": 1e999', sample=1),
+    ),
+    (
+        "policy-metadata",
         "a schema that is none",
         changed(
             "policy-metadata",
