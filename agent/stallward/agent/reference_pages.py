@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS, Tuning
+from typing import Final
+
+from stallward.agent.action_table import LEVELS, SET_POINTS
+from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS, Tuning
 from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
 from stallward.agent.observation.feature_table import NODE_FEATURES, SLOT_FEATURES, Feature
+from stallward.agent.set_points import KEPT, SHARING_TUNINGS, Kept, SlotShare
+
+SHARE_MEANINGS: Final = {
+    SlotShare.AUTO: "what `partition` decides: a part, or turns with the whole if it thrashes",
+    SlotShare.WAIT: "nothing: paused as far as the guard allows, and squeezed to its floor",
+    SlotShare.WHOLE: "all that it wants, or nothing while that does not fit",
+    SlotShare.PART: "an equal part, although it may thrash",
+    SlotShare.LESS: "half of an equal part",
+    SlotShare.MORE: "twice an equal part",
+}
 
 
 def _rows(features: tuple[Feature, ...], prefix: str) -> list[str]:
@@ -23,6 +36,15 @@ def _settings(profile: Tuning) -> str:
     )
     changed = [f"{n} {getattr(profile, n)}" for n in names if getattr(profile, n) is not None]
     return ", ".join(changed) or "the node's own values"
+
+
+def _kept_row(index: int, kept: Kept) -> str:
+    lent = "as `partition` finds out" if kept.lent_share is None else _percent(kept.lent_share)
+    return f"| {index} | {kept.name} | {lent} | {_percent(kept.reserve_share)} |"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def observation_page() -> str:
@@ -55,7 +77,11 @@ def observation_page() -> str:
             "",
             "## Action",
             "",
-            f"MultiDiscrete `{list(ACTION_SIZES)}`:",
+            "A policy chooses from one of two action tables, which its file names.",
+            "",
+            "### Limit levels",
+            "",
+            f"The table `{LEVELS.name}`, MultiDiscrete `{list(LEVELS.sizes)}`:",
             "for each slot *paused* (0 or 1) and *limit level*, then the tuning profile.",
             "",
             "A limit level is a share of what the group used when unlimited:",
@@ -65,6 +91,25 @@ def observation_page() -> str:
             "| profile | name | settings |",
             "| --- | --- | --- |",
             profiles,
+            "",
+            "### Set-points",
+            "",
+            f"The table `{SET_POINTS.name}`, MultiDiscrete `{list(SET_POINTS.sizes)}`:",
+            "for each slot its *share*, then how much is *kept* for the application, then the",
+            "tuning. The controller `partition` divides memory within them at every tick. Where",
+            "all are 0, it decides everything itself.",
+            "",
+            "| share | name | meaning |",
+            "| --- | --- | --- |",
+            *(f"| {s} | {s.name.lower()} | {SHARE_MEANINGS[s]} |" for s in SlotShare),
+            "",
+            "| kept | name | lent of its idle memory | kept in addition, of the zone |",
+            "| --- | --- | --- | --- |",
+            *(_kept_row(i, kept) for i, kept in enumerate(KEPT)),
+            "",
+            "| tuning | name | settings |",
+            "| --- | --- | --- |",
+            *(f"| {i} | {t.name} | {_settings(t)} |" for i, t in enumerate(SHARING_TUNINGS)),
             "",
         ]
     )
