@@ -94,6 +94,11 @@ class PartitionController:
         self._thresholds = thresholds
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
+    @property
+    def thresholds(self) -> PartitionThresholds:
+        """The numbers of the rule."""
+        return self._thresholds
+
     def reset(self, context: NodeContext) -> None:
         """Forget the demand, the turns and what thrashed."""
         numbers = self._thresholds

@@ -21,8 +21,12 @@ def ope(
         str, typer.Option(help="Candidates, separated by commas; see `stallward arms`.")
     ] = "ppo,rule,pi",
     reference: Annotated[
-        str, typer.Option(help="Controller that candidates must not be worse than.")
-    ] = "none",
+        str,
+        typer.Option(
+            help="Controller that candidates must not be worse than; by default none, or "
+            "partition for policies of set-points."
+        ),
+    ] = "",
     scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
     twin_file: Annotated[
         str, typer.Option("--twin-file", help="Fitted twin, for the programs' speeds.")

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.controller import Controller, NodeContext
-from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS, limit_level
+from stallward.agent.desired import PROFILES, SLOTS, DesiredState, limit_level
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
@@ -24,6 +25,11 @@ from stallward.env.recording.raw_rows import Array, recorded_frames
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.training.errors import DatasetError
+from stallward.training.off_policy.action_tables import (
+    check_table,
+    set_points_of,
+    table_of_recording,
+)
 
 Actions = NDArray[np.int64]
 _TICK_S: Final = 0.1
@@ -42,13 +48,15 @@ class LoggedRun:
     observations: NDArray[np.float32]
     """The observations before each action, ``(T, OBSERVATION_SIZE)``."""
     actions: Actions
-    """The desired actions, ``(T, len(ACTION_SIZES))``; 0 for absent slots."""
+    """The desired actions, ``(T, len(table.sizes))``; 0 for absent slots."""
     propensity: Array
     """The probability of each action given the ticks before it, ``(T,)``."""
     reward: Array
     """The reward of the tick after each action, ``(T,)``."""
     slots: int
     """The number of background groups."""
+    table: ActionTable = LEVELS
+    """The action table of the actions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,23 +74,11 @@ class LoggedRecording:
     """The length of the measured part."""
 
 
-def has_logged_actions(recording: Recording) -> bool:
-    """Whether a recording holds actions of the action table with their propensities.
-
-    What another controller draws at random, such as set-points, has propensities and no such
-    actions.
-    """
-    if "propensity" not in recording.actions:
-        return False
-    texts = recording.actions.get("action", ())
-    return any(len(str(text).split(",")) == len(ACTION_SIZES) for text in texts)
-
-
 def read_logged(recording: Recording, scenario: Exogenous, price: float) -> LoggedRecording:
     """Read a recording of a randomised controller.
 
     Args:
-        recording: A recording with actions of the action table and their propensities.
+        recording: A recording with actions of an action table and their propensities.
         scenario: The exogenous description with the full speed of each program.
         price: The price of a window that misses the target by far, in units of full background
             speed.
@@ -90,7 +86,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
     Raises:
         DatasetError: If it holds no propensities.
     """
-    actions, propensity = _logged_actions(recording)
+    table, actions, propensity = _logged_actions(recording)
     frames = recorded_frames(recording)
     encoder = ObservationEncoder(recording.run.slo_ms)
     observations = np.stack([encoder.encode(frame) for frame in frames])
@@ -106,6 +102,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
         propensity=propensity[keep],
         reward=reward[keep],
         slots=slots,
+        table=table,
     )
     return LoggedRecording(
         run=run,
@@ -122,22 +119,28 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
     )
 
 
-def _logged_actions(recording: Recording) -> tuple[Actions, Array]:
+def _logged_actions(recording: Recording) -> tuple[ActionTable, Actions, Array]:
     texts, propensities = recording.actions.get("action"), recording.actions.get("propensity")
     if texts is None or propensities is None:
         raise DatasetError(
             f"{recording.path} has no propensities.",
             next_step="Off-policy estimates need recordings of the arm excite.",
         )
-    actions = np.zeros((len(texts), len(ACTION_SIZES)), dtype=np.int64)
+    table = table_of_recording(recording)
+    if table is None:
+        raise DatasetError(
+            f"{recording.path} has no action of a known action table.",
+            next_step="Off-policy estimates need recordings of the arm excite.",
+        )
+    actions = np.zeros((len(texts), len(table.sizes)), dtype=np.int64)
     propensity = np.asarray(propensities, dtype=np.float64).copy()
     for row, text in enumerate(texts):
         parts = str(text).split(",")
-        if len(parts) == len(ACTION_SIZES):
+        if len(parts) == len(table.sizes):
             actions[row] = [int(part) for part in parts]
         else:
             propensity[row] = np.nan
-    return actions, propensity
+    return table, actions, propensity
 
 
 def _rewards(
@@ -211,40 +214,46 @@ def check_replayable(controller: Controller) -> None:
 
 
 def controller_actions(controller: Controller, logged: LoggedRecording) -> Actions:
-    """The actions of a controller at every tick of a recording, ``(T, len(ACTION_SIZES))``.
+    """The actions of a controller at every tick of a recording, ``(T, len(table.sizes))``.
 
     A rule with memory reads the recorded observations in order, as if it had watched the run in
     shadow mode up to each tick.
 
     Raises:
         DatasetError: If the controller reads what recordings do not contain
-            (:func:`check_replayable`).
+            (:func:`check_replayable`), or has actions of another table.
     """
+    table = logged.run.table
     check_replayable(controller)
+    check_table(controller, table)
     controller.reset(logged.context)
     rows = []
     for sample, observation in zip(logged.samples, logged.run.observations, strict=True):
         decision = controller.decide(sample, observation)
-        action = decision.action
-        if action is None:
-            desired = decision.desired
-            levels = []
-            for slot in range(SLOTS):
-                slot_desire = desired.slot(slot)
-                known = slot < len(sample.slot_states)
-                reference = sample.slot_states[slot].reference_bytes if known else None
-                level = limit_level(slot_desire.limit_bytes, reference)
-                levels += [int(slot_desire.paused), level]
-            names = [profile.name for profile in PROFILES]
-            profile = names.index(desired.tuning.name) if desired.tuning.name in names else 0
-            action = (*levels, profile)
-        rows.append(action)
-    return np.array(rows, dtype=np.int64).reshape(-1, len(ACTION_SIZES))
+        if table is SET_POINTS:
+            rows.append(set_points_of(controller, decision))
+        else:
+            rows.append(decision.action or _nearest_levels(decision.desired, sample))
+    return np.array(rows, dtype=np.int64).reshape(-1, len(table.sizes))
 
 
-def features(observations: NDArray[np.float32], actions: Actions) -> NDArray[np.float32]:
-    """The inputs of the value function, ``(T, OBSERVATION_SIZE + len(ACTION_SIZES))``."""
-    inputs = np.empty((len(actions), OBSERVATION_SIZE + len(ACTION_SIZES)), dtype=np.float32)
+def _nearest_levels(desired: DesiredState, sample: Sample) -> tuple[int, ...]:
+    """The action of the table of limit levels that is nearest to a rule's wish."""
+    levels = []
+    for slot in range(SLOTS):
+        slot_desire = desired.slot(slot)
+        known = slot < len(sample.slot_states)
+        reference = sample.slot_states[slot].reference_bytes if known else None
+        levels += [int(slot_desire.paused), limit_level(slot_desire.limit_bytes, reference)]
+    names = [profile.name for profile in PROFILES]
+    return (*levels, names.index(desired.tuning.name) if desired.tuning.name in names else 0)
+
+
+def features(
+    observations: NDArray[np.float32], actions: Actions, table: ActionTable
+) -> NDArray[np.float32]:
+    """The inputs of the value function, ``(T, OBSERVATION_SIZE + len(table.sizes))``."""
+    inputs = np.empty((len(actions), OBSERVATION_SIZE + len(table.sizes)), dtype=np.float32)
     inputs[:, :OBSERVATION_SIZE] = observations
-    inputs[:, OBSERVATION_SIZE:] = actions / (np.array(ACTION_SIZES) - 1.0)
+    inputs[:, OBSERVATION_SIZE:] = actions / (np.array(table.sizes) - 1.0)
     return inputs

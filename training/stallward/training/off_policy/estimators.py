@@ -27,6 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesRegressor
 
+from stallward.agent.desired import SLOTS
 from stallward.env.recording.raw_rows import Array
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import Actions, LoggedRun, features
@@ -43,7 +44,7 @@ class OffPolicySettings:
     """How values are estimated."""
 
     gamma: float = 0.985
-    """Discount per tick of 0.1 s: a horizon of some 7 s, a third of that in training. Longer
+    """Discount per tick of 0.1 s: a horizon of some 7 s, a seventh of that in training. Longer
     stretches of a recording hardly ever match the actions of a candidate."""
     folds: int = 3
     """Folds that the runs are cut into."""
@@ -93,7 +94,7 @@ class OffPolicyEstimator:
     """Estimates the values of any number of policies from the same runs.
 
     Args:
-        runs: Runs of randomised policies.
+        runs: Runs of randomised policies, all with the same action table.
         settings: How to estimate.
 
     Raises:
@@ -104,7 +105,6 @@ class OffPolicyEstimator:
         self, runs: Sequence[LoggedRun], settings: OffPolicySettings | None = None
     ) -> None:
         self._settings = settings or OffPolicySettings()
-        self._runs = tuple(runs)
         lengths = [len(run.reward) for run in runs]
         if sum(lengths) < _LEAST_TICKS:
             raise DatasetError(
@@ -117,9 +117,8 @@ class OffPolicyEstimator:
         self._propensity = np.concatenate([run.propensity for run in runs])
         self._reward = np.concatenate([run.reward for run in runs])
         self._slots = np.repeat([run.slots for run in runs], lengths)
-        last = np.zeros(sum(lengths), dtype=bool)
-        last[np.cumsum(lengths) - 1] = True
-        self._last = last
+        self._table = runs[0].table
+        self._last = np.isin(np.arange(sum(lengths)), np.cumsum(lengths) - 1)
         self._forests = [self._grow(fold) for fold in range(self._settings.folds)]
 
     @property
@@ -148,7 +147,7 @@ class OffPolicyEstimator:
             max_features=0.5,
             random_state=settings.seed + fold,
         )
-        inputs = features(self._observations[train], self._actions[train])
+        inputs = features(self._observations[train], self._actions[train], self._table)
         return forest.fit(inputs, self._returns()[train])
 
     def value(self, policy: Sequence[Actions]) -> OffPolicyValue:
@@ -193,8 +192,8 @@ class OffPolicyEstimator:
         """The value of every state and of every action taken, each from the other folds."""
         state_value = np.zeros(len(policy_actions))
         taken_value = np.zeros(len(policy_actions))
-        policy_inputs = features(self._observations, policy_actions)
-        taken_inputs = features(self._observations, self._actions)
+        policy_inputs = features(self._observations, policy_actions, self._table)
+        taken_inputs = features(self._observations, self._actions, self._table)
         for fold, forest in enumerate(self._forests):
             train, test = self._fold != fold, self._fold == fold
             usable = np.flatnonzero(train & ~self._last)
@@ -221,8 +220,9 @@ class OffPolicyEstimator:
 
     def _weights(self, policy_actions: Actions) -> Array:
         """Importance weights of the first 1, 2, ... ticks from each, ``(most_ticks, T)``."""
-        used = np.arange(policy_actions.shape[1])[None, :] < 2 * self._slots[:, None]
-        used[:, -1] = True
+        each = len(self._table.slot_sizes)
+        used = np.arange(policy_actions.shape[1])[None, :] < each * self._slots[:, None]
+        used[:, each * SLOTS :] = True
         same = ((policy_actions == self._actions) | ~used).all(axis=1)
         ratio = np.where(same, 1.0 / np.maximum(self._propensity, 1e-12), 0.0)
         weights = np.zeros((self._settings.most_ticks, len(ratio)))

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from stallward.agent.action_table import ActionTable, ActionTableName
 from stallward.agent.registry import make_controller
 from stallward.agent.schema.marks import Flat
 from stallward.env.recording.recording import load_recording
@@ -21,11 +22,11 @@ from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import twin_names
 from stallward.training.errors import TrainingError
+from stallward.training.off_policy.action_tables import common_table, table_of_recording
 from stallward.training.off_policy.dataset import (
     LoggedRecording,
     check_replayable,
     controller_actions,
-    has_logged_actions,
     read_logged,
 )
 from stallward.training.off_policy.estimators import (
@@ -46,6 +47,13 @@ LEAST_S: Final = 240.0
 """Recordings shorter than this give no verdict: they would refuse good candidates, too
 (docs/explanation/off-policy.md)."""
 Verdict = Literal["worse", "not worse", "unknown"]
+_REFERENCES: Final[dict[ActionTableName, str]] = {"levels": "none", "set-points": "partition"}
+"""What candidates are compared with by default, for each action table."""
+_NAMES: Final[dict[ActionTableName, str]] = {"levels": "limit levels", "set-points": "set-points"}
+_ARMS: Final[dict[ActionTableName, str]] = {
+    "levels": "excite",
+    "set-points": "excite:table=set-points",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +120,7 @@ def judge(
     places: Sequence[Path],
     arms: Sequence[str],
     *,
-    reference: str = "none",
+    reference: str = "",
     twin: str = "default",
     scenario: str = "",
     price: float = PRICE,
@@ -125,7 +133,8 @@ def judge(
     Args:
         places: Recordings, or directories of them.
         arms: The specs of the candidates.
-        reference: The spec of the arm that they must not be worse than.
+        reference: The spec of the arm that they must not be worse than; by default ``none``, or
+            ``partition`` where the candidates choose set-points.
         twin: The fitted twin with the programs' speeds, by default each scenario's shipped one;
             without one, they are estimated from its recordings in ``places``.
         scenario: The only scenario to judge in; empty for all.
@@ -137,9 +146,12 @@ def judge(
     Raises:
         StallwardError: If there are no such recordings, or a candidate cannot run on them.
     """
-    for spec in (reference, *arms):
-        check_replayable(make_controller(spec))
-    by_scenario, held_out = _logged_recordings(places, scenario, twin, price)
+    controllers = [make_controller(spec) for spec in (*arms, *((reference,) if reference else ()))]
+    for controller in controllers:
+        check_replayable(controller)
+    table = common_table(controllers)
+    reference = reference or _REFERENCES[table.name]
+    by_scenario, held_out = _logged_recordings(places, scenario, twin, price, table)
     candidates: list[CandidateResult] = []
     logged: dict[str, LoggedArm] = {}
     for number, (name, recordings) in enumerate(by_scenario.items()):
@@ -176,9 +188,9 @@ def judge(
 
 
 def _logged_recordings(
-    places: Sequence[Path], scenario: str, twin: str, price: float
+    places: Sequence[Path], scenario: str, twin: str, price: float, table: ActionTable
 ) -> tuple[dict[str, list[LoggedRecording]], list[str]]:
-    """The recordings with propensities, by scenario, and the scenarios that are held out."""
+    """The recordings with propensities of a table, by scenario, and the scenarios held out."""
     by_scenario: dict[str, list[LoggedRecording]] = {}
     held_out: set[str] = set()
     described: dict[str, Exogenous] = {}
@@ -186,7 +198,7 @@ def _logged_recordings(
     paths = recordings_of(places, scenario)
     for path in paths:
         recording = load_recording(path)
-        if recording.run.condition != "together" or not has_logged_actions(recording):
+        if recording.run.condition != "together" or table_of_recording(recording) is not table:
             continue
         name = recording.run.scenario
         if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
@@ -197,9 +209,10 @@ def _logged_recordings(
         by_scenario.setdefault(name, []).append(read_logged(recording, described[name], price))
     if not by_scenario:
         raise TrainingError(
-            f"No recording in {', '.join(map(str, places))} has propensities"
+            f"No recording in {', '.join(map(str, places))} has propensities of "
+            + _NAMES[table.name]
             + (f" (held out: {', '.join(sorted(held_out))})." if held_out else "."),
-            next_step="Record some with `stallward record SCENARIO --arm excite`.",
+            next_step=f"Record some with `stallward record SCENARIO --arm {_ARMS[table.name]}`.",
         )
     return by_scenario, sorted(held_out)
 
