@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import as_values
-from stallward.agent.control_law.thresholds import tuned as tuned_field
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.rule import RuleThresholds
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
@@ -22,7 +20,7 @@ from stallward.training.selection.rollout import evaluate, rollout_steps
 from stallward.training.selection.selection import worst_low
 from stallward.training.selection.static_settings import make_constraints
 from stallward.training.tuning.search import tune
-from stallward.training.tuning.settings import TUNABLE, TuneResult, TuneSettings, as_act
+from stallward.training.tuning.settings import TuneResult, TuneSettings, as_act
 
 TWIN = small_twin()
 SETTINGS = TuneSettings(
@@ -35,13 +33,6 @@ SETTINGS = TuneSettings(
     seeds=2,
     judged_episodes=16,
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Timid(PartitionThresholds):
-    """Numbers of partition of which one is bad."""
-
-    margin_share: float = tuned_field(0.4, "share of the zone that is kept free", 0.0, 0.4)
 
 
 PAIR = small_twin(HOG, HOG)
@@ -132,16 +123,6 @@ def test_better_numbers_of_partition_are_found_or_its_own_are_kept() -> None:
     again = tune("partition", [TWIN], brief)
     assert as_values(again.thresholds) == as_values(result.thresholds)
     assert again.outcomes == result.outcomes
-
-
-@pytest.mark.slow
-def test_bad_numbers_of_partition_are_improved_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It begins with two fifths of the zone kept free, so there is much to find."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0})  # no process of its own
-    monkeypatch.setitem(TUNABLE, "partition", replace(TUNABLE["partition"], thresholds=_Timid))
-    result = tune("partition", [TWIN], replace(SETTINGS, total_steps=6_000, seeds=1))
-    assert result.provenance["kept"] == "seed 1"
-    assert worst_low(result.outcomes) > worst_low(result.default)
 
 
 def test_steps_are_counted_as_they_are_spent() -> None:
