@@ -18,6 +18,7 @@ from stallward.env.simulation.nuisance import (
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.exogenous import SlotProgram
+from stallward.env.twin.physics.pages import COLD, FILE
 
 MEMORY = OBSERVATION_NAMES.index("zone_psi_memory_some_share")
 COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
@@ -106,3 +107,20 @@ def test_a_copy_of_a_node_has_its_sensors() -> None:
     np.testing.assert_allclose(
         copy.observation[:, column], source.observation[::-1, column], rtol=0.02
     )
+
+
+def test_on_some_nodes_the_application_does_not_use_all_of_its_file_pages() -> None:
+    settings = SimulationSettings(nuisance=replace(NO_NUISANCE, idle_file_share=0.6))
+    simulation = Simulation([small_twin()], 256, settings, seed=3)
+    simulation.reset(np.ones(256, dtype=bool))
+    nodes = simulation.twin.nodes
+    hot, cold = nodes.wanted[0, FILE], nodes.wanted[0, COLD]
+    np.testing.assert_allclose(hot + cold, (hot + cold)[0])
+    idle = 1.0 - hot / hot.max()
+    assert 0.4 < np.mean(idle == 0.0) < 0.6
+    assert 0.5 < idle.max() <= 0.6
+    touches = nodes.request_touches[FILE]
+    np.testing.assert_allclose(touches / touches.max(), hot / hot.max())
+    # What is idle is in memory, and was read before: it is no demand on the disk.
+    np.testing.assert_allclose(nodes.resident[0, COLD], nodes.cold_seen)
+    np.testing.assert_allclose(nodes.cold_seen.max(), idle.max() * hot.max(), rtol=1e-6)

@@ -208,7 +208,7 @@ def test_a_node_and_a_batch_agree_on_every_setting() -> None:
         tuning=Tuning(name="try", swappiness=120, protected_swappiness=10),
         protected_low_bytes=4096 * 30_000,
     )
-    node = TwinNode(scenario_of(HOG, READER), TwinParameters(), seed=3)
+    node = TwinNode(scenario_of(HOG, READER), TwinParameters(), seed=3, memory_low=True)
     twin = batch_of(scenario_of(HOG, READER))
     for _ in range(100):
         node.step(desired)
@@ -216,6 +216,19 @@ def test_a_node_and_a_batch_agree_on_every_setting() -> None:
     group = node.sample().protected
     assert group.anon_bytes == int(4096 * resident(twin, ANON))
     assert group.file_bytes == int(4096 * resident(twin, FILE))
+
+
+def test_low_protection_has_no_effect_on_a_node_without_it() -> None:
+    desired = DesiredState(protected_low_bytes=4096 * 30_000)
+    nodes = [
+        TwinNode(scenario_of(HOG, READER), TwinParameters(), seed=3, memory_low=low)
+        for low in (False, True)
+    ]
+    for _ in range(300):
+        for node in nodes:
+            node.step(desired)
+    without, protected = (node.sample().protected for node in nodes)
+    assert (without.memory_usage_bytes or 0) < 0.9 * (protected.memory_usage_bytes or 0)
 
 
 def test_a_simulation_sets_both_swappinesses_of_a_profile() -> None:

@@ -19,7 +19,7 @@ from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.actor_start import deterministic_actions, prefer_first_choice
 from stallward.training.ppo.args import Args
-from stallward.training.ppo.callback import TimeBudget
+from stallward.training.ppo.callback import BestActor, TimeBudget
 from stallward.training.ppo.train import make_model
 
 ARGS = Args(n_envs=8, n_steps=8, batch_size=64)
@@ -84,3 +84,21 @@ def test_it_explores_every_choice(model: PPO) -> None:
     for entry, size in enumerate(SET_POINTS.sizes):
         assert set(np.unique(drawn[:, entry])) == set(range(size)), entry
     assert (drawn[:, SLOTS:] == 0).mean() == pytest.approx(ARGS.auto_share, abs=0.03)
+
+
+def test_the_best_actor_of_a_training_is_kept_not_the_last() -> None:
+    vec = TwinVec([small_twin()], ARGS.n_envs, ARGS.settings, seed=1)
+    model = make_model(vec, ARGS, ZEROS, ONES, seed=1, budget=TimeBudget(float("inf")))
+    scores = iter((0.1, 0.5, 0.2))
+    best = BestActor(lambda _act: next(scores))
+    kept = []
+    for decisions in (100, 200, 300):
+        model.num_timesteps = decisions
+        with torch.no_grad():
+            for parameter in model.policy.action_net.parameters():
+                parameter += 1.0
+        best.consider(model)
+        kept.append(actor_arrays(model.policy)["b2"])
+    assert (best.decisions, best.score) == (200, 0.5)
+    np.testing.assert_array_equal(best.arrays["b2"], kept[1])
+    assert not np.array_equal(kept[1], kept[2])

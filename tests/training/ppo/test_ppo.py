@@ -231,14 +231,6 @@ def test_the_merit_of_the_kept_seed_can_be_measured_again(judged: TrainingResult
 
 
 @pytest.mark.slow
-def test_a_training_that_diverges_keeps_an_earlier_actor() -> None:
-    diverging = replace(BRIEF, total_steps=8 * 1024, critic_rollouts=2, learning_rate=5.0)
-    result = train([TWIN], diverging, judged_on=[OTHER])
-    assert result.policy.provenance["steps"] == diverging.total_steps
-    assert result.policy.provenance["kept_after"] <= 3 * 1024, "the actor learns from then on"
-
-
-@pytest.mark.slow
 def test_synthetic_scenarios_are_trained_on_but_not_judged() -> None:
     result = train([TWIN], replace(BRIEF, composing=SyntheticScenarioSettings(per_twin=1)))
     assert list(result.evaluation["ppo"]) == ["small"]

@@ -33,13 +33,14 @@ from stallward.env.simulation.step_buffers import (
     make_buffers,
     measured_by_name,
 )
+from stallward.env.simulation.varied_nodes import between, vary_nodes
 from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.frame import raw_frames
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import to_array
 from stallward.env.twin.physics.levers import SHARE_TICKS, rules_of
 from stallward.env.twin.physics.randomness import keys_of, uniforms
-from stallward.env.twin.simd.layout import Arrays, Columns, copy_tiles
+from stallward.env.twin.simd.layout import Arrays, copy_tiles
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
@@ -199,25 +200,24 @@ class Simulation:
             mine = np.flatnonzero(which == k)
             parameters[:, mine] = self._draws[k][:, twin.choose_by(numbers[1, mine])]
         node_numbers, sensor_numbers = numbers[:_NODE_NUMBERS], numbers[_NODE_NUMBERS:]
-        random_start = self.settings.nuisance != NO_NUISANCE
+        nuisance, max_bytes = self.settings.nuisance, self.twin.scenario_arrays.max_bytes
+        random_start = nuisance != NO_NUISANCE
         self.twin.reset(
             rows,
             which,
             parameters,
             cursor_s=60.0 * numbers[2 : 2 + SLOTS].T if random_start else 0.0,
             phase_s=60.0 * numbers[2 + SLOTS] if random_start else 0.0,
-            vary=lambda nodes: self._vary(nodes, node_numbers[3 + SLOTS :]),
+            vary=lambda nodes: vary_nodes(nodes, node_numbers[3 + SLOTS :], nuisance, max_bytes),
         )
         buffers = self._buffers
-        buffers.slow[index] = node_numbers[-1] < self.settings.nuisance.slow_lever_share
+        buffers.slow[index] = node_numbers[-1] < nuisance.slow_lever_share
         buffers.action[index] = 0
         begin(Arrays(SHARING, buffers.sharing, index), self._numbers)
         self._remember_pauses(index, node_numbers[-1 - SLOTS : -1])
-        nuisance = self.settings.nuisance
         known = node_numbers[-2 - SLOTS] < nuisance.usual_known
         known_ms = (
-            _between(nuisance.usual_ratio, node_numbers[-3 - SLOTS])
-            * self.terms.baseline_ms[which]
+            between(nuisance.usual_ratio, node_numbers[-3 - SLOTS]) * self.terms.baseline_ms[which]
         )
         encoders = Arrays(ENCODER, buffers.encoders, index)
         encoders.fresh = 1.0
@@ -274,21 +274,6 @@ class Simulation:
         number = uniforms(self._keys, last, 1)[0]
         self.steps[:] = (number * self.steps_per_episode).astype(np.int64)
 
-    def _vary(self, nodes: Columns, numbers: Array) -> None:
-        """Apply the nuisance to the descriptions of new nodes."""
-        nuisance = self.settings.nuisance
-        nodes["rate_per_s"] *= _between(nuisance.rate_ratio, numbers[0])
-        nodes["zone_pages"] *= _between(nuisance.zone_ratio, numbers[1])
-        present = nodes["has_program"]
-        keep = present * (nuisance.slot_missing_share <= numbers[2 : 2 + SLOTS].T)
-        any_left = keep.sum(axis=1, keepdims=True) > 0
-        nodes["has_program"] = np.where(any_left, keep, present)
-        nodes["has_group"] = nodes["has_program"]
-        chance = numbers[2 + SLOTS : 2 + 2 * SLOTS].T
-        known = np.maximum(nuisance.used_before - chance, 0.0) / max(nuisance.used_before, 1e-9)
-        max_bytes = self.twin.scenario_arrays.max_bytes[nodes["scenario"].astype(np.int64)]
-        nodes["kept_bytes"] = nodes["has_program"] * known * max_bytes
-
     def step(self, actions: NDArray[np.int64]) -> StepResult:
         """Hold ``actions``, ``(B, len(table.sizes))``, for the ticks of one decision."""
         settings, buffers, twin = self.settings, self._buffers, self.twin
@@ -312,8 +297,3 @@ class Simulation:
             done=self.steps >= self.steps_per_episode,
             **measured_by_name(measured, self.batch),
         )
-
-
-def _between(bounds: tuple[float, float], numbers: Array) -> Array:
-    low, high = bounds
-    return low + (high - low) * numbers

@@ -133,9 +133,9 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     from stallward.training.ppo.train import make_model  # noqa: PLC0415
 
     torch.set_num_threads(1)
-    env = TwinVec(twins, _BATCH, asymmetric=True, seed=1)
     length = 32
     args = Args(n_envs=_BATCH, n_steps=length, batch_size=4096)
+    env = TwinVec(twins, _BATCH, args.settings, asymmetric=True, seed=1)
     mean, scale = np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES)
     budget = TimeBudget(float("inf"))
     model = make_model(
