@@ -96,7 +96,7 @@ def test_the_best_actor_of_a_training_is_kept_not_the_last() -> None:
         model.num_timesteps = decisions
         with torch.no_grad():
             for parameter in model.policy.action_net.parameters():
-                parameter += 1.0
+                parameter.add_(1.0)
         best.consider(model)
         kept.append(actor_arrays(model.policy)["b2"])
     assert (best.decisions, best.score) == (200, 0.5)
