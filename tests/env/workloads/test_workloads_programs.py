@@ -331,6 +331,8 @@ SMALLER = {
     "etcd-mix": (('"60000"', '"500"'), ('"300000"', '"20000"'), ('"40"', '"80"')),
 }
 """One scenario for each new kind of server and program, small enough for a few seconds."""
+SLOW_TO_START = {"etcd-mix", "jvm-lightgbm", "node-spark", "rocksdb-spark", "vectors-mix"}
+"""Those with a program that imports or compiles for several seconds before its first unit."""
 
 
 @pytest.mark.live
@@ -363,7 +365,7 @@ def test_real_programs_answer_and_work(
             "together",
             None,
             workplace=workplace,
-            duration_s=3.0,
+            duration_s=25.0 if name in SLOW_TO_START else 3.0,
             burn_in_s=1.5,
             out_dir=tmp_path,
             seed=1,
