@@ -83,7 +83,6 @@ LONG_FILES: Final = {
     "actuator/stallward/actuator/levers/table.py": "a table",
     "actuator/stallward/actuator/sensors/signal_table.py": "a table",
     "agent/stallward/agent/observation/feature_table.py": "a table",
-    "env/stallward/env/simulation/simulation.py": "one class, just over",
     "evaluation/stallward/evaluation/fidelity/measure.py": "one measure, read in one go",
     "evaluation/stallward/evaluation/verdict/figures.py": "every figure of a verdict",
     "training/stallward/training/ppo/train.py": "a recipe is read in one go",
