@@ -18,7 +18,6 @@ from stallward.training.errors import DatasetError, WorkerError
 from stallward.training.parallel import (
     Job,
     run_in_parallel,
-    split_for_workers,
     time_for_each,
     worker_count,
 )
@@ -133,11 +132,3 @@ def test_workers_are_at_most_jobs_and_processors_and_rounds_share_the_time() -> 
     assert time_for_each(60.0, 1) == 60.0
     assert time_for_each(60.0, worker_count(10_000)) == 60.0
     assert time_for_each(60.0, worker_count(10_000) + 1) == 30.0
-
-
-@pytest.mark.parametrize("length", [1, 2, 7, 42])
-def test_parts_are_about_equally_long_and_miss_nothing(length: int) -> None:
-    parts = [range(length)[part] for part in split_for_workers(length)]
-    assert [k for part in parts for k in part] == list(range(length))
-    assert len(parts) == worker_count(length)
-    assert max(map(len, parts)) - min(map(len, parts)) <= 1

@@ -57,3 +57,8 @@ SET_POINTS: Final = ActionTable(
 ACTION_TABLES: Final[dict[ActionTableName, ActionTable]] = {
     table.name: table for table in (LEVELS, SET_POINTS)
 }
+
+
+def find_action_table(name: object) -> ActionTable | None:
+    """The action table of this name; ``None`` if there is none."""
+    return next((table for table in ACTION_TABLES.values() if table.name == name), None)

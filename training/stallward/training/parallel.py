@@ -10,7 +10,6 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -27,13 +26,6 @@ Job = Callable[[Report], Result]
 def worker_count(jobs: int) -> int:
     """How many of ``jobs`` run at once: at most one per processor."""
     return max(min(len(os.sched_getaffinity(0)), jobs), 1)
-
-
-def split_for_workers(length: int) -> list[slice]:
-    """Split a sequence into one part per worker, all about equally long."""
-    count = worker_count(length)
-    edges = [round(k * length / count) for k in range(count + 1)]
-    return [slice(*edge) for edge in pairwise(edges)]
 
 
 def time_for_each(seconds: float, jobs: int) -> float:

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.action_table import ACTION_TABLES, LEVELS
+from stallward.agent.action_table import ACTION_TABLES, LEVELS, find_action_table
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import SLOTS, DesiredState, decode_action
@@ -52,7 +52,7 @@ class ExciteController:
 
     def __init__(self, arguments: Mapping[str, str]) -> None:
         name = arguments.get("table", LEVELS.name)
-        table = next((t for t in ACTION_TABLES.values() if t.name == name), None)
+        table = find_action_table(name)
         if table is None:
             raise ControllerError(
                 f"There is no action table {name!r:.80}.",

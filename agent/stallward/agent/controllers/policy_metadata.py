@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.agent.action_table import ACTION_TABLES, LEVELS, SET_POINTS, ActionTable
+from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable, find_action_table
 from stallward.agent.control_law.thresholds import make_thresholds
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.errors import PolicyError, ThresholdError
@@ -114,7 +114,7 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
 def _table_of(policy_schema: object) -> ActionTable:
     """The action table that a schema names; that of rules where it names none that is known."""
     name = policy_schema.get("action_table") if isinstance(policy_schema, Mapping) else None
-    return next((table for table in ACTION_TABLES.values() if table.name == name), LEVELS)
+    return find_action_table(name) or LEVELS
 
 
 def _partition_of(entries: Mapping[str, str], path: Path) -> PartitionThresholds:

@@ -9,7 +9,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.action_table import ACTION_TABLES, LEVELS, SET_POINTS, ActionTableName
+from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTableName
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.selection.rollout import Act, constant
@@ -57,5 +57,5 @@ class Arm:
         )
 
 
-IDLE: Final = np.zeros(len(ACTION_TABLES[LEVELS.name].sizes), dtype=np.int64)
+IDLE: Final = np.zeros(len(LEVELS.sizes), dtype=np.int64)
 """The action that does nothing, of the table of limit levels."""
