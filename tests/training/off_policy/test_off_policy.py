@@ -148,7 +148,7 @@ def test_fitted_q_ranks_policies_on_the_twin_correctly() -> None:
         "tight": lambda batch: Constant([0, 4] + [0] * 7, batch),
     }
     rows = validate_on_twin(
-        TWIN, policies, repetitions=1, runs=8, seconds=10.0, nodes=16, moments=2,
+        TWIN, policies, repetitions=1, runs=24, seconds=30.0, nodes=16, moments=2,
         settings=OffPolicySettings(trees=20, gamma=0.95),
     )  # fmt: skip
     none, tight = (row for row in rows if row.estimator == "fitted")
