@@ -273,6 +273,18 @@ def test_the_same_arm_again_does_as_much_work(judged: Verdict) -> None:
     assert (again.low or 9.0) < 1.0 < (again.high or 0.0)
 
 
+def test_the_verdict_says_how_many_rounds_would_show_an_effect(judged: Verdict) -> None:
+    # The blocks of an arm differ by some 2 %: a few rounds are enough for an effect of 10 %.
+    assert judged.rounds_needed is not None
+    assert 2 <= judged.rounds_needed <= 4
+    assert f"; {judged.rounds_needed} rounds show 10 % more work" in (
+        verdict_tables(judged)[-1].title
+    )
+    once = judge({"s": scene(rounds=1)}, TARGETS)
+    assert once.rounds_needed is None
+    assert "rounds show" not in verdict_tables(once)[-1].title
+
+
 def test_violations_beyond_those_allowed_reduce_the_score() -> None:
     calm = judge({"s": scene()}, TARGETS).arms
     # 12 ms is 9.1 % more than with ample memory, of which 5 % are allowed, and one request in

@@ -20,6 +20,7 @@ from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.contrasts import Estimate
 from stallward.evaluation.measures.estimates import ComparisonEstimates
 from stallward.evaluation.measures.intervals import Scale, impact_interval, interval
+from stallward.evaluation.measures.power import rounds_for, spread_per_round
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 from stallward.evaluation.results.oracle import Hindsight
 from stallward.evaluation.verdict.result import (
@@ -33,12 +34,14 @@ from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.targets import (
     FIGURES,
     KEPT_AS_PARTITION,
+    LEAST_EFFECT,
     ORACLE,
     PARTITION,
     POLICY,
     REPEAT_FIGURES,
     SPREAD,
     SPREAD_OF_SEEDS,
+    WORK_AGAIN,
     WORK_OF_PARTITION,
     WORST_POINTS,
     Figure,
@@ -146,6 +149,9 @@ def judge(
         again=repeats,
         ships=_ships(arms[POLICY]),
         failed=dict(failed or {}),
+        rounds_needed=_rounds_needed(
+            repeats, min(scenario.estimates.rounds for scenario in comparisons)
+        ),
     )
 
 
@@ -171,6 +177,15 @@ def _scenario(
 
 def _by_role(scenario: ScenarioComparison, counts: Mapping[str, _Count]) -> dict[str, _Count]:
     return {role: counts[label] for role, label in scenario.roles.items() if counts.get(label)}
+
+
+def _rounds_needed(repeats: Mapping[str, Mapping[str, JudgedFigure]], rounds: int) -> int | None:
+    """The rounds that show the least effect on work, by the policy and its second run."""
+    again = next((one for role, one in repeats.items() if role.startswith(f"{POLICY}#")), None)
+    if again is None:
+        return None
+    spread = spread_per_round(again[WORK_AGAIN.name].interval, rounds)
+    return None if spread is None else rounds_for(LEAST_EFFECT, spread)
 
 
 def _ships(policy: Mapping[str, JudgedFigure]) -> Shipped:

@@ -8,7 +8,14 @@ from typing import Final
 from stallward.evaluation.blocks.request import MOST_STEAL_SHARE
 from stallward.evaluation.report.text import Kind, cell
 from stallward.evaluation.verdict.result import JudgedFigure, ScenarioVerdict, Verdict
-from stallward.evaluation.verdict.targets import FIGURES, POLICY, REPEAT_FIGURES, Figure, How
+from stallward.evaluation.verdict.targets import (
+    FIGURES,
+    LEAST_EFFECT,
+    POLICY,
+    REPEAT_FIGURES,
+    Figure,
+    How,
+)
 
 _EVERY_ARM: Final = (
     "impact_ample_mean", "impact_ample_p99", "slo_points", "slo_points_worst", "work",
@@ -69,11 +76,18 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
             rows=tuple(arms),
         ),
         Table(
-            title="Arms run twice: the second run over (for the score: less) the first",
+            title=_repeats_in_words(verdict),
             headers=("arm", *(figure.title for figure in REPEAT_FIGURES)),
             rows=tuple(repeats),
         ),
     )
+
+
+def _repeats_in_words(verdict: Verdict) -> str:
+    words = "Arms run twice: the second run over (for the score: less) the first"
+    if verdict.rounds_needed is None:
+        return words
+    return f"{words}; {verdict.rounds_needed} rounds show {100 * LEAST_EFFECT:g} % more work"
 
 
 def _met_in_words(figure: JudgedFigure) -> str:

@@ -160,6 +160,11 @@ WORK_OF_PARTITION: Final = Figure(
     name="work_of_partition", title="background work over partition's", of=_work,
     how=How.SHARE, against=PARTITION, more_is_better=True,
 )  # fmt: skip
+WORK_AGAIN: Final = Figure(
+    name="work_ratio", title="background work", of=_work, how=How.SHARE, more_is_better=True,
+)  # fmt: skip
+LEAST_EFFECT: Final = 0.1
+"""The effect on background work that a verdict should be able to show."""
 SPREAD: Final = Figure(
     name="impact_p99_sd", title="SD of the p99 impact over rounds", of=_p99,
     how=How.LEVEL, unit=Unit.PERCENT,
@@ -202,8 +207,7 @@ FIGURES: Final = (
 REPEAT_FIGURES: Final = (
     Figure(name="p99_ratio", title="p99", of=_p99, how=How.RATIO),
     Figure(name="mean_ratio", title="mean latency", of=_mean, how=How.RATIO),
-    Figure(name="work_ratio", title="background work", of=_work, how=How.SHARE,
-           more_is_better=True),
+    WORK_AGAIN,
     Figure(name="score_difference", title="score", of=None, how=How.MORE, more_is_better=True),
 )  # fmt: skip
 """The figures by which an arm that was run twice is compared with itself."""
