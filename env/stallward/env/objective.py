@@ -7,7 +7,7 @@ latency beyond the latency baseline, and slow requests.
 - :func:`reward` is the objective of one tick. It is 1 when the whole background runs at full
   speed, the application suffers nothing and no lever moves.
 - :func:`constrained_score` is the objective of whole episodes. It penalises only the suffering
-  beyond an allowance.
+  beyond an allowance, and only once.
 
 All functions are pure. Those marked with ``model`` also run in compiled code, for eight nodes at
 once.
@@ -34,7 +34,8 @@ SUFFERED: Final = ("window_violated", "excess", "slow")
 latency over the baseline, and the share of slow requests."""
 PENALTIES: Final = np.array([10.0, 2.0, 10.0])
 """The penalty for each of ``SUFFERED`` beyond the allowance, in units of full background speed. A
-hundredth of all windows or requests costs a tenth, and so does a mean that is 5 % longer."""
+hundredth of all windows or requests costs a tenth, and so does a mean that is 5 % longer. The
+largest of the three counts: one slow second shows in all of them."""
 
 SLOW_RATIO: Final = 1.15
 """A request is slow when it takes more than this many times the p99 with ample memory. If one
@@ -160,7 +161,7 @@ class Slack:
 
 
 def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
-    """Progress less the penalties for suffering beyond the allowance.
+    """Progress less the largest penalty for suffering beyond the allowance.
 
     Args:
         progress: An array of any shape.
@@ -168,7 +169,8 @@ def scored(progress: Array, suffered: Array, allowed: Array) -> Array:
         allowed: The allowance; it broadcasts to the shape of ``suffered``.
     """
     beyond = np.maximum(suffered - allowed, 0.0)
-    return np.asarray(progress - np.tensordot(PENALTIES, beyond, axes=1))
+    penalties = PENALTIES.reshape((-1,) + (1,) * (beyond.ndim - 1)) * beyond
+    return np.asarray(progress - penalties.max(axis=0))
 
 
 def constrained_score(
@@ -193,8 +195,10 @@ def constrained_score(
         mine = scenario == index
         means = suffered[:, mine].mean(axis=1)
         scores.append(float(scored(progress[mine].mean(), means, allowed[:, index])))
-        prices = np.where(means > allowed[:, index], PENALTIES, 0.0)
-        episode_scores = progress[mine] - prices @ suffered[:, mine]
+        penalties = PENALTIES * np.maximum(means - allowed[:, index], 0.0)
+        worst = int(np.argmax(penalties))
+        price = PENALTIES[worst] if penalties[worst] > 0.0 else 0.0
+        episode_scores = progress[mine] - price * suffered[worst, mine]
         count = int(mine.sum())
         variances.append(float(episode_scores.var(ddof=1)) / count if count > 1 else 0.0)
     return float(np.mean(scores)), float(np.sqrt(np.sum(variances)) / len(scores))

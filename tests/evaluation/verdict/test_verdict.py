@@ -292,8 +292,7 @@ def test_violations_beyond_those_allowed_reduce_the_score() -> None:
     assert calm["ppo"]["score"].interval.value == pytest.approx(0.6, abs=0.02)
     assert calm["rule"]["score"].interval.value == pytest.approx(0.12 - 2.0 * 0.041, abs=0.02)
     slow = judge({"s": scene(ppo=(60.0, (9.0, 1.8)))}, TARGETS).arms["ppo"]["score"].interval.value
-    missed, excess, late = 10.0 * 0.995, 2.0 * (60.0 / 11.0 - 1.05), 10.0 * 0.99
-    assert slow == pytest.approx(0.9 - missed - excess - late, abs=0.1)
+    assert slow == pytest.approx(0.9 - 10.0 * 0.995, abs=0.1), "one bad event is charged once"
 
 
 def test_a_score_varies_with_the_latency_baseline() -> None:
@@ -318,7 +317,7 @@ def test_a_score_varies_with_the_latency_baseline() -> None:
         slow = 10.0 * max(float(np.mean(ms > tail)) - 0.01, 0.0)
         excess = 2.0 * max(float(ms.mean()) / baseline_ms - 1.05, 0.0)
         work = estimates.figures["ppo"].estimates.background_work.value
-        assert computed.value == pytest.approx(work - slow - excess, abs=1e-9)
+        assert computed.value == pytest.approx(work - max(slow, excess), abs=1e-9)
         assert (computed.draws.std() > 0.02) == (spread > 0.0)
 
 

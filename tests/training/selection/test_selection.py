@@ -121,6 +121,10 @@ def test_violations_beyond_those_allowed_cost_score() -> None:
     assert constrained_score(progress, beyond, scenario, allowed)[0] == pytest.approx(0.6)
     longer = within + np.array([[0.0], [0.05], [0.0]])
     assert constrained_score(progress, longer, scenario, allowed)[0] == pytest.approx(0.6)
+    both = within + np.array([[0.01], [0.05], [0.0]])
+    assert constrained_score(progress, both, scenario, allowed)[0] == pytest.approx(0.6), (
+        "one bad event is charged once"
+    )
 
 
 def test_arms_of_both_action_tables_are_compared_over_the_same_seconds() -> None:

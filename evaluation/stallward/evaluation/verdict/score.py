@@ -1,9 +1,9 @@
 """The score of live blocks, by which policies are also trained, chosen and tuned. Pure.
 
-The score is background work less penalties (``stallward.env.objective``): ten times the share of
-missed windows and of slow requests, and twice the mean excess of latency, each beyond what is
-allowed. The latency baseline and the threshold of a slow request come from the blocks with ample
-memory, so each resample computes its own.
+The score is background work less the largest of three penalties (``stallward.env.objective``): ten
+times the share of missed windows, ten times that of slow requests, and twice the mean excess of
+latency, each beyond what is allowed. The latency baseline and the threshold of a slow request come
+from the blocks with ample memory, so each resample computes its own.
 """
 
 from __future__ import annotations
