@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pytest
 import torch
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
 
@@ -51,3 +54,36 @@ def test_samples_have_the_right_frequencies_and_stay_within_the_choices() -> Non
         share = np.bincount(drawn[:, head], minlength=size) / len(drawn)
         expected = theirs.distribution[head].probs[0].numpy()
         np.testing.assert_allclose(share, expected, atol=0.015)
+
+
+def test_kept_noise_draws_alike_and_with_the_same_frequencies() -> None:
+    torch.manual_seed(4)
+    logits = torch.randn(1, sum(SIZES))
+    heads = Heads(SIZES, held_decisions=10.0).proba_distribution(logits.repeat(5_000, 1))
+    drawn = [heads.sample().numpy() for _ in range(60)]
+    theirs = both(logits)[1]
+    for head, size in enumerate(SIZES):
+        probability = theirs.distribution[head].probs[0].numpy()
+        share = np.bincount(drawn[-1][:, head], minlength=size) / len(drawn[-1])
+        np.testing.assert_allclose(share, probability, atol=0.03)
+        alike = np.mean([(a[:, head] == b[:, head]).mean() for a, b in pairwise(drawn)])
+        by_chance = float(np.square(probability).sum())
+        assert alike == pytest.approx(0.9 + 0.1 * by_chance, abs=0.01), "one in ten is redrawn"
+
+
+def test_kept_noise_follows_the_logits() -> None:
+    torch.manual_seed(5)
+    logits = torch.zeros(2_000, sum(SIZES))
+    heads = Heads(SIZES, held_decisions=1e6).proba_distribution(logits)
+    heads.sample()
+    logits[:, 1] += 3.0
+    share = (heads.proba_distribution(logits).sample()[:, 0] == 1).float().mean()
+    expected = float(torch.softmax(logits[0, : SIZES[0]], dim=0)[1])
+    assert float(share) == pytest.approx(expected, abs=0.03)
+
+
+def test_a_batch_of_another_size_draws_anew() -> None:
+    heads = Heads(SIZES, held_decisions=10.0)
+    for count in (8, 3, 8):
+        drawn = heads.proba_distribution(torch.zeros(count, sum(SIZES))).sample()
+        assert drawn.shape == (count, len(SIZES))

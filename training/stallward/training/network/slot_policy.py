@@ -113,8 +113,8 @@ class SlotOutputs(nn.Module):
 class _SlotHeads(Heads):
     """Heads of which those of absent slots do not count."""
 
-    def __init__(self, table: ActionTable) -> None:
-        super().__init__(table.sizes)
+    def __init__(self, table: ActionTable, held_decisions: float) -> None:
+        super().__init__(table.sizes, held_decisions)
         self._table = table
 
     def proba_distribution_net(self, latent_dim: int) -> nn.Module:
@@ -147,10 +147,15 @@ class SlotPolicy(ActorCriticPolicy):
 
     Args:
         table: The action table of the heads.
+        held_decisions: For how many decisions in a row a head explores in the same direction, on
+            average.
     """
 
-    def __init__(self, *args: Any, table: ActionTable, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, table: ActionTable, held_decisions: float = 1.0, **kwargs: Any
+    ) -> None:
         self.table = table
+        self._held_decisions = held_decisions
         super().__init__(*args, **kwargs)
 
     def _build_mlp_extractor(self) -> None:
@@ -160,7 +165,7 @@ class SlotPolicy(ActorCriticPolicy):
         )
 
     def _build(self, lr_schedule: Any) -> None:
-        self.action_dist = _SlotHeads(self.table)
+        self.action_dist = _SlotHeads(self.table, self._held_decisions)
         super()._build(lr_schedule)
 
 

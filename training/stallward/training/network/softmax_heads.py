@@ -21,9 +21,11 @@ class Heads(MultiCategoricalDistribution):
 
     Args:
         action_dims: The number of choices of each head.
+        held_decisions: For how many samples in a row the random numbers of a head are kept, on
+            average.
     """
 
-    def __init__(self, action_dims: Sequence[int]) -> None:
+    def __init__(self, action_dims: Sequence[int], held_decisions: float = 1.0) -> None:
         action_dims = [int(size) for size in action_dims]  # some versions of SB3 pass numpy's
         super().__init__(action_dims)
         width = max(action_dims)
@@ -37,6 +39,8 @@ class Heads(MultiCategoricalDistribution):
         self._missing = torch.tensor([[k >= size for k in range(width)] for size in action_dims])
         self._log = torch.zeros(0)
         self._counts = torch.ones(1, len(action_dims))
+        self._redrawn = 1.0 / held_decisions
+        self._noise = torch.zeros(0)
 
     def proba_distribution(self, action_logits: torch.Tensor) -> Self:
         """Set the logits ``(N, sum(action_dims))``, one head after the other."""
@@ -60,25 +64,23 @@ class Heads(MultiCategoricalDistribution):
         chosen = actions.long().reshape(-1, self._shape[0], 1)
         return (self._log.gather(-1, chosen)[..., 0] * self._counts).sum(dim=1)
 
-    def smoothed_log_prob(self, actions: torch.Tensor, smoothing: float) -> torch.Tensor:
-        """The log probability of actions ``(N, heads)`` under label smoothing.
-
-        It is highest if each head gives the action ``1 - smoothing`` and spreads ``smoothing``
-        evenly over all its choices.
-        """
-        exists = ~self._missing
-        mean = (self._log * exists).sum(dim=-1) / exists.sum(dim=-1)
-        return (1.0 - smoothing) * self.log_prob(actions) + smoothing * (mean * self._counts).sum(
-            dim=-1
-        )
-
     def entropy(self) -> torch.Tensor:
         """The entropy, summed over heads, ``(N,)``."""
         return -((self._log.exp() * self._log).sum(dim=2) * self._counts).sum(dim=1)
 
     def sample(self) -> torch.Tensor:
-        """Draw actions, ``(N, heads)``, by the Gumbel-max trick."""
+        """Draw actions, ``(N, heads)``, by the Gumbel-max trick.
+
+        With noise that is kept, each action still has the probability that its logits say, and
+        actions that follow one another are alike. What a set-point does shows only after some
+        seconds, which noise that is new at every decision never lasts (correlated noise for PPO:
+        Hollenstein et al., AAAI 2024).
+        """
         noise = torch.empty_like(self._log).exponential_().log()
+        if self._redrawn < 1.0 and self._noise.shape == noise.shape:
+            redrawn = torch.rand(noise.shape[:2]) < self._redrawn
+            noise = torch.where(redrawn[..., None], noise, self._noise)
+        self._noise = noise
         return (self._log - noise).argmax(dim=-1)
 
     def mode(self) -> torch.Tensor:

@@ -46,6 +46,8 @@ class Args:
     """The lambda of generalised advantage estimation."""
     ent_coef: float = 0.0
     """Entropy bonus."""
+    held_decisions: float = 1.0
+    """For how many decisions in a row each head explores in the same direction, on average."""
     clip_range: float = 0.2
     """The clip range of PPO's probability ratio."""
     slack: Slack = field(default_factory=Slack)

@@ -296,6 +296,7 @@ def make_model(
         policy_kwargs={
             **policy_kwargs(mean, scale, critic_features=critic_features),
             "table": ACTION_TABLES[args.settings.action_table],
+            "held_decisions": args.held_decisions,
         },
     )
     if logs is None:
