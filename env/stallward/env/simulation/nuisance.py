@@ -144,6 +144,9 @@ class Nuisance:
     """The largest share of the application's file pages that it does not use any more. Recordings
     in which nothing takes them cannot tell which are idle: PostgreSQL held 340 MiB and needed 190.
     Every second episode has some."""
+    target_ratio: tuple[float, float] = (0.8, 2.5)
+    """Range of the factor on the target, even in its logarithm. A target comes from the p99 with
+    ample memory, which a busy host makes several times longer, and nothing else with it."""
     slot_missing_share: float = 0.15
     """Chance that a slot is absent; at least one slot stays."""
     late_share: float = 0.02
@@ -171,6 +174,7 @@ NO_NUISANCE: Final = Nuisance(
     rate_ratio=(1.0, 1.0),
     zone_ratio=(1.0, 1.0),
     idle_file_share=0.0,
+    target_ratio=(1.0, 1.0),
     slot_missing_share=0.0,
     late_share=0.0,
     slow_lever_share=0.0,

@@ -1,4 +1,5 @@
-"""Nodes that differ from their scenario: other rates and zones, fewer slots, idle pages."""
+"""Nodes that differ from their scenario: other rates, zones and targets, fewer slots, idle pages.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ def vary_nodes(nodes: Columns, numbers: Array, nuisance: Nuisance, max_bytes: Ar
 
     Args:
         nodes: The nodes, before the application is loaded.
-        numbers: Random numbers in [0, 1), at least ``(3 + 2 * SLOTS, n)``.
+        numbers: Random numbers in [0, 1), at least ``(4 + 2 * SLOTS, n)``.
         nuisance: What varies.
         max_bytes: The most that the program of each slot of each scenario holds, ``(scenarios,
             SLOTS)``.
@@ -33,6 +34,8 @@ def vary_nodes(nodes: Columns, numbers: Array, nuisance: Nuisance, max_bytes: Ar
     nodes["kept_bytes"] = nodes["has_program"] * known * largest
     idle = np.maximum(2.0 * numbers[2 + 2 * SLOTS] - 1.0, 0.0)
     _let_file_pages_be_idle(nodes, nuisance.idle_file_share * idle)
+    low, high = nuisance.target_ratio
+    nodes["slo_ms"] *= low * (high / low) ** numbers[3 + 2 * SLOTS]
 
 
 def between(bounds: tuple[float, float], numbers: Array) -> Array:
