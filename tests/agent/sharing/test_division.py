@@ -15,8 +15,8 @@ def want(size: float, *, whole: bool = False, floor: float = FLOOR) -> Want:
     return Want(bytes=size, floor_bytes=floor, whole=whole)
 
 
-def divide(room: float, *wants: Want, too_big_may_run: bool = True) -> Division:
-    return Turns(15.0).divide(room, wants, 0.0, too_big_may_run=too_big_may_run)
+def divide(room: float, *wants: Want, coming: float = 0.0, in_danger: bool = False) -> Division:
+    return Turns(15.0).divide(room, wants, 0.0, coming_bytes=coming, in_danger=in_danger)
 
 
 def test_groups_that_can_use_a_part_share() -> None:
@@ -42,10 +42,44 @@ def test_both_have_the_whole_where_both_fit() -> None:
     assert division.shares_bytes == (300.0, 300.0)
 
 
-def test_a_smaller_one_runs_while_a_larger_one_does_not_fit() -> None:
-    division = divide(200.0, want(270.0, whole=True), want(120.0, whole=True))
+def after(seconds: float, room: float, *wants: Want, in_danger: bool = False) -> Division:
+    """The division at the end of a time in which nothing changed."""
+    turns = Turns(15.0)
+    for second in range(int(seconds)):
+        turns.divide(room, wants, float(second), in_danger=in_danger)
+    return turns.divide(room, wants, seconds, in_danger=in_danger)
+
+
+def test_one_that_needs_more_than_there_is_has_what_the_others_leave() -> None:
+    wants = want(270.0, whole=True), want(120.0, whole=True)
+    assert after(10.0, 200.0, *wants).waiting == (0,), "it may fit again soon"
+    division = after(20.0, 200.0, *wants)
     assert division.running == (1,)
-    assert division.waiting == (0,)
+    assert division.waiting == ()
+    assert division.shares_bytes == (80.0, 120.0)
+
+
+def test_those_that_need_more_than_there_is_share() -> None:
+    wants = want(235.0, whole=True), want(110.0, whole=True)
+    division = after(20.0, 117.0, *wants)
+    assert division.running == division.waiting == ()
+    assert division.shares_bytes == (58.5, 58.5)
+    assert after(20.0, 117.0, *wants, in_danger=True).waiting == (0, 1)
+
+
+def test_one_that_fits_again_has_the_whole_again() -> None:
+    turns, hogs = Turns(15.0), [want(110.0, whole=True)] * 2
+    for second in range(20):
+        turns.divide(117.0, hogs, float(second))
+    assert turns.divide(117.0, hogs, 20.0).waiting == ()
+    assert len(turns.divide(140.0, hogs, 21.0).waiting) == 1
+    assert len(turns.divide(117.0, hogs, 22.0).waiting) == 1, "a short lack changes nothing"
+
+
+def test_one_that_will_fit_when_the_room_has_grown_waits_for_it() -> None:
+    hog = want(110.0, whole=True)
+    assert divide(117.0, hog, hog, coming=20.0).waiting == (0, 1)
+    assert divide(117.0, hog, hog, coming=0.0).waiting == (1,)
 
 
 def test_groups_that_share_keep_their_floor_beside_one_that_has_the_whole() -> None:
@@ -54,19 +88,16 @@ def test_groups_that_share_keep_their_floor_beside_one_that_has_the_whole() -> N
     assert division.shares_bytes == (270.0, 30.0)
 
 
-def test_one_that_never_fits_runs_with_what_there_is_unless_that_is_refused() -> None:
+def test_one_that_needs_more_than_there_is_waits_while_the_application_is_in_danger() -> None:
     large = want(500.0, whole=True)
     assert divide(300.0, large).shares_bytes == (300.0,)
-    refused = divide(300.0, large, too_big_may_run=False)
+    refused = divide(300.0, large, in_danger=True)
     assert refused.waiting == (0,)
     assert refused.shares_bytes == (FLOOR,)
 
 
 def turns_of(turns: Turns, seconds: int, *wants: Want, room: float = 380.0) -> list[int]:
-    return [
-        turns.divide(room, wants, float(second), too_big_may_run=True).running[0]
-        for second in range(seconds)
-    ]
+    return [turns.divide(room, wants, float(second)).running[0] for second in range(seconds)]
 
 
 def test_turns_go_round() -> None:
@@ -83,16 +114,16 @@ def test_a_turn_does_not_end_while_nobody_waits() -> None:
 
 def test_a_turn_does_not_end_by_a_small_change_of_the_room() -> None:
     turns, hog = Turns(15.0), want(270.0, whole=True)
-    first = turns.divide(287.0, [hog, hog], 0.0, too_big_may_run=False)
-    second = turns.divide(280.0, [hog, hog], 1.0, too_big_may_run=False)
+    first = turns.divide(287.0, [hog, hog], 0.0, in_danger=True)
+    second = turns.divide(280.0, [hog, hog], 1.0, in_danger=True)
     assert first.running == second.running == (0,)
-    assert turns.divide(250.0, [hog, hog], 2.0, too_big_may_run=False).running == ()
+    assert turns.divide(250.0, [hog, hog], 2.0, in_danger=True).running == ()
 
 
 def test_a_turn_ends_with_its_group() -> None:
     turns, hog = Turns(15.0), want(270.0, whole=True)
-    turns.divide(380.0, [hog, hog], 0.0, too_big_may_run=True)
-    division = turns.divide(380.0, [want(10.0), hog], 1.0, too_big_may_run=True)
+    turns.divide(380.0, [hog, hog], 0.0)
+    division = turns.divide(380.0, [want(10.0), hog], 1.0)
     assert division.running == (1,)
     assert division.waiting == ()
 
@@ -126,13 +157,13 @@ def test_more_memory_is_no_gain_if_everybody_has_what_it_wants() -> None:
     st.booleans(),
 )
 def test_no_more_than_the_room_is_given(
-    room: float, sizes: list[tuple[float, bool]], too_big_may_run: bool
+    room: float, sizes: list[tuple[float, bool]], in_danger: bool
 ) -> None:
     turns = Turns(3.0)
     wants = [want(size, whole=whole) for size, whole in sizes]
     floors = FLOOR * len(wants)
     for second in range(8):
-        division = turns.divide(room, wants, float(second), too_big_may_run=too_big_may_run)
+        division = turns.divide(room, wants, float(second), in_danger=in_danger)
         assert sum(division.shares_bytes) <= max(room, 0.0) + floors + 1e-6
         assert all(share >= FLOOR - 1e-9 for share in division.shares_bytes)
         assert not set(division.running) & set(division.waiting)

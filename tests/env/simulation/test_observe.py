@@ -129,10 +129,11 @@ def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> N
     settings = SimulationSettings(ticks_per_action=ticks, episode_s=1e6, nuisance=exact)
     simulation = Simulation([twin], 16, settings, seed=1)
     simulation.reset(np.ones(16, dtype=bool))
-    first = [ObservationEncoder(20.0) for _ in range(16)]
+    targets_ms = simulation.twin.nodes.slo_ms.tolist()
+    first = [ObservationEncoder(ms) for ms in targets_ms]
     assert_same(simulation.observation, encoded(first, simulation.frames()))
     rng = np.random.default_rng(2)
-    references = [ObservationEncoder(20.0) for _ in range(16)]
+    references = [ObservationEncoder(ms) for ms in targets_ms]
     late = 0
     for _ in range(40):
         before = simulation.observation.copy()

@@ -159,7 +159,7 @@ class PartitionController:
             wants,
             sample.time_s,
             coming_bytes=coming,
-            too_big_may_run=self._caution.danger < 1.0,
+            in_danger=self._caution.danger >= 1.0,
         )
         desired = DesiredState(
             slots=_slots(division, sample),

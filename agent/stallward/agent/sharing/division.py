@@ -3,6 +3,10 @@
 Groups that can use a part of what they need share by water-filling. A group that only thrashes
 with a part (``thrashing``) gets the whole or waits. If not all of these fit, they take turns: the
 first in the order has its whole memory for a while, then it goes to the end of the order.
+
+A group that needed more than there is for as long as a turn lasts, even with all others squeezed,
+gets a part like those that can use one: in a turn of its own it would have a part, too, and the
+others nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +31,7 @@ class Want:
     floor_bytes: float
     """The least that it gets."""
     whole: bool = False
-    """Whether it can use only the whole."""
+    """Whether it is to have the whole or wait, if the whole can be had."""
     waits: bool = False
     """Whether it waits in any case, by a set-point."""
     weight: float = 1.0
@@ -64,6 +68,7 @@ class Turns:
         self._order: list[int] = []
         self._running: tuple[int, ...] = ()
         self._since_s = 0.0
+        self._fitted_s: dict[int, float] = {}
 
     def divide(
         self,
@@ -72,7 +77,7 @@ class Turns:
         time_s: float,
         *,
         coming_bytes: float = 0.0,
-        too_big_may_run: bool = True,
+        in_danger: bool = False,
     ) -> Division:
         """Divide the room among the groups.
 
@@ -82,11 +87,14 @@ class Turns:
             time_s: The time now.
             coming_bytes: By how much the room may grow soon. A group that fits then waits for it
                 rather than thrash meanwhile.
-            too_big_may_run: Whether a group for which there is not enough may run with what there
-                is, if no other runs.
+            in_danger: Whether the application is in danger. Groups that need more than there is
+                wait then.
         """
+        flagged = [index for index, want in enumerate(wants) if want.whole and not want.waits]
+        whole = self._attainable(flagged, room_bytes + coming_bytes, wants, time_s)
+        too_big = [index for index in flagged if index not in whole]
         held_back = [index for index, want in enumerate(wants) if want.waits]
-        whole = [index for index, want in enumerate(wants) if want.whole and not want.waits]
+        held_back += too_big if in_danger else []
         self._order = [index for index in self._order if index in whole]
         self._order += [index for index in whole if index not in self._order]
         self._end_turn(time_s)
@@ -95,7 +103,7 @@ class Turns:
         ]
         left = room_bytes - sum(wants[index].least_bytes for index in [*partial, *held_back])
         running = self._fitting(left, wants)
-        if not running and too_big_may_run and not self._fitting(left + coming_bytes, wants):
+        if not running and not in_danger and not self._fitting(left + coming_bytes, wants):
             running = self._order[:1]
         waiting = [index for index in self._order if index not in running]
         if not waiting or tuple(running[:1]) != self._running[:1]:
@@ -128,6 +136,25 @@ class Turns:
             return True
         return len(self._fitting(left + more_bytes, wants)) > len(fitting)
 
+    def _attainable(
+        self, flagged: Sequence[int], most_bytes: float, wants: Sequence[Want], time_s: float
+    ) -> list[int]:
+        """Those of the groups ``flagged`` that lately fitted if all others had their least."""
+        least = sum(want.least_bytes for want in wants)
+        for index, want in enumerate(wants):
+            fits = self._keeps(index) * want.bytes <= most_bytes - (least - want.least_bytes)
+            if fits or index not in flagged:
+                self._fitted_s[index] = time_s
+        return [i for i in flagged if time_s - self._fitted(i, time_s) <= self._turn_s]
+
+    def _fitted(self, index: int, time_s: float) -> float:
+        """When a group last fitted; if it never did, the time at which it was first seen."""
+        return self._fitted_s.setdefault(index, time_s)
+
+    def _keeps(self, index: int) -> float:
+        """The share of what a group wants that has to fit."""
+        return KEEPS_RATIO if index in self._running else 1.0
+
     def _end_turn(self, time_s: float) -> None:
         """Move the first group to the end of the order when its turn is over."""
         if self._running and time_s - self._since_s > self._turn_s:
@@ -149,8 +176,7 @@ class Turns:
                 for other in self._order
                 if other != index and other not in running
             )
-            ratio = KEEPS_RATIO if index in had else 1.0
-            if ratio * wants[index].bytes <= left - others:
+            if self._keeps(index) * wants[index].bytes <= left - others:
                 running.append(index)
                 left -= wants[index].bytes
         return running

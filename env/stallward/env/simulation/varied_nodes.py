@@ -1,5 +1,4 @@
-"""Nodes that differ from their scenario: other rates, zones and targets, fewer slots, idle pages.
-"""
+"""Nodes that differ from their scenario: rates, zones, targets, missing slots, idle pages."""
 
 from __future__ import annotations
 

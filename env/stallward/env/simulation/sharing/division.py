@@ -83,6 +83,7 @@ def divide(
     slots: int,
 ) -> None:
     """Divide the room: set the share of each group, and which of them wait."""
+    _give_parts_of_what_is_too_big(sharing, numbers, room + coming, time_s, slots)
     _update_order(sharing, numbers, time_s, slots)
     zero = 0.0 * room
     left, first_before = room, zero
@@ -112,6 +113,30 @@ def divide(
     begun = (waiting == 0.0) | (first < first_before) | (first > first_before)
     sharing.turn_since_s = where(begun, time_s, sharing.turn_since_s)
     _set_shares(node, sharing, room, slots)
+
+
+@model
+def _give_parts_of_what_is_too_big(
+    sharing: Sharing, numbers: Numbers, most: float, time_s: float, slots: int
+) -> None:
+    """Let groups share that have not fitted for a while even with all others at their least.
+
+    In danger, they wait.
+    """
+    least = 0.0 * most
+    for i in range(slots):
+        least = least + sharing.least[i]
+    for i in range(slots):
+        ratio = where(sharing.running[i] > 0.0, KEEPS_RATIO, 1.0)
+        fits = ratio * sharing.want[i] <= most - (least - sharing.least[i])
+        lately = fits | (sharing.whole[i] == 0.0) | (sharing.fitted_s[i] < 0.0)
+        sharing.fitted_s[i] = where(lately, time_s, sharing.fitted_s[i])
+        attainable = time_s - sharing.fitted_s[i] <= numbers.turn_s
+        too_big = where(attainable, 0.0, sharing.whole[i])
+        waits = where(sharing.danger >= 1.0, too_big, 0.0)
+        sharing.whole[i] = sharing.whole[i] - too_big
+        sharing.held_back[i] = sharing.held_back[i] + waits
+        sharing.partial[i] = sharing.partial[i] + too_big - waits
 
 
 @model

@@ -157,15 +157,17 @@ def _divide_unless(
 ) -> None:
     """Divide the room; on nodes whose groups are released, nobody's turn changes."""
     since_s, last_place = sharing.turn_since_s, sharing.last_place
-    place, running = local_rows(SLOTS), local_rows(SLOTS)
+    place, running, fitted_s = local_rows(SLOTS), local_rows(SLOTS), local_rows(SLOTS)
     for i in range(slots):
         place[i], running[i] = sharing.place[i], sharing.running[i]
+        fitted_s[i] = sharing.fitted_s[i]
     divide(node, sharing, numbers, room, coming, time_s, slots)
     sharing.turn_since_s = where(released, since_s, sharing.turn_since_s)
     sharing.last_place = where(released, last_place, sharing.last_place)
     for i in range(slots):
         sharing.place[i] = where(released, place[i], sharing.place[i])
         sharing.running[i] = where(released, running[i], sharing.running[i])
+        sharing.fitted_s[i] = where(released, fitted_s[i], sharing.fitted_s[i])
 
 
 @model

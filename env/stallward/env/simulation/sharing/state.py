@@ -92,6 +92,8 @@ class Holdings:
     """The place in the order of turns: later ones are larger; 0 for none."""
     running: PerSlot
     """1 for the first group that has the whole, 2 for the second, and so on; 0 for none."""
+    fitted_s: PerSlot
+    """When the whole of it last fitted with all others at their least."""
     last_place: float
     turn_since_s: float
 
@@ -134,4 +136,4 @@ def begin(states: Arrays, numbers: Numbers) -> None:
     states.mean_ratio = states.latency_ratio = math.nan
     states.lent_ceiling = numbers.most_lent_share
     states.since_cut_s = SETTLE_S
-    states.near_s = states.read_back_s = states.thrashed_s = -math.inf
+    states.near_s = states.read_back_s = states.thrashed_s = states.fitted_s = -math.inf
