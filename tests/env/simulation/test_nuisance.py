@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.simulation.nuisance import (
     MISSING_SHARE,
@@ -137,20 +136,3 @@ def test_targets_are_stricter_and_looser_than_in_the_scenario() -> None:
     assert 0.8 <= ratio.min() < 0.85
     assert 2.4 < ratio.max() <= 2.5
     assert np.mean(ratio < math.sqrt(0.8 * 2.5)) == pytest.approx(0.5, abs=0.1)
-
-
-def test_a_deviation_from_partition_costs_what_the_settings_say() -> None:
-    settings = SimulationSettings(
-        nuisance=NO_NUISANCE, action_table="set-points", ticks_per_action=10
-    )
-    free = Simulation([small_twin()], 2, settings, seed=1)
-    paid = Simulation([small_twin()], 2, replace(settings, deviation_cost=0.01), seed=1)
-    for simulation in (free, paid):
-        simulation.reset(np.ones(2, dtype=bool))
-    groups = int(free.twin.nodes.has_group[:, 0].sum())
-    assert 0 < groups < SLOTS
-    auto, every = [0] * (SLOTS + 2), [1] * (SLOTS + 2)
-    actions = np.array([auto, every])
-    cost = free.step(actions).reward - paid.step(actions).reward
-    # Entries for slots without a group are no deviation.
-    np.testing.assert_allclose(cost, [0.0, 0.01 * (groups + 2)], atol=1e-12)

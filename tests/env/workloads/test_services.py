@@ -28,7 +28,10 @@ serving = partial(serving_soon, patience_s=60.0)
 
 
 def answered(programs: Path, folder: Path, scenario: str, **changed: str) -> np.ndarray:
-    """Run a scenario's own load for a moment; return the lines of its log."""
+    """Run a scenario's own load for a moment; return the lines of its log.
+
+    Requests that were open when the load ended are left out: how many depends on the host.
+    """
     request = load_scenario(scenario).protected.load.argv
     options = [word.replace("{run}", str(folder)) for word in request[1:]]
     given = {"seed": "1", "rate": "200", "connections": "2", **changed}
@@ -37,6 +40,7 @@ def answered(programs: Path, folder: Path, scenario: str, **changed: str) -> np.
     options = without(options, "--wave")
     subprocess.run([str(programs / "load"), *options, "--seconds", "0.5"], check=True, timeout=60)
     lines = np.loadtxt(folder / "requests.lines")
+    lines = lines[: np.flatnonzero(lines[:, 3]).max(initial=-1) + 1]
     assert len(lines) > 50
     return np.asarray(lines)
 
@@ -70,7 +74,7 @@ def test_the_catalogue_gives_articles_and_their_total(programs: Path, tmp_path: 
             text = b""
             while text.count(b"that_was_all") < 2:
                 text += client.recv(65536)
-    assert lines[:-2, 3].all()
+    assert lines[:, 3].all()
     first, second = text.split(b"HTTP/1.1 ")[1:]
     assert (first[:3], second[:3]) == (b"200", b"404")
     body = json.loads(first.partition(b"\r\n\r\n")[2])
@@ -90,7 +94,7 @@ def test_the_ledger_books_and_gives_balances(programs: Path, tmp_path: Path) -> 
             client.connect(str(path))
             client.sendall(b"GET /500 HTTP/1.1\r\n\r\n")
             assert client.recv(4096).startswith(b"HTTP/1.1 404")
-    assert lines[:-2, 3].all()
+    assert lines[:, 3].all()
 
 
 def test_vectors_are_found_near_themselves(programs: Path, tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_vectors_are_found_near_themselves(programs: Path, tmp_path: Path) -> No
     path = tmp_path / "vectors.sock"
     argv = (sys.executable, "-m", f"{SERVICES}.vector_search", "serve", str(tmp_path))
     with serving(path, *argv, "--socket", str(path)):
-        assert answered(programs, tmp_path, "vectors-mix", keys="500")[:-2, 3].all()
+        assert answered(programs, tmp_path, "vectors-mix", keys="500")[:, 3].all()
 
 
 def test_rocksdb_gives_the_length_of_values(programs: Path, tmp_path: Path) -> None:
@@ -127,7 +131,7 @@ def test_rocksdb_gives_the_length_of_values(programs: Path, tmp_path: Path) -> N
     path = tmp_path / "rocksdb.sock"
     argv = (sys.executable, "-m", f"{SERVICES}.rocksdb_server", "serve", str(tmp_path))
     with serving(path, *argv, "--socket", str(path)):
-        assert answered(programs, tmp_path, "rocksdb-spark", keys="400")[:-2, 3].all()
+        assert answered(programs, tmp_path, "rocksdb-spark", keys="400")[:, 3].all()
 
 
 @pytest.mark.slow
@@ -146,7 +150,7 @@ def test_mariadb_is_filled_and_sums_articles(programs: Path, tmp_path: Path) -> 
             text=True,
             check=True,
         )
-    assert lines[:-2, 3].all()
+    assert lines[:, 3].all()
     assert done.stdout.split() == ["2000", "800", "2000"]
 
 
@@ -176,7 +180,7 @@ def test_nats_keeps_messages_and_gives_each_by_its_number(programs: Path, tmp_pa
         assert fill_nats(client, messages=300, message_bytes=1000, seed=1) == 300
         client.close()
         lines = answered(programs, tmp_path, "nats-ffmpeg", keys="300", tcp=f"127.0.0.1:{port}")
-    assert lines[:-2, 3].all()
+    assert lines[:, 3].all()
     assert LAST_TEXT.decode() in " ".join(load_scenario("nats-ffmpeg").protected.load.argv)
 
 
@@ -217,7 +221,7 @@ def test_etcd_keeps_values_and_takes_transactions(programs: Path, tmp_path: Path
         assert found["kvs"][0]["key"] == "00000007"
         gateway.close()
         lines = answered(programs, tmp_path, "etcd-mix", keys="250", tcp=address)
-    assert lines[:-2, 3].mean() > 0.97
+    assert lines[:, 3].all()
 
 
 def test_a_server_that_does_not_answer_is_named() -> None:

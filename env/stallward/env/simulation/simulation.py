@@ -72,9 +72,6 @@ class SimulationSettings:
     """Initial price of all requests being slow."""
     switch_cost: float = 0.01
     """Cost of one move of one lever."""
-    deviation_cost: float = 0.0
-    """Cost of one entry of an action that is not the first choice, for groups that are there. The
-    first choice leaves things to ``partition``, so a deviation has to be worth something."""
     action_table: ActionTableName = "levels"
     """What actions are: limit levels, or set-points of ``partition``."""
     partition: PartitionThresholds = field(default_factory=PartitionThresholds)
@@ -295,19 +292,8 @@ class Simulation:
         if self._noisy_sensors:
             np.multiply(self._exact, self._gains, out=self.observation)
             self.observation += self._offsets
-        result = StepResult(
+        return StepResult(
             observation=self.observation,
             done=self.steps >= self.steps_per_episode,
             **measured_by_name(measured, self.batch),
         )
-        if settings.deviation_cost > 0.0:
-            result.reward[:] -= settings.deviation_cost * self._deviations(actions)
-        return result
-
-    def _deviations(self, actions: NDArray[np.int64]) -> Array:
-        """How many entries of each action are not the first choice, ``(B,)``."""
-        deviates = actions != 0
-        each = len(self.table.slot_sizes)
-        present = np.repeat(self.twin.nodes.has_group.T > 0.0, each, axis=1)
-        deviates[:, : SLOTS * each] &= present
-        return np.asarray(deviates.sum(axis=1), dtype=np.float64)
