@@ -280,7 +280,8 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_is_kept(
     session.disturbances[:] = [Disturbances(steal_share=0.1), Disturbances(steal_share=0.019)]
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2
-    session.disturbances[:] = [Disturbances(steal_share=0.1)] * 9
+    falling = [Disturbances(steal_share=0.9 / 3**n) for n in range(9)]
+    session.disturbances[:] = falling
     record_all(plan, out, only=["*-none-*"], replace=True)
     assert len(session.ran) == before + 2 + 4
 

@@ -216,13 +216,15 @@ def test_blocks_with_oom_kills_are_counted_and_run_again(
 def test_blocks_of_a_busy_host_are_run_again_and_the_last_one_is_kept(
     tmp_path: Path, scenario: Scenario
 ) -> None:
-    busy = {"none": [0.05, 0.0], "latd": [0.021, 0.03, 0.04, 0.05], "ample": [0.019]}
+    busy = {"none": [0.05, 0.0], "latd": [0.5, 0.2, 0.09, 0.04, 0.05], "ample": [0.019]}
     comparison, runner = _comparison(tmp_path / "out"), KnownRunner(stolen_shares=busy)
     _run(comparison, runner, scenario)
     arms = comparison.outcome(scenario).result.table.arms
     none, latd = arms["none"].facts, arms["latd"].facts
     assert (none.invalid_blocks, none.stolen_share_worst) == (1, 0.0)
     assert (latd.invalid_blocks, latd.stolen_share_worst) == (3, 0.05)
+    # The second round expects as much as the first one kept.
+    assert runner.ran.count("latd") == 4 + 1
     assert runner.ran.count("ample") == 3, "a block with little steal time was run again"
 
 

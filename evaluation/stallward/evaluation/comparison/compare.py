@@ -15,7 +15,7 @@ from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm,
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
 from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
-from stallward.evaluation.blocks.rerun import ATTEMPTS, is_invalid, never_valid
+from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
@@ -181,13 +181,15 @@ class Comparison:
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
         )
+        kept = [b for b in self.blocks if b.condition == block.condition and self.store.done(b)]
+        attempts = Attempts(load_run(self.store.path(b)).stolen_share for b in kept)
         while (invalid := self.store.invalid_runs(block)) < ATTEMPTS:
             try:
                 disturbances = runner.run_block(run_request, self.store.open(block))
             except BaseException:
                 self.store.discard(block)  # on Ctrl-C, too, so that the directory can be resumed
                 raise
-            if not is_invalid(disturbances, invalid + 1):
+            if not attempts.is_invalid(disturbances, invalid + 1):
                 self.store.commit(block, runner.facts)
                 return
             self.store.note_invalid(block)
