@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.agent.desired import KEEP_ANON, PROFILES, SLOTS
+from stallward.agent.desired import PROFILES, SLOTS
 from stallward.agent.errors import ActionError
 from stallward.agent.set_points import (
     AUTO,
@@ -23,7 +23,7 @@ def test_the_first_choices_leave_everything_to_partition() -> None:
     assert decode_set_points(AUTO_ACTION) == AUTO
     assert SetPoints() == AUTO
     assert AUTO.kept.lent_share is None
-    assert AUTO.tuning == KEEP_ANON
+    assert AUTO.tuning is None
 
 
 def test_every_entry_has_its_own_meaning() -> None:
@@ -41,7 +41,7 @@ def test_a_slot_that_is_not_named_is_left_to_partition() -> None:
 
 
 def test_tunings_are_profiles_that_the_twin_and_recordings_know() -> None:
-    assert set(SHARING_TUNINGS) <= set(PROFILES)
+    assert set(SHARING_TUNINGS) - {None} <= set(PROFILES)
 
 
 @pytest.mark.parametrize("action", [(0,) * 5, (6, 0, 0, 0, 0, 0), (0, 0, 0, 0, 7, 0), (0,) * 9])

@@ -40,7 +40,7 @@ class ActionTable:
         return {
             "shares": [share.name.lower() for share in SlotShare],
             "kept": [kept.name for kept in KEPT],
-            "tunings": [tuning.name for tuning in SHARING_TUNINGS],
+            "tunings": ["auto" if tuning is None else tuning.name for tuning in SHARING_TUNINGS],
         }
 
 

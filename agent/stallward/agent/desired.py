@@ -51,12 +51,16 @@ KEEP_ANON: Final = Tuning(
 Not 0: for the limit of a cgroup the kernel then swaps none of them, even where nothing else is
 left, and kills instead (``get_scan_count`` in mm/vmscan.c)."""
 
+FLUSH: Final = Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100)
+"""Start writeback early and never block a writer on it (latd thesis, Algorithm 1)."""
+
+KEEP_CACHE: Final = Tuning(name="keep-cache", swappiness=90, protected_swappiness=90)
+"""Swap anonymous pages rather than drop the file pages the application reads (latd thesis)."""
+
 PROFILES: Final = (
     Tuning(name="default"),
-    # Start writeback early and never block a writer on it (latd thesis, Algorithm 1).
-    Tuning(name="flush", dirty_background_ratio=2, dirty_ratio=100),
-    # Swap anonymous pages rather than drop the file pages the application reads (latd thesis).
-    Tuning(name="keep-cache", swappiness=90, protected_swappiness=90),
+    FLUSH,
+    KEEP_CACHE,
     KEEP_ANON,
 )
 """The tuning profiles of the action table, in action order. New ones come last, so that recorded

@@ -38,6 +38,12 @@ def _settings(profile: Tuning) -> str:
     return ", ".join(changed) or "the node's own values"
 
 
+def _tuning_row(index: int, tuning: Tuning | None) -> str:
+    if tuning is None:
+        return f"| {index} | auto | keep-anon or flush, as `partition` decides |"
+    return f"| {index} | {tuning.name} | {_settings(tuning)} |"
+
+
 def _kept_row(index: int, kept: Kept) -> str:
     lent = "as `partition` finds out" if kept.lent_share is None else _percent(kept.lent_share)
     return f"| {index} | {kept.name} | {lent} | {_percent(kept.reserve_share)} |"
@@ -109,7 +115,7 @@ def observation_page() -> str:
             "",
             "| tuning | name | settings |",
             "| --- | --- | --- |",
-            *(f"| {i} | {t.name} | {_settings(t)} |" for i, t in enumerate(SHARING_TUNINGS)),
+            *(_tuning_row(i, tuning) for i, tuning in enumerate(SHARING_TUNINGS)),
             "",
         ]
     )

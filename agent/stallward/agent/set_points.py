@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from stallward.agent.desired import KEEP_ANON, PROFILES, SLOTS, Tuning, check_action
+from stallward.agent.desired import FLUSH, KEEP_ANON, KEEP_CACHE, SLOTS, Tuning, check_action
 
 
 class SlotShare(IntEnum):
@@ -59,8 +59,8 @@ KEPT: Final = (
 )
 """The choices for how much is kept, in action order."""
 
-SHARING_TUNINGS: Final[tuple[Tuning, ...]] = (KEEP_ANON, PROFILES[1], PROFILES[2])
-"""The choices for the tuning while memory is divided; ``partition`` takes the first."""
+SHARING_TUNINGS: Final[tuple[Tuning | None, ...]] = (None, KEEP_ANON, FLUSH, KEEP_CACHE)
+"""The choices for the tuning while memory is divided; ``None`` where ``partition`` decides."""
 
 SET_POINT_SIZES: Final[tuple[int, ...]] = (len(SlotShare),) * SLOTS + (
     len(KEPT),
@@ -75,7 +75,8 @@ class SetPoints:
 
     shares: tuple[SlotShare, ...] = (SlotShare.AUTO,) * SLOTS
     kept: Kept = KEPT[0]
-    tuning: Tuning = KEEP_ANON
+    tuning: Tuning | None = None
+    """``None`` where ``partition`` decides."""
 
     def share(self, slot: int) -> SlotShare:
         """The share of slot ``slot``; ``AUTO`` for slots that are not named."""

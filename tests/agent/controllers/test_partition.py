@@ -18,7 +18,7 @@ from divided_zone import (
     sum_mib,
 )
 
-from stallward.agent.desired import KEEP_ANON, MIB, RELEASED
+from stallward.agent.desired import FLUSH, KEEP_ANON, MIB, RELEASED
 from stallward.agent.errors import ThresholdError
 from stallward.agent.registry import make_controller
 
@@ -32,7 +32,6 @@ def test_the_background_shares_what_the_application_leaves_over() -> None:
     room = ZONE_MIB - MARGIN_MIB - 200
     assert limits_mib(decision) == [pytest.approx(room / 2), pytest.approx(room / 2)]
     assert not any(slot.paused for slot in decision.desired.slots)
-    assert decision.desired.tuning == KEEP_ANON
     assert decision.desired.protected_low_bytes == 200 * MIB
 
 
@@ -105,6 +104,16 @@ def test_in_danger_more_is_kept_for_the_application_until_memory_is_free() -> No
     after = zone.run(5.0)
     assert sum_mib(after) < sum_mib(before) - 30
     assert "reserved" in after.reason
+
+
+def test_only_an_application_that_lives_on_anonymous_pages_has_them_kept() -> None:
+    zone = Zone(200, 250, 250)
+    tunings = []
+    for anon_mib in (120, 95, 80, 105, 120):
+        zone.app_anon_mib = anon_mib
+        tunings.append(zone.run(1.0).desired.tuning)
+    # The tuning changes only once the share is clearly on the other side of a half.
+    assert tunings == [KEEP_ANON, KEEP_ANON, FLUSH, FLUSH, KEEP_ANON]
 
 
 def test_a_part_of_the_demand_is_lent_while_latencies_are_low() -> None:

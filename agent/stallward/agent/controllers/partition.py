@@ -6,8 +6,9 @@ Otherwise it is divided by water-filling. A group that only thrashes with a part
 has all of it or waits, and such groups take turns (``division``). What waits is paused as far as
 the guard allows, and squeezed to its floor.
 
-Meanwhile the application's own pages are kept in memory: its anonymous pages are swapped last (v1:
-its swappiness is 1; v2: memory.low at the demand), and what was swapped before is read back once
+Meanwhile the application's own pages are kept in memory. Where it lives on anonymous pages, these
+are swapped last (v1: its swappiness is 1; v2: memory.low at the demand). Where it lives on file
+pages, that would cost it those, so the kernel chooses. What was swapped before is read back once
 there is room for it.
 
 Latencies move the border between the two: while they are far below the target, a part of the
@@ -28,10 +29,13 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import (
+    FLUSH,
+    KEEP_ANON,
     MIB,
     RELEASED,
     DesiredState,
     SlotDesire,
+    Tuning,
     steady_limit,
 )
 from stallward.agent.observation.demand import Demand, held_bytes
@@ -45,6 +49,8 @@ from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 
 MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
+KEEP_ANON_BAND: Final = 0.05
+"""How far the anonymous share of the demand must be from its threshold to change the tuning."""
 SWAPPED_BYTES: Final = 4 * MIB
 """With less of the application in swap, nothing is read back."""
 SPARE_SHARE: Final = 0.03
@@ -78,6 +84,9 @@ class PartitionThresholds(ThrashingThresholds, LendingThresholds, CautionThresho
     turn_s: float = tuned(
         15.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
     )
+    keep_anon_share: float = tuned(
+        0.5, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
+    )
 
 
 class PartitionController:
@@ -109,6 +118,7 @@ class PartitionController:
         self._lending = Lending(numbers)
         self._thrashing: list[Thrashing] = []
         self._turns = Turns(numbers.turn_s)
+        self._keeps_anon = True
         self._near_s = -np.inf
         self._read_back_s = -np.inf
 
@@ -137,6 +147,7 @@ class PartitionController:
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
         lendable = idle_bytes(sample.protected, demand)
+        own_tuning = self._tuning(lendable, demand)
         most_lent = min(numbers.most_lent_share * demand, lendable)
         if set_points.kept.lent_share is None:
             self._lending.update(
@@ -163,7 +174,7 @@ class PartitionController:
         )
         desired = DesiredState(
             slots=_slots(division, sample),
-            tuning=set_points.tuning,
+            tuning=set_points.tuning or own_tuning,
             protected_low_bytes=int(min(demand - lent, zone_bytes)),
             protected_willneed=self._reads_back(sample, free, zone_bytes),
         )
@@ -192,6 +203,13 @@ class PartitionController:
     def _with_headroom(self, group: GroupSample) -> float:
         numbers = self._thresholds
         return held_bytes(group) * (1.0 + numbers.headroom_share) + numbers.headroom_mib * MIB
+
+    def _tuning(self, file_bytes: float, demand_bytes: float) -> Tuning:
+        """The tuning for what the application lives on: it changes when that clearly does."""
+        keeps = 1.0 - file_bytes / max(demand_bytes, 1.0) - self._thresholds.keep_anon_share
+        if abs(keeps) > KEEP_ANON_BAND:
+            self._keeps_anon = keeps > 0.0
+        return KEEP_ANON if self._keeps_anon else FLUSH
 
     def _reads_back(self, sample: Sample, free_bytes: float, zone_bytes: float) -> bool:
         """Whether the application's swapped pages are to be read back now."""

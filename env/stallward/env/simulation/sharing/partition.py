@@ -12,12 +12,13 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.controllers.partition import (
+    KEEP_ANON_BAND,
     MAX_ELAPSED_S,
     READ_AGAIN_S,
     SPARE_SHARE,
     SWAPPED_BYTES,
 )
-from stallward.agent.desired import LIMIT_SLACK_RATIO, PROFILES, SLOTS
+from stallward.agent.desired import FLUSH, KEEP_ANON, LIMIT_SLACK_RATIO, PROFILES, SLOTS
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
@@ -37,7 +38,8 @@ _KEPT: Final = len(KEPT)
 _LENT: Final = np.array([math.nan if k.lent_share is None else k.lent_share for k in KEPT])
 _RESERVED: Final = np.array([k.reserve_share for k in KEPT])
 _TUNINGS: Final = len(SHARING_TUNINGS)
-_PROFILES: Final = np.array([float(PROFILES.index(t)) for t in SHARING_TUNINGS])
+_PROFILES: Final = np.array([PROFILES.index(t) if t else math.nan for t in SHARING_TUNINGS])
+_KEEP_ANON, _FLUSH = float(PROFILES.index(KEEP_ANON)), float(PROFILES.index(FLUSH))
 _AUTO, _WAIT, _WHOLE = float(SlotShare.AUTO), float(SlotShare.WAIT), float(SlotShare.WHOLE)
 
 
@@ -76,7 +78,7 @@ def partition(
     estimates.update_demand(frame, sharing, numbers.forget_s, elapsed_s)
     demand = sharing.demand_bytes
     kept, zero = action[SLOTS], 0.0 * demand
-    lent_share, reserved, profile = zero + math.nan, zero, zero
+    lent_share, reserved, profile = zero + math.nan, zero, zero + math.nan
     for k in range(_KEPT):
         lent_share = where(kept == float(k), _LENT[k], lent_share)
         reserved = where(kept == float(k), _RESERVED[k], reserved)
@@ -90,6 +92,11 @@ def partition(
     estimates.update_danger(frame, sharing, numbers, elapsed_s, short)
     reserve = sharing.reserve_share * zone
     lendable = estimates.idle_bytes(frame, demand)
+    keeps = 1.0 - lendable / maximum(demand, 1.0) - numbers.keep_anon_share
+    clear = maximum(keeps, -keeps) > KEEP_ANON_BAND
+    sharing.keeps_anon = where(clear, where(keeps > 0.0, 1.0, 0.0), sharing.keeps_anon)
+    own_profile = where(sharing.keeps_anon > 0.0, _KEEP_ANON, _FLUSH)
+    profile = where(is_nan(profile), own_profile, profile)
     auto = is_nan(lent_share)
     most_lent = minimum(numbers.most_lent_share * demand, lendable)
     needed = (total > base) & gains(sharing, maximum(base, 0.0), most_lent, slots)

@@ -38,6 +38,7 @@ class Numbers(NamedTuple):
     near_share: float
     release_after_s: float
     turn_s: float
+    keep_anon_share: float
 
 
 def numbers_of(thresholds: PartitionThresholds) -> Numbers:
@@ -84,6 +85,8 @@ class Holdings:
     since_cut_s: float
     lending_grows: float
     """1 while the loan grows fast, else 0."""
+    keeps_anon: float
+    """1 while the application's anonymous pages are swapped last, else 0."""
     near_s: float
     """When the groups last came near the room."""
     read_back_s: float
@@ -132,7 +135,7 @@ def begin(states: Arrays, numbers: Numbers) -> None:
     """Set the state of nodes whose episodes begin; nothing is known of them."""
     for name in SHARING.fields:
         setattr(states, name, 0.0)
-    states.fresh = 1.0
+    states.fresh = states.keeps_anon = 1.0
     states.mean_ratio = states.latency_ratio = math.nan
     states.lent_ceiling = numbers.most_lent_share
     states.since_cut_s = SETTLE_S
