@@ -14,7 +14,7 @@ from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
-from stallward.agent.desired import SLOTS
+from stallward.agent.desired import PROFILES
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
 from stallward.agent.set_points import SET_POINT_SIZES, decode_set_points
@@ -46,7 +46,7 @@ def _one_draw(scenario: str) -> FittedTwin:
 
 
 def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.float64], ...]:
-    """Pauses and limits of every tick under the controller, ``(ticks, slots)``."""
+    """Pauses (and the profile last) and limits of every tick under the controller."""
     node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
     follower = _Follower(PartitionThresholds())
     context: NodeContext = node.context()
@@ -62,7 +62,8 @@ def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.
         granted = engine.step(node.sample(), late=False).granted
         node.step(granted)
         desires = [granted.slot(i) for i in range(count)]
-        paused.append([float(d.paused) for d in desires])
+        profile = PROFILES.index(granted.tuning)
+        paused.append([*(float(d.paused) for d in desires), profile])
         limits.append([np.nan if d.limit_bytes is None else d.limit_bytes for d in desires])
     return np.array(paused), np.array(limits)
 
@@ -80,17 +81,18 @@ def _in_simulation(
     paused, limits = [], []
     for action in actions:
         simulation.step(action[None])
-        paused.append(simulation.twin.nodes.paused[:count, 0])
-        limits.append(simulation.twin.nodes.limit_bytes[:count, 0])
+        nodes = simulation.twin.nodes
+        paused.append([*nodes.paused[:count, 0], *nodes.profile])
+        limits.append(nodes.limit_bytes[:count, 0])
     return np.array(paused), np.array(limits)
 
 
 def _same_share(
     mine: tuple[NDArray[np.float64], ...], other: tuple[NDArray[np.float64], ...]
 ) -> float:
-    """The share of the ticks in which all pauses and limits are the same."""
-    same = (mine[0] == other[0]) & np.isclose(mine[1], other[1], rtol=1e-3, equal_nan=True)
-    return float(same.all(axis=1).mean())
+    """The share of the ticks in which all pauses, limits and profiles are the same."""
+    limits = np.isclose(mine[1], other[1], rtol=1e-3, equal_nan=True)
+    return float(((mine[0] == other[0]).all(axis=1) & limits.all(axis=1)).mean())
 
 
 @pytest.mark.parametrize(
@@ -114,4 +116,5 @@ def test_both_follow_set_points_alike(seed: int) -> None:
     # A node's counters are whole numbers, so now and then a threshold is crossed a tick apart, and
     # what follows differs for a while.
     assert _same_share(mine, other) > 0.85
-    assert mine[0][:, :SLOTS].any(), "nothing was paused, so nothing was compared"
+    assert mine[0][:, :-1].any(), "nothing was paused, so nothing was compared"
+    assert len(set(mine[0][:, -1])) > 2, "the tuning did not change"
