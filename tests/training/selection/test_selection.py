@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from stallward.agent.controllers.partition import PartitionThresholds
-from stallward.env.objective import Slack, constrained_score
+from stallward.agent.desired import SLOTS
+from stallward.env.objective import SUFFERED, Slack, constrained_score
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
@@ -54,6 +55,22 @@ def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
     assert elsewhere.judged_on() == selection.judged_on()
     assert elsewhere.allowed() == selection.allowed()
     assert elsewhere.merit(idle) != selection.merit(idle)
+
+
+def test_as_much_is_allowed_as_under_the_controller_that_is_compared_with() -> None:
+    idle, paused = Arm.holding(IDLE), Arm.holding(np.array([1, 5] * SLOTS + [0]))
+    strict = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
+    lenient = make_selection(
+        [TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1, as_much_as=idle
+    )
+    careful = make_selection(
+        [TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1, as_much_as=paused
+    )
+    before, after = strict.allowed()["small"], lenient.allowed()["small"]
+    assert all(after[name] > before[name] for name in SUFFERED)
+    assert careful.allowed() == strict.allowed(), "what was allowed already stays so"
+    suffered = lenient.outcomes(idle)["small"]
+    assert suffered.window_violated == pytest.approx(after["window_violated"], rel=0.5)
 
 
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:

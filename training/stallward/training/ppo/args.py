@@ -44,7 +44,7 @@ class Args:
     """Discount per decision of a second: a horizon of some 50 s, as long as a few turns."""
     gae_lambda: float = 0.95
     """The lambda of generalised advantage estimation."""
-    ent_coef: float = 0.0
+    ent_coef: float = 0.004
     """Entropy bonus."""
     held_decisions: float = 1.0
     """For how many decisions in a row each head explores in the same direction, on average."""
@@ -56,13 +56,13 @@ class Args:
     """The bounds of every price."""
     price_rate: float = 0.03
     """How fast the prices follow what is suffered, per rollout."""
-    auto_share: float = 0.9
+    auto_share: float = 0.6
     """Probability with which each head leaves things to ``partition`` at the start."""
     composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
     """The synthetic scenarios that are trained on in addition to the recorded ones."""
     others: RollIn = field(default_factory=lambda: RollIn(share=0.5))
     """The other controller under which episodes may begin in training."""
-    critic_rollouts: int = 20
+    critic_rollouts: int = 10
     """Rollouts in which only the critic is trained, before the actor is trained, too."""
     evaluation_episodes: int = 1024
     """Fresh nodes for the choice between seeds, over all scenarios."""

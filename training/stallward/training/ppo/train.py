@@ -57,6 +57,7 @@ from stallward.training.ppo.callback import (
 from stallward.training.ppo.policy_arm import arm_of_actor, arm_of_policy
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
+from stallward.training.selection.allowance import allow_as_much
 from stallward.training.selection.arm import IDLE, Arm
 from stallward.training.selection.selection import (
     Selection,
@@ -70,6 +71,7 @@ _MIN_SCALE: Final = 0.05
 """The least scale, for features that hardly varied when the normalisation was measured."""
 _EVAL_SEED: Final = 20_000
 _SELECTION_SEED: Final = 40_000
+_ALLOWANCE_SEED: Final = 60_000
 _SELECTION_NODES: Final = 128
 """Nodes of each scenario on which the actors of one training are compared."""
 
@@ -118,6 +120,10 @@ def train(
         all_twins, args.settings, args.slack, seed=args.seed
     )
     static = static_settings.best(constraints)
+    compared = Arm.of_partition(args.settings.partition)
+    constraints = allow_as_much(
+        constraints, compared, all_twins, args.settings, seed=_ALLOWANCE_SEED + args.seed
+    )
     selection = make_selection(
         twins,
         judged_on,
@@ -125,6 +131,7 @@ def train(
         slack=args.slack,
         episodes=args.evaluation_episodes,
         seed=args.seed,
+        as_much_as=compared,
     )
     seeds = range(args.seed, args.seed + args.seeds)
     recipe = recipe_sha256((*all_twins, *selection.validation.twins), args)

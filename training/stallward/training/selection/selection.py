@@ -19,6 +19,7 @@ from stallward.env.objective import Slack
 from stallward.env.simulation.constraints import Constraints
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.training.selection.allowance import allow_as_much
 from stallward.training.selection.arm import Arm
 from stallward.training.selection.rollout import Outcome, evaluate
 from stallward.training.selection.static_settings import make_constraints
@@ -126,6 +127,7 @@ def make_selection(
     slack: Slack,
     episodes: int,
     seed: int,
+    as_much_as: Arm | None = None,
 ) -> Selection:
     """Make the selection, measuring what is allowed on all twins.
 
@@ -137,11 +139,16 @@ def make_selection(
         episodes: Nodes over all validation twins; each training twin gets as many as a validation
             twin.
         seed: The seed of the choice; no policy is trained on its nodes.
+        as_much_as: A controller under which the application may suffer as much, too.
     """
     validation = judged_on or trained_on
 
     def evaluation_set(twins: Sequence[FittedTwin]) -> EvaluationSet:
         constraints, _ = make_constraints(twins, settings, slack, seed=_CHOICE_SEED + seed)
+        if as_much_as is not None:
+            constraints = allow_as_much(
+                constraints, as_much_as, twins, settings, seed=_CHOICE_SEED + seed
+            )
         return EvaluationSet(
             twins=tuple(twins),
             constraints=constraints,
