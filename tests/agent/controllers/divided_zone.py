@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from stallward.agent.controller import Controller, Decision, NodeContext
+from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import MIB
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.agent.registry import make_controller
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -21,6 +21,10 @@ OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 ZONE_MIB = 600
 MARGIN_MIB = 36
 FLOOR = 16 * MIB
+NUMBERS = PartitionThresholds(
+    margin_share=0.06, turn_s=15.0, keep_anon_share=0.5, most_lent_share=0.6
+)
+"""Numbers that do not change when those of the rule are tuned."""
 CONTEXT = NodeContext(
     zone_limit_bytes=ZONE_MIB * MIB,
     slot_names=("a", "b"),
@@ -36,10 +40,9 @@ class Zone:
         self,
         app_mib: float,
         *groups_mib: float,
-        spec: str = "partition",
         controller: Controller | None = None,
     ) -> None:
-        self.controller = controller or make_controller(spec)
+        self.controller = controller or PartitionController(NUMBERS)
         self.controller.reset(CONTEXT)
         self.app_mib = app_mib
         self.app_anon_mib = 0.0

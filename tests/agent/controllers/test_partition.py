@@ -184,7 +184,9 @@ def test_a_zone_of_unknown_size_takes_that_of_the_node() -> None:
 
 
 def test_its_numbers_are_arguments_and_are_checked() -> None:
-    decision = Zone(200, 250, 250, spec="partition:margin_share=0.2").run(2.0)
+    decision = Zone(200, 250, 250, controller=make_controller("partition:margin_share=0.2")).run(
+        2.0
+    )
     assert sum_mib(decision) == pytest.approx(280, abs=1)
     with pytest.raises(ThresholdError, match="margin_share"):
         make_controller("partition:margin_share=0.9")

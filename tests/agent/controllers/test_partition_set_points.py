@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from divided_zone import FLOOR, MARGIN_MIB, ZONE_MIB, Zone, limits_mib, sum_mib
+from divided_zone import FLOOR, MARGIN_MIB, NUMBERS, ZONE_MIB, Zone, limits_mib, sum_mib
 from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision
-from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
+from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.desired import MIB, PROFILES, RELEASED
 from stallward.agent.sample import Sample
 from stallward.agent.set_points import AUTO, KEPT, SetPoints, SlotShare
@@ -29,7 +29,7 @@ class Follower(PartitionController):
 
 def following(app_mib: float, *groups_mib: float, set_points: SetPoints) -> Zone:
     """A zone that is divided within set-points."""
-    follower = Follower(PartitionThresholds())
+    follower = Follower(NUMBERS)
     follower.set_points = set_points
     return Zone(app_mib, *groups_mib, controller=follower)
 

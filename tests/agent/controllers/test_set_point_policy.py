@@ -13,9 +13,11 @@ from policy_files import ZEROS, metadata, write_policy
 
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import RELEASED
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, schema_hash
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import SlotState
 from stallward.agent.set_points import SlotShare
 from stallward.agent.testing import check_controller
@@ -38,7 +40,8 @@ def test_it_conforms(tmp_path: Path) -> None:
 
 
 def test_one_that_leaves_things_as_they_are_is_partition(tmp_path: Path) -> None:
-    followed, alone = Zone(200, 250, 500, controller=policy(tmp_path)), Zone(200, 250, 500)
+    followed = Zone(200, 250, 500, controller=policy(tmp_path))
+    alone = Zone(200, 250, 500, controller=make_controller("partition"))
     for zone in (followed, alone):
         zone.thrashing = {0, 1}
     for _ in range(200):
@@ -76,7 +79,8 @@ def test_a_node_without_background_work_is_left_alone(tmp_path: Path) -> None:
 
 def test_the_numbers_of_partition_are_those_of_its_file(tmp_path: Path) -> None:
     usual = Zone(200, 400, 400, controller=policy(tmp_path)).run(2.0)
-    careful = policy(tmp_path, partition=json.dumps({"margin_share": 0.26}))
+    margin = PartitionThresholds().margin_share + 0.2
+    careful = policy(tmp_path, partition=json.dumps({"margin_share": margin}))
     decision = Zone(200, 400, 400, controller=careful).run(2.0)
     assert sum_mib(usual) - sum_mib(decision) == pytest.approx(0.2 * ZONE_MIB)
     assert None not in limits_mib(decision)

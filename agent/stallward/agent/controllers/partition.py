@@ -66,7 +66,7 @@ class PartitionThresholds(ThrashingThresholds, LendingThresholds, CautionThresho
     """The numbers of the rule: its own, and those of its parts."""
 
     margin_share: float = tuned(
-        0.06, "share of the zone that is kept free beside the demand", 0.0, 0.4
+        0.03, "share of the zone that is kept free beside the demand", 0.0, 0.4
     )
     forget_s: float = tuned(
         600.0, "time constant with which the application's demand falls, s", 10.0, 7200.0,
@@ -82,10 +82,10 @@ class PartitionThresholds(ThrashingThresholds, LendingThresholds, CautionThresho
         logarithmic=True,
     )  # fmt: skip
     turn_s: float = tuned(
-        15.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
+        60.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
     )
     keep_anon_share: float = tuned(
-        0.5, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
+        0.75, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
     )
 
 

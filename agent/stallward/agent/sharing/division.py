@@ -4,9 +4,8 @@ Groups that can use a part of what they need share by water-filling. A group tha
 with a part (``thrashing``) gets the whole or waits. If not all of these fit, they take turns: the
 first in the order has its whole memory for a while, then it goes to the end of the order.
 
-A group that needed more than there is for as long as a turn lasts, even with all others squeezed,
-gets a part like those that can use one: in a turn of its own it would have a part, too, and the
-others nothing.
+A group that needed more than there is for a while, even with all others squeezed, gets a part like
+those that can use one: in a turn of its own it would have a part, too, and the others nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +16,8 @@ from typing import Final
 
 from stallward.agent.sharing.water_filling import water_fill
 
+NEVER_FITS_S: Final = 15.0
+"""A group that has not fitted for this long gets a part."""
 KEEPS_RATIO: Final = 0.95
 """A group keeps its turn while this share of what it wants fits, so that small changes of the room
 do not end turns."""
@@ -145,7 +146,7 @@ class Turns:
             fits = self._keeps(index) * want.bytes <= most_bytes - (least - want.least_bytes)
             if fits or index not in flagged:
                 self._fitted_s[index] = time_s
-        return [i for i in flagged if time_s - self._fitted(i, time_s) <= self._turn_s]
+        return [i for i in flagged if time_s - self._fitted(i, time_s) <= NEVER_FITS_S]
 
     def _fitted(self, index: int, time_s: float) -> float:
         """When a group last fitted; if it never did, the time at which it was first seen."""

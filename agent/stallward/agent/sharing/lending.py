@@ -35,7 +35,7 @@ class LendingThresholds:
     """How much is lent, and when. Between the two latencies the loan stays as it is."""
 
     most_lent_share: float = tuned(
-        0.6, "most that is lent, share of the application's demand", 0.0, 0.8
+        0.4, "most that is lent, share of the application's demand", 0.0, 0.8
     )
     lend_below: float = tuned(0.5, "p95 over the target below which more is lent", 0.0, 1.0)
     return_above: float = tuned(0.75, "p95 over the target above which it is cut", 0.0, 1.5)

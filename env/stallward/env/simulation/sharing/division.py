@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from stallward.agent.sharing.division import KEEPS_RATIO
+from stallward.agent.sharing.division import KEEPS_RATIO, NEVER_FITS_S
 from stallward.env.simulation.sharing.state import Numbers, Sharing
 from stallward.env.twin.physics.state import Node
 from stallward.env.twin.simd.jit import model
@@ -83,7 +83,7 @@ def divide(
     slots: int,
 ) -> None:
     """Divide the room: set the share of each group, and which of them wait."""
-    _give_parts_of_what_is_too_big(sharing, numbers, room + coming, time_s, slots)
+    _give_parts_of_what_is_too_big(sharing, room + coming, time_s, slots)
     _update_order(sharing, numbers, time_s, slots)
     zero = 0.0 * room
     left, first_before = room, zero
@@ -117,7 +117,7 @@ def divide(
 
 @model
 def _give_parts_of_what_is_too_big(
-    sharing: Sharing, numbers: Numbers, most: float, time_s: float, slots: int
+    sharing: Sharing, most: float, time_s: float, slots: int
 ) -> None:
     """Let groups share that have not fitted for a while even with all others at their least.
 
@@ -131,7 +131,7 @@ def _give_parts_of_what_is_too_big(
         fits = ratio * sharing.want[i] <= most - (least - sharing.least[i])
         lately = fits | (sharing.whole[i] == 0.0) | (sharing.fitted_s[i] < 0.0)
         sharing.fitted_s[i] = where(lately, time_s, sharing.fitted_s[i])
-        attainable = time_s - sharing.fitted_s[i] <= numbers.turn_s
+        attainable = time_s - sharing.fitted_s[i] <= NEVER_FITS_S
         too_big = where(attainable, 0.0, sharing.whole[i])
         waits = where(sharing.danger >= 1.0, too_big, 0.0)
         sharing.whole[i] = sharing.whole[i] - too_big
