@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+
+if TYPE_CHECKING:
+    from stallward.evaluation.results.oracle import LookAhead
 
 
 def demo(
@@ -116,6 +119,12 @@ def oracle(
     twin_file: Annotated[
         str, typer.Option("--twin-file", help="Fitted twin, file or name.")
     ] = "default",
+    ahead: Annotated[
+        bool,
+        typer.Option(
+            "--look-ahead", help="On the twin: what looking ahead gains over partition instead."
+        ),
+    ] = False,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -126,6 +135,7 @@ def oracle(
     """
     from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
+    from stallward.evaluation.comparison.look_ahead import look_ahead  # noqa: PLC0415
     from stallward.evaluation.comparison.oracle import oracle_of, screen_scenario  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
@@ -139,6 +149,9 @@ def oracle(
                 output.note("No static arm keeps the target; this one does most often.")
         return
     twin = load_fitted(find_twin_of(scenario, twin_file))
+    if ahead:
+        _print_look_ahead(look_ahead(twin, seed=seed), as_json=as_json)
+        return
     screening = screen_scenario(twin, count=count, seed=seed)
     if as_json:
         output.print_json(to_json(screening))
@@ -154,6 +167,30 @@ def oracle(
         "the windows may miss the target. Next:"
     )
     output.line(f"stallward compare {scenario} --arms '{screening.spec}'")
+
+
+def _print_look_ahead(result: LookAhead, *, as_json: bool) -> None:
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    rows = [
+        (
+            name,
+            f"{100 * one.progress:.0f} %",
+            f"{100 * one.window_violated:.1f} %",
+            f"{100 * one.excess:+.0f} %",
+            f"{100 * one.slow:.1f} %",
+        )
+        for name, one in (("partition", result.partition), ("look-ahead", result.oracle))
+    ]
+    headers = ("controller", "background work", "windows missed", "mean latency", "slow requests")
+    output.table(headers, rows)
+    output.line()
+    output.line(
+        f"{100 * result.deviations_share:.0f} % of its choices differ from what partition decides."
+    )
 
 
 def fidelity(

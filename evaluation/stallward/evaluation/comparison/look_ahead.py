@@ -1,0 +1,142 @@
+"""The dynamic oracle: set-points chosen by looking ahead on the twin.
+
+A controller on a node sees features of the past. This one sees what no controller can: it copies
+the whole state of a twin node, tries many set-points on the copies for a while, and takes those
+that come out best. The copies have other random numbers than the node, so the future itself stays
+unknown. What it gains over ``partition`` says what a learned policy of set-points may gain there,
+but it is only as good as the candidates that it tries, and as the twin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stallward.agent.action_table import SET_POINTS
+from stallward.env.objective import SUFFERED, suffered_array
+from stallward.env.simulation.constraints import measure_ample, simulate, steps_in
+from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.evaluation.results.oracle import ControlledNodes, LookAhead
+
+_TICKS_PER_ACTION: Final = 10
+_PRICES: Final = suffered_array(window_violated=1.0, excess=0.1, slow=1.0)
+"""What is suffered, in background work: a per cent of missed windows is worth a per cent of it."""
+_LEAST_GAIN: Final = 0.01
+"""Smaller gains may be chance, and are not worth a deviation."""
+_MOST_CHANGES: Final = 4
+"""How many entries of a candidate differ from the first choices, at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookAheadSettings:
+    """How the oracle looks ahead."""
+
+    nodes: int = 24
+    """Nodes that are drawn from the twin."""
+    candidates: int = 48
+    """Set-points that are tried on copies of each node; the first leaves all to ``partition``."""
+    hold_s: float = 20.0
+    """How long set-points are held. For as long again the copies then run under ``partition``, so
+    that what is only put off counts, too."""
+    choices: int = 6
+    """How many times set-points are chosen, one after the other."""
+    settle_s: float = 30.0
+    """How long ``partition`` runs before the first choice."""
+    nuisance: Nuisance = NO_NUISANCE
+    """How nodes differ from the scenario."""
+
+
+def look_ahead(
+    twin: FittedTwin, settings: LookAheadSettings | None = None, *, seed: int = 1
+) -> LookAhead:
+    """Run ``partition`` and the oracle on the same nodes of a twin.
+
+    Args:
+        twin: The scenario's twin.
+        settings: How the oracle looks ahead.
+        seed: Everything random follows from it.
+    """
+    settings = settings or LookAheadSettings()
+    return _Search(twin, settings, seed).run()
+
+
+class _Search:
+    """The nodes under ``partition``, those under the oracle, and their copies."""
+
+    def __init__(self, twin: FittedTwin, settings: LookAheadSettings, seed: int) -> None:
+        self._settings = settings
+        self._scenario = twin.scenario.name
+        simulated = SimulationSettings(
+            action_table=SET_POINTS.name,
+            ticks_per_action=_TICKS_PER_ACTION,
+            nuisance=settings.nuisance,
+        )
+        ample = measure_ample([twin], simulated, seed=seed)
+        self._hold = steps_in(settings.hold_s, simulated)
+        self._settle = steps_in(settings.settle_s, simulated)
+        self._rng = np.random.default_rng(seed)
+        nodes, copies = settings.nodes, settings.nodes * settings.candidates
+        self._partition = simulate([twin], nodes, simulated, ample, seed=seed)
+        self._oracle = simulate([twin], nodes, simulated, ample, seed=seed)
+        self._copies = simulate([twin], copies, simulated, ample, seed=seed + 1, draws=nodes)
+
+    def run(self) -> LookAhead:
+        """Let both control their nodes for the same time."""
+        nodes = self._settings.nodes
+        auto = np.zeros((nodes, len(SET_POINTS.sizes)), dtype=np.int64)
+        for simulation in (self._partition, self._oracle):
+            _run(simulation, auto, self._settle)
+        partition, oracle, deviations = [], [], []
+        for _ in range(self._settings.choices):
+            chosen = self._choose()
+            deviations.append(chosen.any(axis=1).mean())
+            partition.append(_run(self._partition, auto, self._hold))
+            oracle.append(_run(self._oracle, chosen, self._hold))
+        return LookAhead(
+            scenario=self._scenario,
+            partition=_outcome(np.mean(partition, axis=(0, 2))),
+            oracle=_outcome(np.mean(oracle, axis=(0, 2))),
+            deviations_share=float(np.mean(deviations)),
+        )
+
+    def _choose(self) -> NDArray[np.int64]:
+        """The best candidate for each node of the oracle."""
+        nodes, candidates = self._settings.nodes, self._candidates()
+        self._copies.copy_from(self._oracle, np.tile(np.arange(nodes), len(candidates)))
+        tried = np.repeat(candidates, nodes, axis=0)
+        means = _run(self._copies, tried, self._hold)
+        means += _run(self._copies, np.zeros_like(tried), self._hold)
+        worth = means[0] / 2.0 - (_PRICES @ means[1:]) / 2.0
+        worth = worth.reshape(len(candidates), nodes)
+        best = worth.argmax(axis=0)
+        gains = worth.max(axis=0) - worth[0]
+        return np.asarray(candidates[np.where(gains > _LEAST_GAIN, best, 0)])
+
+    def _candidates(self) -> NDArray[np.int64]:
+        """Set-points to try: the first choices, and some with a few entries changed."""
+        sizes = np.array(SET_POINTS.sizes)
+        candidates = np.zeros((self._settings.candidates, len(sizes)), dtype=np.int64)
+        for candidate in candidates[1:]:
+            count = self._rng.integers(1, _MOST_CHANGES + 1)
+            changed = self._rng.choice(len(sizes), size=count, replace=False)
+            candidate[changed] = self._rng.integers(1, sizes[changed])
+        return candidates
+
+
+def _run(simulation: Simulation, actions: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
+    """Hold actions; return the mean progress, then each of ``SUFFERED``, for each node."""
+    sums = np.zeros((1 + len(SUFFERED), simulation.batch))
+    for _ in range(steps):
+        result = simulation.step(actions)
+        sums += (result.progress, *result.suffered)
+    return sums / steps
+
+
+def _outcome(means: NDArray[np.float64]) -> ControlledNodes:
+    progress, *suffered = means.tolist()
+    return ControlledNodes(progress=progress, **dict(zip(SUFFERED, suffered, strict=True)))
