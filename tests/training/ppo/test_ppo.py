@@ -221,7 +221,7 @@ def test_the_seed_is_chosen_by_twins_it_was_not_trained_on(judged: TrainingResul
 def test_the_merit_of_the_kept_seed_can_be_measured_again(judged: TrainingResult) -> None:
     selection = make_selection(
         [TWIN], [OTHER], BRIEF.settings, slack=BRIEF.slack,
-        episodes=BRIEF.evaluation_episodes, seed=BRIEF.seed,
+        episodes=BRIEF.evaluation_episodes, seed=BRIEF.seed, as_much_as=Arm.of_partition(),
     )  # fmt: skip
     merit = selection.merit(arm_of_policy(judged.policy))
     provenance = judged.policy.provenance
