@@ -98,6 +98,23 @@ def test_the_death_of_a_worker_ends_the_others_even_while_they_report() -> None:
     assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
 
 
+def test_every_worker_ignores_ctrl_c_from_the_start(tmp_path: Path) -> None:
+    script = tmp_path / "masks.py"
+    script.write_text(
+        "import signal\n"
+        "from stallward.training.parallel import run_in_parallel\n"
+        "def job(report):\n"
+        "    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
+        "if __name__ == '__main__':\n"
+        "    print(run_in_parallel([job, job], lambda *_: None, workers=2))\n"
+        "    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout == "[True, True]\nFalse\n"
+
+
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_fit_that_is_interrupted_leaves_no_process_and_no_traceback(
     number: signal.Signals, code: int, tmp_path: Path

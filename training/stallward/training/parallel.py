@@ -10,6 +10,7 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, Generic, TypeVar
@@ -97,12 +98,14 @@ class _Pool(Generic[Result]):
         process = context.Process(target=_work, args=(job, theirs), daemon=True)
         # Ctrl-C reaches every process of a terminal, but this process terminates its workers
         # itself. A worker inherits the mask, so it ignores Ctrl-C from the start.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with safe_imports():
+        with safe_imports():
+            # Its start unblocks Ctrl-C, so it may not be left to the start of the first worker.
+            resource_tracker.ensure_running()
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
                 process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
         self._running[ours] = (number, process)
 
