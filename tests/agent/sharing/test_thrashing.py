@@ -67,6 +67,15 @@ def test_a_group_that_waits_for_swapped_pages_under_its_limit_thrashes() -> None
     assert group.run(4.0)
 
 
+@pytest.mark.parametrize(("usage_mib", "thrashes"), [(98, True), (80, False)])
+def test_a_group_that_reads_files_again_and_again_thrashes_while_it_fills_its_limit(
+    usage_mib: int, thrashes: bool
+) -> None:
+    group = Group()
+    group.sample = replace(group.sample, memory_usage_bytes=usage_mib * MIB, swap_bytes=0)
+    assert group.run(6.0) is thrashes
+
+
 def test_waiting_for_pages_from_swap_counts_though_it_is_a_stall_on_disk() -> None:
     assert Group().run(8.0, memory_share=0.0, io_share=0.5)
     assert Group().run(8.0, memory_share=0.5, io_share=0.0)

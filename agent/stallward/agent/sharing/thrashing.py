@@ -7,9 +7,11 @@ a while and then wait while another has it (P. J. Denning, Thrashing: its causes
 1968).
 
 A group thrashes if, under a limit below what it needs, its processes spend a good part of their
-time waiting for pages and it refaults many. Waiting for pages is the stall on memory *and* on
-disk: the kernel counts the wait for a page from swap as a stall on memory only if that page was in
-use shortly before it was evicted (mm/page_io.c, ``swap_read_folio``).
+time waiting for pages and it refaults many. What it needs is more than its limit if the limit is
+below what it holds and has in swap, or if it fills the limit: the file pages that a program reads
+again and again are nowhere once they were evicted. Waiting for pages is the stall on memory *and*
+on disk: the kernel counts the wait for a page from swap as a stall on memory only if that page was
+in use shortly before it was evicted (mm/page_io.c, ``swap_read_folio``).
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ SMOOTHING_S: Final = 2.0
 """The time constant of the averages of stall and refaults."""
 SHORT_RATIO: Final = 0.97
 """A group whose limit is below this share of what it holds and has swapped is short of memory."""
+FULL_RATIO: Final = 0.9
+"""A group that fills this share of its limit may be short, too: file pages that it lacks are not
+in swap."""
 LEAST_BYTES: Final = 24 << 20
 """A group that holds less than this is not looked at: there is nothing to gain."""
 
@@ -97,7 +102,7 @@ class Thrashing:
         self.refaults_per_s += weight * (refaults_per_s - self.refaults_per_s)
         held = held_bytes(group)
         limit = state.limit_bytes
-        short = limit is not None and limit < SHORT_RATIO * held and held >= LEAST_BYTES
+        short = limit is not None and held >= LEAST_BYTES and _is_short(group, held, limit)
         self._short_s = self._short_s + elapsed_s if short else 0.0
         thresholds = self._thresholds
         if (
@@ -110,6 +115,10 @@ class Thrashing:
 
     def _remembered(self, time_s: float) -> bool:
         return time_s - self._seen_s <= self._thresholds.thrash_remember_s
+
+
+def _is_short(group: GroupSample, held: int, limit: int) -> bool:
+    return limit < SHORT_RATIO * held or (group.memory_usage_bytes or 0) > FULL_RATIO * limit
 
 
 def _stalled_us(group: GroupSample) -> int | None:

@@ -11,7 +11,7 @@ from stallward.agent.sharing.caution import (
     NEWEST_WEIGHT,
     STALL_SMOOTHING_S,
 )
-from stallward.agent.sharing.thrashing import LEAST_BYTES, SHORT_RATIO, SMOOTHING_S
+from stallward.agent.sharing.thrashing import FULL_RATIO, LEAST_BYTES, SHORT_RATIO, SMOOTHING_S
 from stallward.env.simulation.sharing.state import Numbers, Sharing
 from stallward.env.twin.frame import Frame
 from stallward.env.twin.simd.elementary import exp
@@ -93,7 +93,8 @@ def update_thrashing(
     sharing.group_stalled_us[i], sharing.group_refaults[i] = stalled, refaulted
     sharing.group_stall_share[i], sharing.group_refaults_per_s[i] = stall, refaults
     held, limit = held_bytes(frame, i), frame.limit_bytes[i]
-    short = (limit < SHORT_RATIO * held) & (held >= LEAST_BYTES)
+    short = (limit < SHORT_RATIO * held) | (frame.usage_bytes[i] > FULL_RATIO * limit)
+    short = short & (held >= LEAST_BYTES)
     short_s = where(short, sharing.short_s[i] + elapsed_s, 0.0)
     sharing.short_s[i] = where(known, short_s, sharing.short_s[i])
     seen = known & (short_s >= numbers.thrash_notice_s)
