@@ -9,7 +9,16 @@ import typer
 
 from stallward.actuator.cli import node, output
 from stallward.actuator.cli.ctl import ctl
-from stallward.evaluation.cli import bench, compare, learn, off_policy, record, show, verdict
+from stallward.evaluation.cli import (
+    bench,
+    compare,
+    learn,
+    off_policy,
+    oracle,
+    record,
+    show,
+    verdict,
+)
 
 
 def _print_version(requested: bool) -> None:
@@ -62,7 +71,7 @@ app.add_typer(ctl, name="ctl")
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
-app.command(epilog="Example: stallward oracle detector-anon")(compare.oracle)
+app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
 app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_policy.ope)
