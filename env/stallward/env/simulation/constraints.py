@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.env.objective import SLOW_RATIO, SUFFERED, Array
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
@@ -98,6 +99,24 @@ def measure_ample(
 def steps_in(seconds: float, settings: SimulationSettings) -> int:
     """How many decisions there are in a time."""
     return round(seconds / (TICK_S * settings.ticks_per_action))
+
+
+def hold(simulation: Simulation, actions: NDArray[np.int64], steps: int) -> Array:
+    """Take the same actions for some decisions.
+
+    Args:
+        simulation: The nodes.
+        actions: The action of each node.
+        steps: How many decisions.
+
+    Returns:
+        The means of progress, then of each of ``SUFFERED``, ``(1 + len(SUFFERED), B)``.
+    """
+    sums = np.zeros((1 + len(SUFFERED), simulation.batch))
+    for _ in range(steps):
+        result = simulation.step(actions)
+        sums += (result.progress, *result.suffered)
+    return sums / steps
 
 
 def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> Ample:

@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from stallward.agent.action_table import SET_POINTS
 from stallward.env.objective import SUFFERED, suffered_array
-from stallward.env.simulation.constraints import measure_ample, simulate, steps_in
-from stallward.env.simulation.nuisance import NO_NUISANCE, Nuisance
-from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.simulation.constraints import hold, measure_ample, simulate, steps_in
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.results.oracle import ControlledNodes, LookAhead
 
@@ -47,8 +47,6 @@ class LookAheadSettings:
     """How many times set-points are chosen, one after the other."""
     settle_s: float = 30.0
     """How long ``partition`` runs before the first choice."""
-    nuisance: Nuisance = NO_NUISANCE
-    """How nodes differ from the scenario."""
 
 
 def look_ahead(
@@ -74,7 +72,7 @@ class _Search:
         simulated = SimulationSettings(
             action_table=SET_POINTS.name,
             ticks_per_action=_TICKS_PER_ACTION,
-            nuisance=settings.nuisance,
+            nuisance=NO_NUISANCE,
         )
         ample = measure_ample([twin], simulated, seed=seed)
         self._hold = steps_in(settings.hold_s, simulated)
@@ -90,13 +88,13 @@ class _Search:
         nodes = self._settings.nodes
         auto = np.zeros((nodes, len(SET_POINTS.sizes)), dtype=np.int64)
         for simulation in (self._partition, self._oracle):
-            _run(simulation, auto, self._settle)
+            hold(simulation, auto, self._settle)
         partition, oracle, deviations = [], [], []
         for _ in range(self._settings.choices):
             chosen = self._choose()
             deviations.append(chosen.any(axis=1).mean())
-            partition.append(_run(self._partition, auto, self._hold))
-            oracle.append(_run(self._oracle, chosen, self._hold))
+            partition.append(hold(self._partition, auto, self._hold))
+            oracle.append(hold(self._oracle, chosen, self._hold))
         return LookAhead(
             scenario=self._scenario,
             partition=_outcome(np.mean(partition, axis=(0, 2))),
@@ -109,8 +107,8 @@ class _Search:
         nodes, candidates = self._settings.nodes, self._candidates()
         self._copies.copy_from(self._oracle, np.tile(np.arange(nodes), len(candidates)))
         tried = np.repeat(candidates, nodes, axis=0)
-        means = _run(self._copies, tried, self._hold)
-        means += _run(self._copies, np.zeros_like(tried), self._hold)
+        means = hold(self._copies, tried, self._hold)
+        means += hold(self._copies, np.zeros_like(tried), self._hold)
         worth = means[0] / 2.0 - (_PRICES @ means[1:]) / 2.0
         worth = worth.reshape(len(candidates), nodes)
         best = worth.argmax(axis=0)
@@ -126,15 +124,6 @@ class _Search:
             changed = self._rng.choice(len(sizes), size=count, replace=False)
             candidate[changed] = self._rng.integers(1, sizes[changed])
         return candidates
-
-
-def _run(simulation: Simulation, actions: NDArray[np.int64], steps: int) -> NDArray[np.float64]:
-    """Hold actions; return the mean progress, then each of ``SUFFERED``, for each node."""
-    sums = np.zeros((1 + len(SUFFERED), simulation.batch))
-    for _ in range(steps):
-        result = simulation.step(actions)
-        sums += (result.progress, *result.suffered)
-    return sums / steps
 
 
 def _outcome(means: NDArray[np.float64]) -> ControlledNodes:

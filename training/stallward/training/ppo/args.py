@@ -41,7 +41,7 @@ class Args:
     learning_rate: float = 1e-3
     """Learning rate at the start; it falls linearly to a tenth as the steps or time run out."""
     gamma: float = 0.98
-    """Discount per decision of a second: a horizon of some 50 s, as long as a few turns."""
+    """Discount per decision of a second: a horizon of some 50 s, nearly as long as a turn."""
     gae_lambda: float = 0.95
     """The lambda of generalised advantage estimation."""
     ent_coef: float = 0.004

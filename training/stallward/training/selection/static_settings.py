@@ -11,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.env.objective import SUFFERED, Array, Slack, scored
+from stallward.env.objective import Array, Slack, scored
 from stallward.env.simulation.constraints import (
     BURN_IN_S,
     Ample,
     Constraints,
+    hold,
     measure_ample,
     simulate,
     steps_in,
@@ -133,14 +134,9 @@ def _measure_on_twin(
     """
     tiled = np.repeat(actions, _DRAWS, axis=0)
     simulation = simulate([twin], len(tiled), settings, ample, seed=seed, draws=_DRAWS)
-    sums = np.zeros((1 + len(SUFFERED), len(tiled)))
-    burn_in, steps = steps_in(BURN_IN_S, settings), steps_in(_MEASURED_S, settings)
-    for k in range(burn_in + steps):
-        result = simulation.step(tiled)
-        if k >= burn_in:
-            sums += (result.progress, *result.suffered)
-    means = sums.reshape(len(sums), len(actions), _DRAWS).mean(axis=2) / steps
-    return np.asarray(means)
+    hold(simulation, tiled, steps_in(BURN_IN_S, settings))
+    means = hold(simulation, tiled, steps_in(_MEASURED_S, settings))
+    return np.asarray(means.reshape(len(means), len(actions), _DRAWS).mean(axis=2))
 
 
 def _static_action(levels: tuple[int, ...], profile: int, *, paused: tuple[int, ...]) -> list[int]:
