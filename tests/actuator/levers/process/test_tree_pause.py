@@ -43,14 +43,18 @@ for line in sys.stdin:
     fork()
 """
 # Says so when it is continued, and starts a child then.
+# The child must not catch SIGCONT, not even before it has said so: the signal is blocked until then.
 CATCHER = """
 import os, signal
 def caught(number, frame):
     print("continued", flush=True)
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGCONT])
     if os.fork() == 0:
         signal.signal(signal.SIGCONT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCONT])
         while True:
             signal.pause()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGCONT])
 signal.signal(signal.SIGCONT, caught)
 print("ready", flush=True)
 while True:
