@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -697,6 +697,26 @@ def test_a_setting_with_two_roles_is_run_once(
     monkeypatch.setattr(verdict, "run_comparison", compare)
     run_verdict(replace(plan, scenarios=("redis-sort",), rounds=1), out, recordings=tmp_path)
     assert ran == [("none", "ppo", "static:limit=0.6", "mpc:path=twin.json")]
+
+
+def test_the_fixed_setting_is_an_arm_only_where_the_plan_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
+) -> None:
+    ran: list[Sequence[object]] = []
+
+    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
+        ran.append(request.arms)
+        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
+
+    monkeypatch.setattr(verdict, "run_comparison", compare)
+    out, staged_plan = staged
+    plan = replace(staged_plan, scenarios=("redis-sort",), rounds=1)
+    fixed = Setting(levels=(0,), paused=(0,)).spec  # the scenario has one program
+    run_verdict(replace(plan, fixed_setting=True), out, recordings=tmp_path)
+    run_verdict(replace(plan, fixed_setting=False), out, recordings=tmp_path)
+    assert fixed in ran[0]
+    assert fixed not in ran[1]
+    assert set(ran[1]) < set(ran[0])
 
 
 def test_the_shipped_policy_names_its_best_static_setting() -> None:

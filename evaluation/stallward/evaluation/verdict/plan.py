@@ -23,6 +23,9 @@ class VerdictPlan:
     """The scenarios' names."""
     arms: tuple[str, ...]
     """Labels of the arms that are run in every scenario."""
+    fixed_setting: bool
+    """Whether the best static setting of the scenarios that the policy was trained on is an arm,
+    if the policy's metadata names one."""
     hindsight_settings: int
     """How many static settings are added to them as candidates for the oracle; with 0, ``mpc`` is
     left out, too."""

@@ -19,7 +19,7 @@ from stallward.evaluation.verdict.targets import (
 
 _EVERY_ARM: Final = (
     "impact_ample_mean", "impact_ample_p99", "slo_points", "slo_points_worst", "work",
-    "work_of_oracle", "score",
+    "work_of_oracle", "work_of_rule", "slo_points_of_partition", "work_of_partition", "score",
 )  # fmt: skip
 """Names of the figures that are shown for every arm; the others are shown for the policy only."""
 _SHARES: Final = frozenset({How.LEVEL, How.IMPACT, How.LESS, How.MORE})

@@ -81,7 +81,7 @@ def run_verdict(
     Raises:
         StallwardError: If no scenario can be run, or ``out`` belongs to another plan.
     """
-    best_static = static_best(policy)
+    best_static = static_best(policy) if plan.fixed_setting else None
     fitting = part(report, 0.0, _FIT_SHARE)
     if oracle_of is not None:
         _take_oracles(oracle_of, plan, out)
