@@ -39,3 +39,9 @@ def test_a_block_with_a_kill_never_counts() -> None:
     attempts = Attempts()
     for number in range(1, ATTEMPTS + 1):
         assert attempts.is_invalid(Disturbances(oom_kills=1), number)
+
+
+def test_disturbed_blocks_can_be_kept_but_not_those_with_a_kill() -> None:
+    attempts = Attempts(repeat_disturbed=False)
+    assert not attempts.is_invalid(Disturbances(steal_share=0.5), 1)
+    assert attempts.is_invalid(Disturbances(oom_kills=1), 1)

@@ -7,11 +7,14 @@ import os
 import re
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import REFERENCES
+from stallward.evaluation.comparison.request import ComparisonRequest
+from stallward.evaluation.demo import run
 from stallward.evaluation.demo.budget import CONDITIONS, TWIN_BLOCKS
 from stallward.evaluation.demo.first_screen import WIDTH
 from stallward.evaluation.demo.run import (
@@ -74,6 +77,34 @@ def test_the_arms_are_the_shipped_ones_and_the_fresh_policy(tmp_path: Path) -> N
     assert arms["fresh"].runs_policy
     assert request.policy == str(tmp_path / "policy.onnx")
     assert len(REFERENCES) + len(request.arms) == CONDITIONS
+
+
+@pytest.mark.parametrize(
+    ("round_s", "rounds"),
+    [(100.0, 4), (130.0, 3), (200.0, 2), (400.0, 1), (9000.0, 1)],
+    ids=lambda value: f"{value:g}",
+)
+def test_no_round_begins_that_would_end_after_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, round_s: float, rounds: int
+) -> None:
+    now_s = 1000.0
+    ran: list[int] = []
+
+    def compare(request: ComparisonRequest, _report: Report) -> SimpleNamespace:
+        nonlocal now_s
+        now_s += round_s
+        ran.append(request.rounds)
+        return SimpleNamespace(result=request.rounds)
+
+    monkeypatch.setattr(run, "run_comparison", compare)
+    monkeypatch.setattr(run, "time", SimpleNamespace(monotonic=lambda: now_s))
+    settings = DemoSettings(out=tmp_path, minutes=9.0)
+    request = _request(settings, tmp_path / "policy.onnx", "live", TWIN_BLOCKS)
+    assert not request.repeat_disturbed
+    deadline_s = now_s + 420.0
+    assert run._compare(request, deadline_s, silent) == rounds
+    assert ran == list(range(1, rounds + 1))
+    assert rounds == 1 or now_s <= deadline_s
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root can run live blocks")

@@ -28,10 +28,14 @@ class Attempts:
 
     Args:
         steal_shares: The steal time of earlier blocks of the arm that were kept.
+        repeat_disturbed: Whether blocks with much steal time are invalid at all.
     """
 
-    def __init__(self, steal_shares: Iterable[float] = ()) -> None:
+    def __init__(
+        self, steal_shares: Iterable[float] = (), *, repeat_disturbed: bool = True
+    ) -> None:
         self._least_steal_share = min(steal_shares, default=np.inf)
+        self._repeat_disturbed = repeat_disturbed
 
     def is_invalid(self, disturbances: Disturbances, attempt: int) -> bool:
         """Whether a block must not be kept after its ``attempt``, counted from 1."""
@@ -39,6 +43,8 @@ class Attempts:
         self._least_steal_share = min(least, share)
         if disturbances.oom_kills > 0:
             return True
+        if not self._repeat_disturbed:
+            return False
         own = least / _OWN_STEAL_RATIO <= share <= least * _OWN_STEAL_RATIO
         # On a host that is always busy the last attempt is kept; the recording has its steal time.
         return disturbances.by_host and not own and attempt < ATTEMPTS

@@ -182,7 +182,10 @@ class Comparison:
             seed=block.seed,
         )
         kept = [b for b in self.blocks if b.condition == block.condition and self.store.done(b)]
-        attempts = Attempts(load_run(self.store.path(b)).stolen_share for b in kept)
+        attempts = Attempts(
+            (load_run(self.store.path(b)).stolen_share for b in kept),
+            repeat_disturbed=self.request.repeat_disturbed,
+        )
         while (invalid := self.store.invalid_runs(block)) < ATTEMPTS:
             try:
                 disturbances = runner.run_block(run_request, self.store.open(block))

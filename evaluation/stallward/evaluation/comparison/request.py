@@ -102,6 +102,8 @@ class ComparisonRequest:
     """Fitted twin, file or name."""
     calibration_s: float | None = None
     """Least length of the block that measures the target; ``None`` means the scenario's."""
+    repeat_disturbed: bool = True
+    """Whether blocks with much steal time are run again."""
 
     def __post_init__(self) -> None:
         """Refuse lengths that cannot be measured.

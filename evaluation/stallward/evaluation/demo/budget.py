@@ -11,7 +11,7 @@ BURN_IN_S: Final = 4.0
 SWITCH_S: Final = 2.8
 """Starting and stopping the programs of a block."""
 SPARE_S: Final = 15.0
-"""Kept for the report, and for a block that has to run again."""
+"""Kept for the report."""
 CONDITIONS: Final = 8
 """Three references and five arms in every round."""
 MIN_BLOCK_S: Final = 4.0

@@ -7,7 +7,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,6 +25,7 @@ from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.demo.budget import (
     BURN_IN_S,
     CALIBRATION_S,
+    SPARE_S,
     TWIN_BLOCKS,
     Blocks,
     StageBudget,
@@ -37,7 +38,7 @@ from stallward.evaluation.report.html import REPORT_FILE, write_report
 from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.results.comparison import RESULT_FILE, ComparisonResult
 from stallward.models.registry import twin_names
-from stallward.training.progress import Report
+from stallward.training.progress import Report, part
 
 DEMO_SCENARIO: Final = "detector-anon"
 _STAGES: Final = 4
@@ -112,13 +113,33 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
         blocks = plan_live_blocks(total_s - (time.monotonic() - start_s))
     request = _request(settings, policy, "twin" if why else "live", blocks)
     with stages.next(f"compare {'on the twin' if why else 'live'}") as report:
-        result = run_comparison(request, report).result
+        result = _compare(request, start_s + total_s, report)
         seen = scenario.name in twin_names()
         opening = first_screen(result, trained_s=trained_s, seen=seen)
         write_report(request.out, opening)
     for name in (RESULT_FILE, REPORT_FILE):
         shutil.copy2(request.out / name, settings.out / name)
     _conclude(settings.out, opening, say, time.monotonic() - start_s)
+    return result
+
+
+def _compare(request: ComparisonRequest, deadline_s: float, report: Report) -> ComparisonResult:
+    """Run the rounds that are planned, but begin none that would probably end after the deadline.
+
+    Blocks may take longer than planned: on a slow disk the programs of a scenario need longer to
+    start and to end. The first round is always run.
+    """
+    number, round_s = 0, 0.0
+    while number == 0 or (
+        number < request.rounds and time.monotonic() + round_s + SPARE_S <= deadline_s
+    ):
+        begin_s = time.monotonic()
+        share = number / request.rounds
+        number += 1
+        bar = part(report, share, number / request.rounds)
+        result = run_comparison(replace(request, rounds=number), bar).result
+        round_s = time.monotonic() - begin_s
+    report("done", 1.0)
     return result
 
 
@@ -143,6 +164,7 @@ def _request(
         policy=str(policy),
         twin=str(settings.out / "twin.json"),
         calibration_s=CALIBRATION_S,
+        repeat_disturbed=False,
     )
 
 
