@@ -27,6 +27,7 @@ SETTINGS = (
     "memory.high",
     "memory.low",
     "memory.max",
+    "memory.min",
     "memory.swap.max",
 )
 KNOBS = (

@@ -15,7 +15,7 @@ from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState, SlotDesire
 
@@ -29,7 +29,7 @@ PRIVATE = "held = b'x' * (32 << 20)\nprint(flush=True)\nwhile True: held[::4096]
 class Bench:
     """A lever set on a zone, and the entries that it sent to the journal."""
 
-    def __init__(self, zone: Zone) -> None:
+    def __init__(self, zone: Zone, options: LeverOptions | None = None) -> None:
         self.zone = zone
         self.sent: list[JournalEntry] = []
         self.levers = LeverSet(
@@ -40,6 +40,7 @@ class Bench:
             zone.slots,
             96 * MIB,
             self.sent.append,
+            options=options,
         )
         self.originals = self.levers.originals()
 
@@ -100,13 +101,18 @@ def test_a_setting_is_written_and_put_back(bench: Bench, name: str, *, crashed: 
     assert zone.read(slot, file) == before
 
 
-def test_memory_low_goes_to_the_application_alone_and_back(bench: Bench) -> None:
-    zone = bench.zone
-    bench.hold(DesiredState(protected_low_bytes=20 * MIB), "memory_low")
-    assert zone.read(zone.app, "memory.low") == str(20 * MIB)
-    assert zone.read(zone.slots[0], "memory.low") == "0"
+@pytest.mark.parametrize("hard", [False, True], ids=["low", "min"])
+def test_protection_goes_to_the_application_alone_and_back(zone: Zone, *, hard: bool) -> None:
+    bench = Bench(zone, LeverOptions(hard_protection=hard))
+    lever, file, other = "memory_low", "memory.low", "memory.min"
+    if hard:
+        lever, file, other = "memory_min", "memory.min", "memory.low"
+    bench.hold(DesiredState(protected_low_bytes=20 * MIB), lever)
+    assert zone.read(zone.app, file) == str(20 * MIB)
+    assert zone.read(zone.app, other) == "0"
+    assert zone.read(zone.slots[0], file) == "0"
     bench.levers.restore()
-    assert zone.read(zone.app, "memory.low") == "0"
+    assert zone.read(zone.app, file) == "0"
 
 
 def test_a_soft_limit_squeezes_a_paused_hog_and_it_survives(bench: Bench) -> None:

@@ -129,7 +129,8 @@ class DesiredState:
     protect_from_oom: bool = False
     """Whether to lower the protected application's OOM score."""
     protected_low_bytes: int | None = None
-    """v2 memory.low of the protected group: memory that is reclaimed last."""
+    """v2 memory.low of the protected group: memory that is reclaimed last; where the node's
+    configuration says so, memory.min: memory that is never reclaimed."""
     protected_willneed: bool = False
     """Whether the protected application's private pages are read back from swap, once."""
 

@@ -76,7 +76,9 @@ def test_a_rule_replaces_a_controller_that_fails_unless_it_only_watches() -> Non
 def _full(text: str, number: float) -> DaemonConfig:
     return DaemonConfig(
         node=NodeConfig(zone="z", proc=Path("/p"), cgroup=Path("/c")),
-        protected=ProtectedConfig(group="z/app", demand_bytes=5, groups=("z/db",), pids=(7, 9)),
+        protected=ProtectedConfig(
+            group="z/app", demand_bytes=5, hard_protection=True, groups=("z/db",), pids=(7, 9)
+        ),
         background=(
             SlotConfig(name="a", group="z/a", floor_bytes=1 << 20),
             SlotConfig(name="b", group="z/b"),

@@ -281,6 +281,7 @@ EVERYTHING = DesiredState(
         ("stop:101", ["stopped"]),
         ("oom", ["protect_from_oom"]),
         ("memory_low:app", ["protected_low_bytes"]),
+        ("memory_min:app", ["protected_low_bytes"]),
         ("oom:7", []),
         ("limit:other", []),
     ],

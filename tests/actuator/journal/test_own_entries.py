@@ -183,9 +183,10 @@ def test_every_original_of_every_lever_is_one_that_is_undone(tmp_path: Path, kin
 
 def fill(paths: Paths, hierarchy: Hierarchy) -> None:
     """Make the files of all groups and of the node."""
-    names = "memory.high memory.max memory.low memory.swap.max cpu.weight cpu.max cpu.shares "
-    names += "cpu.cfs_quota_us cpu.cfs_period_us io.weight io.bfq.weight io.max cgroup.freeze "
-    names += "blkio.bfq.weight blkio.throttle.read_bps_device blkio.throttle.write_bps_device "
+    names = "memory.high memory.max memory.low memory.min memory.swap.max cpu.weight cpu.max "
+    names += "cpu.shares cpu.cfs_quota_us cpu.cfs_period_us io.weight io.bfq.weight io.max "
+    names += "cgroup.freeze blkio.bfq.weight blkio.throttle.read_bps_device "
+    names += "blkio.throttle.write_bps_device "
     names += "memory.limit_in_bytes memory.swappiness memory.reclaim"
     roots = (*hierarchy.roots, *hierarchy.further_roots)
     for root in roots:

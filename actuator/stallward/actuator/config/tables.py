@@ -50,6 +50,9 @@ class ProtectedConfig:
     demand_bytes: int = 0
     """The memory that it is known to need, e.g. its working set under full load; 0 if that was not
     measured. Controllers that share memory begin with it, and do not have to see it first."""
+    hard_protection: bool = False
+    """Whether what a controller guarantees it is never reclaimed (v2 memory.min), instead of
+    reclaimed last (memory.low)."""
     groups: tuple[str, ...] = ()
     """Further groups that are left alone."""
     pids: tuple[int, ...] = ()

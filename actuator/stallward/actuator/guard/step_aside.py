@@ -46,6 +46,7 @@ _TUNING_FIELDS: Final = {
 _NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "oom": {"protect_from_oom": False},
     "memory_low": {"protected_low_bytes": None},
+    "memory_min": {"protected_low_bytes": None},
 }
 _DEFAULT: Final = SlotDesire()
 

@@ -41,6 +41,7 @@ GROUP_FILES: Final = frozenset({
     "memory.limit_in_bytes",
     "memory.low",
     "memory.max",
+    "memory.min",
     "memory.oom_control",
     "memory.swap.max",
     "memory.swappiness",

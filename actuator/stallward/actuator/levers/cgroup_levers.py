@@ -63,6 +63,8 @@ class Site:
     """Reports the waits for memory of the slots' processes."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change."""
+    hard_protection: bool = False
+    """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
 
 
 def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
@@ -81,8 +83,8 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
         limits.append(limit)
         others += [*rest, *slot.files(), *slot.processes()]
     if protected is not None:
-        low = cpu_and_io.protected_low(protected)
-        others += [FileLever(low, originals, aside_s=site.aside_s)]
+        kept = cpu_and_io.protection(protected, hard=site.hard_protection)
+        others += [FileLever(kept, originals, aside_s=site.aside_s)]
     others += [_willneed(site)]
     others += [ProcessStopLever(site.paths, site.protected, originals)]
     others += vm_levers(

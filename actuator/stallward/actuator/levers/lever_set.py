@@ -42,6 +42,8 @@ class LeverOptions:
     """Whether changes are only reported, not made."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change, unless another value is wanted."""
+    hard_protection: bool = False
+    """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
 
 
 class LeverSet:
@@ -100,6 +102,7 @@ class LeverSet:
             exempt=ExemptProcesses(exempt, lambda: protected_pids(protected)),
             alarms=self._alarms,
             aside_s=options.aside_s,
+            hard_protection=options.hard_protection,
         )
         self._levers: NodeLevers = cgroup_levers(site, self._originals)
         self._every = self._levers.every

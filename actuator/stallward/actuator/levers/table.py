@@ -179,10 +179,10 @@ LEVERS: Final = (
         undone="SIGCONT; an end cannot be undone",
     ),
     LeverInfo(
-        name="memory_low",
+        name="memory_low, memory_min",
         field="protected_low_bytes",
-        unit="bytes",
-        v2="memory.low",
+        unit="bytes, never less than before",
+        v2="memory.low, or with protected.hard_protection memory.min",
         hybrid=f"{NOT_THERE} (the soft limit protects nothing inside a limited group)",
         none=NOT_THERE,
         blocking=False,

@@ -94,7 +94,9 @@ class Node:
             touch_journal=touch_journal,
             exempt=frozenset(config.protected.pids),
             options=LeverOptions(
-                dry_run=config.control.dry_run, aside_s=config.control.foreign_wait_s
+                dry_run=config.control.dry_run,
+                aside_s=config.control.foreign_wait_s,
+                hard_protection=config.protected.hard_protection,
             ),
         )
         self._profile = "default"

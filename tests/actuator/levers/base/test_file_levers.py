@@ -29,6 +29,7 @@ V2_FILES = {
     "memory.max": "max",
     "memory.swap.max": "max",
     "memory.low": "0",
+    "memory.min": "0",
     "memory.current": str(50 * MIB),
     "memory.reclaim": "",
     "cpu.weight": "100",
@@ -212,6 +213,32 @@ def test_memory_low_protects_the_application_on_v2_only(node: FakeNode) -> None:
         assert node.file("memory.low", node.app).read_text() == str(30 * MIB)
         node.levers.restore()
         assert node.file("memory.low", node.app).read_text() == "0"
+
+
+def test_hard_protection_sets_memory_min_alone(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, "v2", options=LeverOptions(hard_protection=True))
+    (result,) = node.apply(DesiredState(protected_low_bytes=30 * MIB))
+    assert (result.lever, result.ok) == ("memory_min:app", True)
+    assert node.file("memory.min", node.app).read_text() == str(30 * MIB)
+    assert node.file("memory.low", node.app).read_text() == "0"
+    node.levers.restore()
+    assert node.file("memory.min", node.app).read_text() == "0"
+
+
+@pytest.mark.parametrize(
+    ("before", "during"), [(str(50 * MIB), str(50 * MIB)), ("max", "max"), ("4096", str(30 * MIB))]
+)
+def test_the_application_keeps_what_the_operator_guaranteed_it(
+    tmp_path: Path, before: str, during: str
+) -> None:
+    node = FakeNode(tmp_path, "v2")
+    low = node.file("memory.low", node.app)
+    low.write_text(before)
+    node.apply(DesiredState(protected_low_bytes=30 * MIB))
+    assert low.read_text() == during
+    assert node.apply(DesiredState(protected_low_bytes=30 * MIB)) == []
+    node.levers.restore()
+    assert low.read_text() == before
 
 
 @pytest.mark.parametrize(

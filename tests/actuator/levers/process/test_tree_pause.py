@@ -43,7 +43,7 @@ for line in sys.stdin:
     fork()
 """
 # Says so when it is continued, and starts a child then.
-# The child must not catch SIGCONT, not even before it has said so: the signal is blocked until then.
+# SIGCONT is blocked until the child no longer catches it.
 CATCHER = """
 import os, signal
 def caught(number, frame):

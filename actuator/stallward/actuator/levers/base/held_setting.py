@@ -80,7 +80,7 @@ class HeldSetting:
             KernelFileError: If the kernel refused the value.
         """
         entry = self.save()
-        value = self.setting.capped(value, entry)
+        value = self.setting.bounded(value, entry)
         before = self._before = self.taken
         self.taken = value  # a write that fails half way is undone, too
         self._originals.touch(entry)

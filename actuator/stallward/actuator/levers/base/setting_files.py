@@ -44,8 +44,8 @@ class Setting(Protocol):
     def same(self, taken: str, asked: str) -> bool:
         """Whether ``taken`` is what the kernel makes of ``asked``; rounding is no difference."""
 
-    def capped(self, value: str, original: JournalEntry) -> str:
-        """Return ``value``, or the original if that is lower."""
+    def bounded(self, value: str, original: JournalEntry) -> str:
+        """Return ``value``, or the original where ``value`` would undo what that is for."""
 
     def original(self) -> JournalEntry | None:
         """Return the entry that restores the value of now; ``None`` if there is no setting."""
@@ -88,7 +88,7 @@ class PlainFile:
             return True
         return _number(taken) and _number(asked) and abs(int(taken) - int(asked)) < self.tolerance
 
-    def capped(self, value: str, original: JournalEntry) -> str:
+    def bounded(self, value: str, original: JournalEntry) -> str:
         """Return the smaller number; "max" and negative numbers are no limit."""
         before = original.value if isinstance(original, FileValue) else ""
         if self.cap and before.isdigit() and value.isdigit():
@@ -154,10 +154,22 @@ class LimitFile(ReclaimingFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProtectionFile(PlainFile):
+    """Memory that a group keeps, which is never set below what the operator gave it."""
+
+    def bounded(self, value: str, original: JournalEntry) -> str:
+        """Return the larger number; "max" is the largest."""
+        before = original.value if isinstance(original, FileValue) else ""
+        if before == "max":
+            return before
+        return max(value, before, key=int) if before.isdigit() else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaFile(PlainFile):
     """cpu.max: ``QUOTA PERIOD`` in microseconds, or ``max PERIOD``."""
 
-    def capped(self, value: str, original: JournalEntry) -> str:
+    def bounded(self, value: str, original: JournalEntry) -> str:
         """Return the quota with the smaller share of a CPU."""
         before = original.value if isinstance(original, FileValue) else ""
         return min(value, before or value, key=_quota_share)
@@ -197,7 +209,7 @@ class KeyedFile:
         """Whether all words asked for are there; other words may have any value."""
         return set(asked.split()) <= set(taken.split())
 
-    def capped(self, value: str, original: JournalEntry) -> str:
+    def bounded(self, value: str, original: JournalEntry) -> str:
         """Return the smaller number of each ``NAME=NUMBER``; 0 and "max" are no limit."""
         before = original.value if isinstance(original, KeyedValue) else ""
         if not self.cap:

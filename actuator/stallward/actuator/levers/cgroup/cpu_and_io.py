@@ -19,6 +19,7 @@ from stallward.actuator.levers.base.setting_files import (
     LARGEST_PAGE_BYTES,
     KeyedFile,
     PlainFile,
+    ProtectionFile,
     QuotaFile,
     Setting,
 )
@@ -149,21 +150,27 @@ def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
     )
 
 
-def protected_low(group: Cgroup) -> FileSpec:
-    """The lever on v2 memory.low of the protected application.
+def protection(group: Cgroup, *, hard: bool) -> FileSpec:
+    """The lever on v2 memory.low or memory.min of the protected application.
 
-    v1 lacks it. Its soft limit acts only when the whole machine runs out of memory, never inside
+    v1 lacks both. Its soft limit acts only when the whole machine runs out of memory, never inside
     a sandbox, and it takes from groups above their limit rather than protect those below.
+
+    Args:
+        group: The protected application's group.
+        hard: Whether the memory is never reclaimed (memory.min) instead of last (memory.low).
     """
-    path, missing = _controller_file(group, "memory", "memory.low")
+    name = "memory.min" if hard else "memory.low"
+    path, missing = _controller_file(group, "memory", name)
     if group.hierarchy.kind == "hybrid":
-        missing = "v1 has no memory.low (its soft limit protects nothing inside a limited group)"
+        missing = f"v1 has no {name} (its soft limit protects nothing inside a limited group)"
 
     def value_of(granted: DesiredState) -> str | None:
         return None if granted.protected_low_bytes is None else str(granted.protected_low_bytes)
 
-    setting = PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES)
-    return _spec(f"memory_low:{short(group)}", setting, value_of, missing, lambda: None)
+    setting = ProtectionFile(path=path, tolerance=LARGEST_PAGE_BYTES)
+    lever = f"{name.replace('.', '_')}:{short(group)}"
+    return _spec(lever, setting, value_of, missing, lambda: None)
 
 
 def disk_dirs(paths: Paths) -> Iterator[Path]:

@@ -104,7 +104,7 @@ class LimitWriter:
         self._spec.check()
         with self._lock:  # a temporary limit of reclaim is no original
             original = limit.save()
-            wanted = int(path.capped(str(wanted), original))
+            wanted = int(path.bounded(str(wanted), original))
             if isinstance(original, FileValue) and original.value == str(wanted):
                 self._put_back(limit)  # under its own limit the group lives as without the daemon
                 self.in_force = wanted
