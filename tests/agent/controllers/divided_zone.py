@@ -54,6 +54,9 @@ class Zone:
         self.thrashing: set[int] = set()
         self.stalled_us = [0 for _ in groups_mib]
         self.refaults = [0 for _ in groups_mib]
+        self.app_refaults: int | None = None
+        self.reads_mib_per_s = [0.0 for _ in groups_mib]
+        self.read_bytes = [0 for _ in groups_mib]
         self.p95_ms: float | None = 6.5
         """So near to the target that nothing is lent, and so far that nothing is returned."""
         self.time_s = 0.0
@@ -95,6 +98,7 @@ class Zone:
                 memory_usage_bytes=int(self.app_mib * MIB),
                 anon_bytes=int(self.app_anon_mib * MIB),
                 swap_bytes=int(self.app_swap_mib * MIB),
+                refault_file_pages=self.app_refaults,
             ),
             slots=groups,
             slot_states=tuple(self.states),
@@ -108,8 +112,10 @@ class Zone:
         if index in self.thrashing and held < 0.97 * wanted and not state.paused:
             self.stalled_us[index] += 60_000
             self.refaults[index] += 1_000
+        self.read_bytes[index] += int(0.1 * self.reads_mib_per_s[index] * MIB)
         return GroupSample(
             name=f"group{index}",
+            io_read_bytes=self.read_bytes[index],
             psi=PsiTotals(memory_full_us=self.stalled_us[index], io_full_us=0),
             memory_usage_bytes=held,
             swap_bytes=wanted - held,

@@ -198,3 +198,30 @@ def test_the_reason_says_what_was_divided() -> None:
     zone.thrashing = {0, 1}
     assert "waiting: 1" in zone.run(6.0).reason
     assert Zone(200, 50).run(1.0).reason.startswith("fits: ")
+
+
+def test_readers_are_slowed_down_where_the_application_waits_but_lacks_no_memory() -> None:
+    zone = Zone(200, 250, 250)
+    zone.reads_mib_per_s = [400.0, 1.0]
+    zone.app_refaults = 0
+    before = zone.run(20.0)
+    assert [slot.io_max_bytes_per_s for slot in before.desired.slots] == [None, None]
+    zone.p95_ms = 12.0
+    slowed = zone.run(10.0)
+    reader, other = (slot.io_max_bytes_per_s for slot in slowed.desired.slots)
+    assert reader is not None
+    assert reader < 200 * MIB
+    assert other is None
+    assert sum_mib(slowed) == pytest.approx(sum_mib(before)), "less memory would not help"
+
+
+def test_an_application_that_lacks_memory_gets_memory_and_not_the_disk() -> None:
+    zone = Zone(200, 250, 250)
+    zone.reads_mib_per_s = [400.0, 1.0]
+    before = zone.run(20.0)
+    zone.p95_ms, zone.app_refaults = 12.0, 0
+    for _ in range(100):
+        zone.app_refaults += 20
+        after = zone.tick()
+    assert [slot.io_max_bytes_per_s for slot in after.desired.slots] == [None, None]
+    assert sum_mib(after) < sum_mib(before)

@@ -53,6 +53,24 @@ def test_it_does_not_grow_while_memory_is_free() -> None:
     assert run(caution(), 10.0, 50.0, short=False) == 0.0
 
 
+def reserve_after(*, stalled_us_per_s: float, refaults_per_s: float) -> float:
+    keeper = caution()
+    for tick in range(100):
+        slow = sample(20.0, stalled_us=round(tick * STEP_S * stalled_us_per_s))
+        refaulted = round(tick * STEP_S * refaults_per_s)
+        protected = replace(slow.protected, refault_file_pages=refaulted, refault_anon_pages=0)
+        keeper.update(replace(slow, protected=protected), STEP_S, short=True)
+    return keeper.reserve_share
+
+
+def test_it_grows_only_for_an_application_that_lacks_memory() -> None:
+    """Otherwise it waits for something else, and more memory would not help it."""
+    assert reserve_after(stalled_us_per_s=0.0, refaults_per_s=0.0) == 0.0
+    assert reserve_after(stalled_us_per_s=2_000.0, refaults_per_s=20.0) == 0.0
+    assert reserve_after(stalled_us_per_s=20_000.0, refaults_per_s=0.0) > 0.1
+    assert reserve_after(stalled_us_per_s=0.0, refaults_per_s=100.0) > 0.1
+
+
 def test_one_slow_second_of_few_requests_hardly_counts() -> None:
     keeper = caution()
     run(keeper, 10.0, 4.0)

@@ -15,11 +15,14 @@ Latencies move the border between the two: while they are far below the target, 
 demand is lent to the background (``lending``), and in danger more is kept for the application
 (``caution``). For an application that reports no latencies nothing is lent, and danger is measured
 by its stall on memory.
+
+Where the application is in danger but does not lack memory, it waits for the disk that the
+background keeps busy: then what the background reads is limited (``throttle``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -46,6 +49,7 @@ from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
+from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 
 MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
@@ -62,7 +66,9 @@ READ_FOR_S: Final = 1.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class PartitionThresholds(ThrashingThresholds, LendingThresholds, CautionThresholds):
+class PartitionThresholds(
+    ThrashingThresholds, LendingThresholds, CautionThresholds, ThrottleThresholds
+):
     """The numbers of the rule: its own, and those of its parts."""
 
     margin_share: float = tuned(
@@ -116,6 +122,7 @@ class PartitionController:
         self._demand = Demand(numbers.forget_s, context.demand_bytes)
         self._caution = Caution(numbers, context.slo_ms)
         self._lending = Lending(numbers)
+        self._throttle = Throttle(numbers)
         self._thrashing: list[Thrashing] = []
         self._turns = Turns(numbers.turn_s)
         self._keeps_anon = True
@@ -146,6 +153,12 @@ class PartitionController:
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
+        self._throttle.update(
+            sample.slots,
+            elapsed_s,
+            latency_ratio=self._caution.latency_ratio,
+            harmful=self._caution.danger >= 1.0 and not self._caution.lacks_memory,
+        )
         lendable = idle_bytes(sample.protected, demand)
         own_tuning = self._tuning(lendable, demand)
         most_lent = min(numbers.most_lent_share * demand, lendable)
@@ -173,7 +186,7 @@ class PartitionController:
             in_danger=self._caution.danger >= 1.0,
         )
         desired = DesiredState(
-            slots=_slots(division, sample),
+            slots=_slots(division, sample, self._throttle.limits_bytes_per_s),
             tuning=set_points.tuning or own_tuning,
             protected_low_bytes=int(min(demand - lent, zone_bytes)),
             protected_willneed=self._reads_back(sample, free, zone_bytes),
@@ -222,15 +235,18 @@ class PartitionController:
         return False
 
 
-def _slots(division: Division, sample: Sample) -> tuple[SlotDesire, ...]:
+def _slots(
+    division: Division, sample: Sample, reads: Sequence[int | None]
+) -> tuple[SlotDesire, ...]:
     waiting = frozenset(division.waiting)
     return tuple(
         SlotDesire(
             paused=index in waiting,
             limit_bytes=steady_limit(max(int(share), 1), state.limit_bytes),
+            io_max_bytes_per_s=most_read,
         )
-        for index, (share, state) in enumerate(
-            zip(division.shares_bytes, sample.slot_states, strict=True)
+        for index, (share, state, most_read) in enumerate(
+            zip(division.shares_bytes, sample.slot_states, reads, strict=True)
         )
     )
 

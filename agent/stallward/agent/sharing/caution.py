@@ -1,8 +1,11 @@
 """How much memory is kept free beside the application's demand, by how the application does. Pure.
 
 The demand is an estimate, and reclaim never takes exactly the right pages. While the application
-is in danger although its demand is free for it, more memory is kept for it, step by step; when the
-danger is over, that is given back slowly. It only ever takes from the background.
+is in danger and lacks memory although its demand is free for it, more is kept for it, step by
+step; when the danger is over, that is given back slowly. It only takes from the background.
+
+Danger does not always come from memory. An application that neither waits for memory nor misses
+pages that it had would gain nothing by more of it, and the background would read more.
 """
 
 from __future__ import annotations
@@ -20,8 +23,13 @@ of its slowest request."""
 NEWEST_WEIGHT: Final = 0.8
 """How much the newest latency counts where it is worse than the average."""
 STALL_SMOOTHING_S: Final = 1.0
+REFAULT_SMOOTHING_S: Final = 3.0
 FORGET_S: Final = 10.0
 """After this time without an answer the last latency no longer counts."""
+LACKING_STALL_SHARE: Final = 0.01
+"""An application that waits for memory for this share of the time lacks some."""
+LACKING_REFAULTS_PER_S: Final = 50.0
+"""So does one that reads as many pages again, per second."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +68,11 @@ class Caution:
         self._mean_ratio: float | None = None
         self._stall_share = 0.0
         self._stalled_us: int | None = None
+        self._refaults_per_s = 0.0
+        self._refaulted: int | None = None
+        self.lacks_memory = False
+        """Whether the application waits for memory, or reads pages again that it had. Where
+        neither is counted, it counts as lacking memory."""
         self.danger = 0.0
         """The larger ratio of latency and stall to what is danger; 1 or more is danger."""
         self.reserve_share = 0.0
@@ -83,7 +96,8 @@ class Caution:
             (self.latency_ratio or 0.0) / thresholds.latency_high,
             self._stall(sample, elapsed_s) / thresholds.stall_high_share,
         )
-        if self.danger >= 1.0 and short:
+        self.lacks_memory = self._lacks_memory(sample, elapsed_s)
+        if self.danger >= 1.0 and short and self.lacks_memory:
             grown = self.reserve_share + thresholds.reserve_per_s * elapsed_s
             self.reserve_share = min(grown, thresholds.most_reserve_share)
         elif self.danger < 1.0:
@@ -112,3 +126,17 @@ class Caution:
             weight = 1.0 - math.exp(-elapsed_s / STALL_SMOOTHING_S)
             self._stall_share += weight * (share - self._stall_share)
         return self._stall_share
+
+    def _lacks_memory(self, sample: Sample, elapsed_s: float) -> bool:
+        refaulted, before = sample.protected.refaulted_pages, self._refaulted
+        self._refaulted = refaulted
+        if refaulted is not None and before is not None and elapsed_s > 0.0:
+            per_s = max(refaulted - before, 0) / elapsed_s
+            weight = 1.0 - math.exp(-elapsed_s / REFAULT_SMOOTHING_S)
+            self._refaults_per_s += weight * (per_s - self._refaults_per_s)
+        if refaulted is None and self._stalled_us is None:
+            return True
+        return (
+            self._stall_share >= LACKING_STALL_SHARE
+            or self._refaults_per_s >= LACKING_REFAULTS_PER_S
+        )

@@ -89,6 +89,9 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
             columns[f"{kind}_slot{i}_limit_bytes"] = pa.array(
                 [_field(slot, "limit_bytes") for slot in slot_states], pa.int64()
             )
+            columns[f"{kind}_slot{i}_io_max_bytes_per_s"] = pa.array(
+                [_field(slot, "io_max_bytes_per_s") for slot in slot_states], pa.int64()
+            )
     return _present(columns)
 
 

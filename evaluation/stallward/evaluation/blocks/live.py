@@ -147,6 +147,8 @@ def open_session(
         limit_bytes=scenario.sandbox.limit_bytes,
         swap_bytes=scenario.sandbox.swap_bytes,
         disk=scenario.sandbox.disk,
+        # A slow disk's limit does not add up over groups, so its zone is one group of blkio.
+        controllers=("blkio",) if scenario.sandbox.disk is None else (),
         cache_dir=cache_dir,
         paths=paths,
     ) as sandbox:

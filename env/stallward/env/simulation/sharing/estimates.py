@@ -7,8 +7,11 @@ import math
 from stallward.agent.desired import MIB
 from stallward.agent.sharing.caution import (
     FORGET_S,
+    LACKING_REFAULTS_PER_S,
+    LACKING_STALL_SHARE,
     LATENCY_SMOOTHING_S,
     NEWEST_WEIGHT,
+    REFAULT_SMOOTHING_S,
     STALL_SMOOTHING_S,
 )
 from stallward.agent.sharing.thrashing import FULL_RATIO, LEAST_BYTES, SHORT_RATIO, SMOOTHING_S
@@ -58,7 +61,21 @@ def update_danger(
     grown = minimum(reserve + numbers.reserve_per_s * elapsed_s, numbers.most_reserve_share)
     fallen = reserve * exp(elapsed_s / -numbers.reserve_release_s)
     in_danger = sharing.danger >= 1.0
-    sharing.reserve_share = where(in_danger, where(short, grown, reserve), fallen)
+    grows = short & _lacks_memory(frame, sharing, elapsed_s)
+    sharing.reserve_share = where(in_danger, where(grows, grown, reserve), fallen)
+
+
+@model
+def _lacks_memory(frame: Frame, sharing: Sharing, elapsed_s: float) -> bool:
+    """Whether the application waits for memory, or reads pages again that it had."""
+    refaulted, later = frame.protected_refault_pages, elapsed_s > 0.0
+    per_s = maximum(refaulted - sharing.refaulted, 0.0) / where(later, elapsed_s, 1.0)
+    weight = 1.0 - exp(elapsed_s / -REFAULT_SMOOTHING_S)
+    moved = sharing.refaults_per_s + weight * (per_s - sharing.refaults_per_s)
+    sharing.refaults_per_s = where(later, moved, sharing.refaults_per_s)
+    sharing.refaulted = refaulted
+    stalls = sharing.stall_share >= LACKING_STALL_SHARE
+    return stalls | (sharing.refaults_per_s >= LACKING_REFAULTS_PER_S)
 
 
 @model

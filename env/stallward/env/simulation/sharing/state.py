@@ -16,6 +16,8 @@ from stallward.env.twin.simd.records import reader
 class Numbers(NamedTuple):
     """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`."""
 
+    least_read_mib_s: float
+    read_growth_s: float
     thrash_stall_share: float
     thrash_refaults_per_s: float
     thrash_notice_s: float
@@ -62,6 +64,10 @@ class Estimates:
     """The memory stall of the application, averaged."""
     stalled_us: float
     """Its total in the tick before."""
+    refaults_per_s: float
+    """The refaults of the application, averaged."""
+    refaulted: float
+    """Their total in the tick before."""
     danger: float
     group_stalled_us: PerSlot
     """The total stall of each group on memory and disk in the tick before; NaN before the
