@@ -134,7 +134,7 @@ def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:
         recording(tmp_path / "test", "etcd-mix"),
         recording(tmp_path / "older", "etcd-mix", application=None),  # before there was a split
         recording(
-            tmp_path / "size", "detector-anon", sandbox={"limit_mib": 585, "ample_mib": 600}
+            tmp_path / "size", "detector-anon", sandbox={"limit_mib": 475, "ample_mib": 600}
         ),
     ]
     chosen = choose_part(paths)
