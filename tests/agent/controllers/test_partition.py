@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from divided_zone import (
     sum_mib,
 )
 
+from stallward.agent.control_law.thresholds import thresholds_text
+from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import FLUSH, KEEP_ANON, MIB, RELEASED
 from stallward.agent.errors import ThresholdError
 from stallward.agent.registry import make_controller
@@ -190,6 +193,18 @@ def test_its_numbers_are_arguments_and_are_checked() -> None:
     assert sum_mib(decision) == pytest.approx(280, abs=1)
     with pytest.raises(ThresholdError, match="margin_share"):
         make_controller("partition:margin_share=0.9")
+
+
+def test_its_numbers_come_from_a_file_and_arguments_replace_some(tmp_path: Path) -> None:
+    file = tmp_path / "mine.toml"
+    numbers = PartitionThresholds(margin_share=0.2, turn_s=20.0)
+    file.write_text(thresholds_text(numbers, "partition", {}))
+    made = make_controller(f"partition:path={file},turn_s=30")
+    assert isinstance(made, PartitionController)
+    assert made.thresholds == replace(numbers, turn_s=30.0)
+    file.write_text(thresholds_text(numbers, "rule", {}))
+    with pytest.raises(ThresholdError, match="is for the controller 'rule'"):
+        make_controller(f"partition:path={file}")
 
 
 def test_the_reason_says_what_was_divided() -> None:

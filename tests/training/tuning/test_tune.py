@@ -20,7 +20,7 @@ from stallward.training.selection.rollout import evaluate, rollout_steps
 from stallward.training.selection.selection import worst_low
 from stallward.training.selection.static_settings import make_constraints
 from stallward.training.tuning.search import tune
-from stallward.training.tuning.settings import TuneResult, TuneSettings, as_act
+from stallward.training.tuning.settings import TUNABLE, TuneResult, TuneSettings, as_act
 
 TWIN = small_twin()
 SETTINGS = TuneSettings(
@@ -111,6 +111,9 @@ def test_better_numbers_of_partition_are_found_or_its_own_are_kept() -> None:
     result = tune("partition", [TWIN], brief)
     provenance = result.provenance
     assert isinstance(result.thresholds, PartitionThresholds)
+    for name in TUNABLE["partition"].not_searched:
+        default = getattr(PartitionThresholds(), name)
+        assert getattr(result.thresholds, name) == pytest.approx(default), name
     assert min(provenance["generations"]) > 1
     best = max(provenance["merits_by_seed"])
     if provenance["kept"] == "defaults":
@@ -123,6 +126,16 @@ def test_better_numbers_of_partition_are_found_or_its_own_are_kept() -> None:
     again = tune("partition", [TWIN], brief)
     assert as_values(again.thresholds) == as_values(result.thresholds)
     assert again.outcomes == result.outcomes
+
+
+def test_what_the_twin_cannot_tell_is_not_searched() -> None:
+    partition = TUNABLE["partition"]
+    names = np.array(list(as_values(PartitionThresholds())))
+    kept = set(names[~partition.searched])
+    assert kept == set(partition.not_searched)
+    assert {"thrash_stall_share", "least_read_mib_s"} < kept
+    assert "turn_s" not in kept
+    assert TUNABLE["rule"].searched.all()
 
 
 def test_steps_are_counted_as_they_are_spent() -> None:

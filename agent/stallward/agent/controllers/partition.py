@@ -24,12 +24,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
+from stallward.agent.control_law.thresholds import (
+    as_values,
+    make_thresholds,
+    read_thresholds,
+    spans,
+    tuned,
+)
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import (
     FLUSH,
@@ -271,7 +278,11 @@ def _mib(size_bytes: float) -> str:
 
 
 def _make(arguments: Mapping[str, str]) -> PartitionController:
-    values = {key: number(arguments, key, 0.0) for key in arguments}
+    numbers = PartitionThresholds()
+    if "path" in arguments:
+        numbers, _ = read_thresholds(Path(arguments["path"]), PartitionThresholds, "partition")
+    given = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
+    values = {**as_values(numbers), **given}
     return PartitionController(make_thresholds(PartitionThresholds, values, "the arm 'partition'"))
 
 
@@ -279,5 +290,8 @@ ENTRY = ControllerEntry(
     name="partition",
     summary="shares what the application leaves over; what only thrashes with a part takes turns",
     make=_make,
-    parameters={key: span.meaning for key, span in spans(PartitionThresholds).items()},
+    parameters={
+        "path": "a file of thresholds (default: the numbers that ship)",
+        **{key: span.meaning for key, span in spans(PartitionThresholds).items()},
+    },
 )

@@ -60,8 +60,9 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
     """
     files = {label: path for label, path in policies.items() if path is not None}
     for arm in arms:
-        if arm.controller in rule_names():
-            files[arm.label] = find_thresholds(arm.arguments.get("path", arm.controller))
+        named = arm.arguments.get("path")
+        if arm.controller in rule_names() or (arm.controller == "partition" and named):
+            files[arm.label] = find_thresholds(named or arm.controller)
     return files
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from cmaes import CMA
 from numpy.typing import NDArray
 
-from stallward.agent.control_law.thresholds import as_values, from_unit, spans, to_unit
+from stallward.agent.control_law.thresholds import as_values, from_unit, to_unit
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.parallel import run_in_parallel, time_for_each
@@ -170,11 +170,12 @@ class _Search:
             self._twins, settings.settings, settings.slack, seed=settings.seed
         )
         self._default = rule.thresholds()
-        size = len(spans(rule.thresholds))
+        self._default_unit = to_unit(self._default)
+        mean = self._default_unit[rule.searched]
         self._cma = CMA(
-            mean=np.clip(to_unit(self._default), 0.05, 0.95),
+            mean=np.clip(mean, 0.05, 0.95),
             sigma=settings.sigma,
-            bounds=np.tile([0.0, 1.0], (size, 1)),
+            bounds=np.tile([0.0, 1.0], (mean.size, 1)),
             seed=seed,
         )
         self._generation_best: list[tuple[float, NDArray[np.float64]]] = []
@@ -213,7 +214,9 @@ class _Search:
         self._generation_best.append((scores[best], units[best]))
 
     def _thresholds(self, unit: NDArray[np.float64]) -> Any:
-        return from_unit(self._rule.thresholds, unit)
+        whole = self._default_unit.copy()
+        whole[self._rule.searched] = unit
+        return from_unit(self._rule.thresholds, whole)
 
     def _evaluate(self, thresholds: Any, episodes: int, seed: int, seconds: float) -> Outcome:
         arm = self._rule.arm(thresholds)

@@ -10,9 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.law import Law
+from stallward.agent.control_law.thresholds import spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.sharing.thrashing import ThrashingThresholds
+from stallward.agent.sharing.throttle import ThrottleThresholds
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
@@ -33,6 +36,13 @@ class Tunable:
     """The dataclass of its thresholds."""
     arm: Callable[[Any], Arm]
     """Makes the arm on twins from thresholds."""
+    not_searched: frozenset[str] = frozenset()
+    """Names of thresholds that keep their defaults, because the twin cannot tell their worth."""
+
+    @property
+    def searched(self) -> NDArray[np.bool_]:
+        """Which thresholds are searched, in the order of their fields."""
+        return np.array([name not in self.not_searched for name in spans(self.thresholds)])
 
 
 def _of_law(law: Callable[[Sequence[Any], int], Law]) -> Callable[[Any], Arm]:
@@ -47,7 +57,13 @@ def _of_law(law: Callable[[Sequence[Any], int], Law]) -> Callable[[Any], Arm]:
 TUNABLE: Final = {
     "rule": Tunable(name="rule", thresholds=RuleThresholds, arm=_of_law(RuleLaw)),
     "pi": Tunable(name="pi", thresholds=PiThresholds, arm=_of_law(PiLaw)),
-    "partition": Tunable(name="partition", thresholds=PartitionThresholds, arm=Arm.of_partition),
+    # The twin thinks too well of programs with a part of their memory, and limits no reads.
+    "partition": Tunable(
+        name="partition",
+        thresholds=PartitionThresholds,
+        arm=Arm.of_partition,
+        not_searched=frozenset({*spans(ThrashingThresholds), *spans(ThrottleThresholds)}),
+    ),
 }
 
 
