@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from stallward.env.sandbox.steal_time import StealTime
+from stallward.env.sandbox.steal_time import StealTime, probe_steal_share
 
 
 def test_steal_time_is_a_share_of_the_time_of_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +29,9 @@ def test_steal_time_is_0_if_the_kernel_does_not_report_it(monkeypatch: pytest.Mo
 
 def test_the_steal_time_of_this_machine_is_a_share() -> None:
     assert 0.0 <= StealTime.from_now().share() <= 1.0
+
+
+def test_a_probe_keeps_every_cpu_busy_and_reports_a_share() -> None:
+    used_s = time.process_time()
+    assert 0.0 <= probe_steal_share(0.3) <= 1.0
+    assert time.process_time() - used_s > 0.1, "nothing was computed"

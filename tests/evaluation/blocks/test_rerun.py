@@ -45,3 +45,12 @@ def test_disturbed_blocks_can_be_kept_but_not_those_with_a_kill() -> None:
     attempts = Attempts(repeat_disturbed=False)
     assert not attempts.is_invalid(Disturbances(steal_share=0.5), 1)
     assert attempts.is_invalid(Disturbances(oom_kills=1), 1)
+
+
+@pytest.mark.parametrize(("probed", "by_host"), [(None, True), (0.0, False), (0.05, True)])
+def test_steal_time_that_probes_do_not_show_is_the_blocks_own(
+    probed: float | None, *, by_host: bool
+) -> None:
+    high = Disturbances(steal_share=0.1, probed_steal_share=probed)
+    assert high.by_host == Attempts().is_invalid(high, 1) == by_host
+    assert not Disturbances(steal_share=0.01, probed_steal_share=probed).by_host

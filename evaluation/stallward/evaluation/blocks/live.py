@@ -31,6 +31,7 @@ from stallward.env.sandbox.block import (
 from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.env.sandbox.steal_time import probe_steal_share
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError
@@ -63,9 +64,12 @@ class LiveSession:
 
     def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
+        before = probe_steal_share()
         result = self.run(request, out)
         return Disturbances(
-            oom_kills=result.oom_kills - result.limit_kills, steal_share=result.stolen_share
+            oom_kills=result.oom_kills - result.limit_kills,
+            steal_share=result.stolen_share,
+            probed_steal_share=max(before, probe_steal_share()),
         )
 
     def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:

@@ -65,11 +65,19 @@ class Disturbances:
     under a limit of the arm is its own doing, and counts against it."""
     steal_share: float = 0.0
     """Share of steal time."""
+    probed_steal_share: float | None = None
+    """The larger share of steal time of two probes without I/O, just before the block and just
+    after it; ``None`` if there were none."""
 
     @property
     def by_host(self) -> bool:
-        """Whether the steal time was so high that the block measures the host, not the arm."""
-        return self.steal_share > MOST_STEAL_SHARE
+        """Whether the steal time was so high that the block measures the host, not the arm.
+
+        Where the host emulates the disk, it takes the time for that from this machine. So steal
+        time that is high only during the block is that of the block's own I/O.
+        """
+        quiet = self.probed_steal_share is not None and self.probed_steal_share <= MOST_STEAL_SHARE
+        return self.steal_share > MOST_STEAL_SHARE and not quiet
 
 
 class Runner(Protocol):

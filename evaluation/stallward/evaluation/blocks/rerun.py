@@ -23,8 +23,9 @@ class Attempts:
 
     Steal time is not always the work of other machines. Where the host emulates the disk, it takes
     the time for that from the virtual machine: on one host 28 us for each read of 4 KiB. So an arm
-    under which programs thrash may have 13 % in every block. What was seen at least is taken for
-    the arm's own if it is seen again.
+    under which programs thrash may have 13 % in every block. Probes around the block mostly tell
+    (``Disturbances.by_host``). Where they do not, what was seen at least is taken for the arm's
+    own if it is seen again.
 
     Args:
         steal_shares: The steal time of earlier blocks of the arm that were kept.
