@@ -10,6 +10,7 @@ import typer
 from stallward.actuator.cli import node, output
 from stallward.actuator.cli.ctl import ctl
 from stallward.evaluation.cli import (
+    ab,
     bench,
     compare,
     learn,
@@ -71,6 +72,7 @@ app.add_typer(ctl, name="ctl")
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
+app.add_typer(ab.app, name="ab")
 app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)

@@ -1,0 +1,1 @@
+"""Experiments on nodes that serve: how many blocks they need, and what they showed."""

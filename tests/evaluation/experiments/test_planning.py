@@ -1,0 +1,114 @@
+"""How many pairs of blocks an experiment needs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.experiments.analysis import paired_ratio
+from stallward.evaluation.experiments.planning import (
+    LEAST_BURN_IN_S,
+    Measure,
+    blocks_of,
+    burn_in_for,
+    mixing_time_s,
+    pair_spread,
+    plan_pairs,
+)
+from stallward.evaluation.measures.block_measures import BlockSeries, Progress
+
+RATE = 50
+
+
+def series(minutes: float, *, spread: float = 0.2, working: bool = True) -> BlockSeries:
+    """A run whose latencies and work change from minute to minute."""
+    rng = np.random.default_rng(1)
+    level = np.exp(rng.normal(0.0, spread, int(minutes) + 1))
+    length_s = 60.0 * minutes
+    scheduled = np.arange(0.0, length_s, 1.0 / RATE)
+    minute = (scheduled // 60.0).astype(int)
+    latency_s = 0.005 * level[minute] * rng.uniform(0.9, 1.0, scheduled.size)
+    time_s = np.arange(0.0, length_s + 1.0)
+    units = np.concatenate([[0.0], np.cumsum(level[(time_s[1:] // 60.0).astype(int)])])
+    return BlockSeries(
+        start_s=0.0,
+        end_s=length_s,
+        scheduled_s=scheduled,
+        finished_s=scheduled + latency_s,
+        ok=np.ones(scheduled.size, dtype=bool),
+        progress=(Progress(time_s=time_s, units=units),) if working else (),
+        tick_s=time_s,
+        protected_psi_some_us=np.zeros(time_s.size),
+        paused=np.zeros((time_s.size, 1)),
+    )
+
+
+def test_the_spread_is_that_of_neighbouring_blocks() -> None:
+    blocks = blocks_of(series(201.0), block_s=50.0, burn_in_s=10.0)
+    assert len(blocks) == 201
+    assert blocks[0].windows == 50
+    for measure in Measure:
+        found = pair_spread(blocks, measure)
+        assert found.pairs == 100
+        assert found.spread == pytest.approx(0.2 * np.sqrt(2.0), rel=0.25), measure
+
+
+def test_too_few_blocks_and_unknown_work_are_refused() -> None:
+    with pytest.raises(MeasureError, match="3 pairs of blocks with a known p99 are too few"):
+        pair_spread(blocks_of(series(7.0), block_s=50.0, burn_in_s=10.0), Measure.P99)
+    idle = blocks_of(series(30.0, working=False), block_s=50.0, burn_in_s=10.0)
+    assert pair_spread(idle, Measure.P95).pairs == 15
+    with pytest.raises(MeasureError, match="0 pairs of blocks with a known work"):
+        pair_spread(idle, Measure.WORK)
+    with pytest.raises(MeasureError, match="0 pairs"):
+        pair_spread((), Measure.WORK)
+
+
+@pytest.mark.parametrize("effect", [0.1, -0.2])
+def test_as_many_pairs_as_planned_show_the_effect(effect: float) -> None:
+    spread = 0.15
+    plan = plan_pairs(spread, effect)
+    assert plan.fixed_pairs is not None
+    assert plan.sequential_pairs is not None
+    assert plan.typical_pairs is not None
+    assert plan.fixed_pairs < plan.sequential_pairs < 3 * plan.fixed_pairs
+    assert plan.typical_pairs < plan.sequential_pairs
+    rng = np.random.default_rng(2)
+    shown = []
+    for _ in range(200):
+        ratio = np.exp(rng.normal(np.log1p(effect), spread, plan.fixed_pairs))
+        low, high = (r := paired_ratio(np.ones(ratio.size), ratio).ratio).low, r.high
+        assert low is not None
+        assert high is not None
+        shown.append(low > 1.0 or high < 1.0)
+    assert 0.7 < np.mean(shown) < 0.92
+
+
+def test_small_effects_need_more_pairs_than_anybody_runs() -> None:
+    assert plan_pairs(1.0, 0.01).fixed_pairs is None
+    few, many = plan_pairs(0.1, 0.3).fixed_pairs, plan_pairs(0.1, 0.05).fixed_pairs
+    assert few is not None
+    assert many is not None
+    assert few < many
+    assert plan_pairs(0.0, 0.1).fixed_pairs == 2
+
+
+def test_the_mixing_time_is_that_of_the_series() -> None:
+    """An autoregressive series of the first order has the time (1 + a) / (1 - a)."""
+    rng = np.random.default_rng(1)
+    for share in (0.0, 0.6, 0.9):
+        noise = rng.normal(size=50_000)
+        values = np.zeros_like(noise)
+        for k in range(1, values.size):
+            values[k] = share * values[k - 1] + noise[k]
+        values[::50] = np.nan
+        expected = 0.5 * (1.0 + share) / (1.0 - share)
+        assert mixing_time_s(values, 0.5) == pytest.approx(max(expected, 0.5), rel=0.15)
+    assert mixing_time_s(np.full(100, 3.0), 1.0) == 1.0
+    assert mixing_time_s(np.full(100, np.nan), 1.0) == 1.0
+
+
+def test_the_burn_in_is_long_enough_to_forget() -> None:
+    assert burn_in_for(0.5) == LEAST_BURN_IN_S
+    assert burn_in_for(7.1) == 22.0
