@@ -17,6 +17,7 @@ from stallward.evaluation.cli import main
 PAGES = Path(__file__).parents[3] / "docs/reference"
 
 COMMANDS = (
+    "ab",
     "demo",
     "record",
     "fit",

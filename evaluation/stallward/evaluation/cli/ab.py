@@ -19,6 +19,7 @@ app = typer.Typer(
     help="Compare two controllers on a node that serves.",
     no_args_is_help=True,
     rich_markup_mode=None,
+    epilog="Example: stallward ab plan recordings/node --effect 0.1",
 )
 
 
@@ -27,7 +28,7 @@ def ab() -> None:
     """Compare two controllers on a node that serves."""
 
 
-@app.command("plan", epilog="Example: stallward ab plan week.rec --measure p99 --effect -0.1")
+@app.command("plan", epilog="Example: stallward ab plan recordings/node --effect -0.1")
 def plan(
     recordings: Annotated[
         list[Path], typer.Argument(help="Recordings of the node, each under one controller.")
