@@ -11,6 +11,7 @@ from fuzz_target import Folder, Target, sound
 from fuzz_targets_files import ENTRIES
 from fuzz_targets_kernel import sample
 
+from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.lease import Leases
@@ -161,7 +162,7 @@ def _commands() -> tuple[Target, ...]:
     def run(content: bytes) -> Any:
         engine = Engine(settings=settings, configured=rule, default=rule)
         leases = Leases()
-        loader = PolicyLoader(Path("/nonexistent"))
+        loader = PolicyLoader(PolicyConfig(dir=Path("/nonexistent")))
         loader.start = lambda name, ticket, now_s: None  # type: ignore[method-assign]
         commands = CommandHandler(engine=engine, leases=leases, loader=loader)
         answer = commands.handle(content, 5.0)

@@ -16,6 +16,10 @@ Their classes form a tree::
     ├── FramesError                a frames file cannot be read or written
     ├── ConfigError                a configuration cannot be used
     ├── OptionsError               a process was started with options that it cannot use
+    ├── PolicyStoreError           a policy cannot be taken or found in the store
+    │   ├── PolicyPartError        ... because a part does not begin where the last one ended
+    │   ├── PolicyDamagedError     ... because its content has another digest
+    │   └── PolicyDiskError        ... because the store cannot be read or written
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
@@ -113,6 +117,22 @@ class ForeignError(LeverError):
 
 class NotTakenError(LeverError):
     """Raised when the kernel took another value than was written; it is held all the same."""
+
+
+class PolicyStoreError(ActuatorError):
+    """Raised when a policy cannot be taken into the store of the node, or found there."""
+
+
+class PolicyPartError(PolicyStoreError):
+    """Raised when a part of a policy does not begin where the last one ended."""
+
+
+class PolicyDamagedError(PolicyStoreError):
+    """Raised when the content of a policy has another digest than was announced."""
+
+
+class PolicyDiskError(PolicyStoreError):
+    """Raised when the store of policies cannot be read or written."""
 
 
 class JournalError(ActuatorError):

@@ -90,7 +90,7 @@ def _full(text: str, number: float) -> DaemonConfig:
         latency=LinesLatency(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
         guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
         record=RecordConfig(dir=Path("/r")),
-        policy=PolicyConfig(dir=Path("/q")),
+        policy=PolicyConfig(dir=Path("/q"), store=Path("/s")),
     )
 
 

@@ -80,7 +80,7 @@ class Case:
                 engine=self.engine,
                 leases=self.leases,
                 commands=CommandHandler(
-                    engine=self.engine, leases=self.leases, loader=PolicyLoader(None)
+                    engine=self.engine, leases=self.leases, loader=PolicyLoader()
                 ),
                 link=link,
                 senders=(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 import time
@@ -10,9 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.loop import policy_loader
-from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader, load
+from stallward.actuator.loop.policy_loader import (
+    LoadResult,
+    PolicyLoader,
+    find_policy_file,
+    load,
+)
+from stallward.actuator.policies.store import PolicyStore
 
 
 class SlowLoad:
@@ -22,7 +30,7 @@ class SlowLoad:
         self.begun, self.end = threading.Event(), threading.Event()
         self.scheduler = -1
 
-    def __call__(self, _name: str, _policy_dir: Path | None, ticket: int) -> LoadResult:
+    def __call__(self, _name: str, _places: PolicyConfig, ticket: int) -> LoadResult:
         self.begun.set()
         assert self.end.wait(30)
         self.scheduler = os.sched_getscheduler(0)
@@ -46,7 +54,7 @@ def wait_for_result(loader: PolicyLoader, now_s: float) -> LoadResult:
 
 
 def test_a_load_that_takes_too_long_is_answered_and_given_up(slow: SlowLoad) -> None:
-    loader = PolicyLoader(None, limit_s=20.0)
+    loader = PolicyLoader(limit_s=20.0)
     loader.start("endless", 7, 100.0)
     assert slow.begun.wait(10)
     assert loader.collect(119.9) is None
@@ -69,7 +77,7 @@ def test_a_load_that_takes_too_long_is_answered_and_given_up(slow: SlowLoad) -> 
 
 
 def test_one_policy_is_loaded_at_a_time(slow: SlowLoad) -> None:
-    loader = PolicyLoader(None)
+    loader = PolicyLoader()
     loader.start("first", 1, 0.0)
     with pytest.raises(DaemonError, match="Another policy is being loaded"):
         loader.start("second", 2, 1.0)
@@ -81,8 +89,24 @@ def test_a_pointer_in_place_of_a_policy_is_named_to_the_client(tmp_path: Path) -
     (tmp_path / "mine.onnx").write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:4d\n"
     )
-    result = load("mine", tmp_path)
+    result = load("mine", PolicyConfig(dir=tmp_path))
     assert result.controller is None
     assert not result.missing
     assert "Git LFS pointer" in str(result.error)
     assert "git lfs pull" in str(result.error)
+
+
+def test_a_pushed_policy_is_found_by_name_and_digest_before_others(tmp_path: Path) -> None:
+    store, content = PolicyStore(tmp_path / "store"), b"pushed"
+    sha256 = hashlib.sha256(content).hexdigest()
+    store.append(sha256, 0, content)
+    pushed = store.complete(sha256, "mine")
+    folder = tmp_path / "dir"
+    folder.mkdir()
+    (folder / "mine.onnx").write_bytes(b"other")
+    (folder / "theirs.onnx").write_bytes(b"other")
+    places = PolicyConfig(dir=folder, store=tmp_path / "store")
+    for name in ("mine", sha256, sha256[:8]):
+        assert find_policy_file(name, places) == store.file(pushed)
+    assert find_policy_file("theirs", places) == folder / "theirs.onnx"
+    assert find_policy_file("nobody", places) is None

@@ -91,7 +91,7 @@ class Ticking:
             node=cast("Node", self.node),
             engine=engine,
             leases=leases,
-            commands=CommandHandler(engine=engine, leases=leases, loader=PolicyLoader(None)),
+            commands=CommandHandler(engine=engine, leases=leases, loader=PolicyLoader()),
             link=GuardianLink(guardian, timeout_s=0.01),
             service=MessageSocket(service),
             recorder=None,

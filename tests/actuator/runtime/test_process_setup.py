@@ -72,7 +72,7 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
     first.start()
     first.join()
     monkeypatch.setattr(policy_loader, "load", load)
-    loader = PolicyLoader(None)
+    loader = PolicyLoader()
     loader.start("any", 7, time.monotonic())
     deadline_s = time.monotonic() + 5.0
     while (loaded := loader.collect(time.monotonic())) is None and time.monotonic() < deadline_s:

@@ -34,7 +34,17 @@ COMMANDS = (
     "arms",
     "scenarios",
 )
-CTL = ("status", "watch", "apply", "release", "load", "mode")
+CTL = (
+    "status",
+    "watch",
+    "apply",
+    "release",
+    "push",
+    "policies",
+    "roll-back",
+    "load",
+    "mode",
+)
 
 
 @pytest.mark.parametrize("command", COMMANDS)

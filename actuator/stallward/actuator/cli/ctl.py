@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -119,9 +120,60 @@ def release(
     output.line("released")
 
 
+@ctl.command(epilog="Example: stallward ctl push build/policy.onnx --name november")
+def push(
+    policy: Annotated[Path, typer.Argument(help="An ONNX policy file on this machine.")],
+    name: Annotated[str, typer.Option(help="Its name on the node [that of the file].")] = "",
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Send a policy to the node's store; it is not loaded.
+
+    An upload that broke off goes on. The daemon needs a folder for it: store under [policy].
+    """
+    with _connect(socket) as client:
+        stored = client.push(policy, name=name or policy.stem)
+    output.line(f"stored {stored.name} (sha256 {stored.sha256[:12]})")
+
+
+@ctl.command(epilog="Example: stallward ctl policies")
+def policies(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
+    """List the policies in the node's store, oldest first."""
+    with _connect(socket) as client:
+        stored = client.policies()
+    if as_json:
+        output.print_json([asdict(one) for one in stored])
+        return
+    rows = [
+        (
+            one.name,
+            one.sha256[:12],
+            f"{one.size_bytes / 1e6:.2f}",
+            time.strftime("%Y-%m-%d %H:%M", time.localtime(one.stored_s)),
+        )
+        for one in stored
+    ]
+    output.table(("name", "sha256", "MB", "stored"), rows)
+
+
+@ctl.command("roll-back", epilog="Example: stallward ctl roll-back")
+def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
+    """Activate the policy that was active before this one.
+
+    If there was none, the policy is turned off, and the default controller decides.
+    """
+    with _connect(socket) as client:
+        policy = client.roll_back()
+    if policy is None:
+        output.line("off: the default controller decides")
+    else:
+        output.line(f"active: {policy.name} (sha256 {policy.sha256[:12]})")
+
+
 @ctl.command(epilog="Example: stallward ctl load default")
 def load(
-    policy: Annotated[str, typer.Argument(help="An ONNX policy file, or a shipped one's name.")],
+    policy: Annotated[
+        str, typer.Argument(help="A policy file, or the name or digest of one there.")
+    ],
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
     """Load a policy into the daemon; it starts off."""

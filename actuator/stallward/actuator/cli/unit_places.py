@@ -70,7 +70,7 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
             found[f"{key}.processes.pidfile"] = processes.pidfile
     if isinstance(config.latency, LinesLatency):
         found["latency.path"] = config.latency.path
-    if config.policy is not None:
+    if config.policy.dir is not None:
         found["policy.dir"] = config.policy.dir
     return found
 
@@ -82,6 +82,8 @@ def _written(config: DaemonConfig) -> dict[str, Path]:
     folders = {key: file.parent for key, file in files.items()}
     if config.record is not None:
         folders["record.dir"] = config.record.dir
+    if config.policy.store is not None:
+        folders["policy.store"] = config.policy.store
     return folders
 
 

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from stallward.actuator.client.client import ActuatorClient, Granted, Watched
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
-from stallward.actuator.client.status import DaemonStatus, LatencyInfo, PolicyInfo
+from stallward.actuator.client.status import (
+    DaemonStatus,
+    LatencyInfo,
+    PolicyInfo,
+    StoredPolicyInfo,
+)
 from stallward.actuator.record.tick_record import Mode
 
 __all__ = [
@@ -16,5 +21,6 @@ __all__ = [
     "PolicyInfo",
     "ReportSummary",
     "Reported",
+    "StoredPolicyInfo",
     "Watched",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +13,15 @@ from typing import Any, Final, Self
 
 import grpc
 
+from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
 from stallward.actuator.client.status import (
     DaemonStatus,
     PolicyInfo,
+    StoredPolicyInfo,
     policy_from_wire,
     status_from_wire,
+    stored_from_wire,
 )
 from stallward.actuator.errors import (
     DaemonError,
@@ -44,6 +48,8 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
+_PUSH_TIMEOUT_S: Final = 600.0
+_CHUNK_BYTES: Final = 256 << 10
 _RETRY_S: Final = 0.05
 
 
@@ -69,39 +75,6 @@ class Watched:
     record: TickRecord
     skipped: int
     """Records that were left out because this watcher was too slow."""
-
-
-def to_error(
-    error: grpc.RpcError, socket_path: Path, precondition: type[DaemonError] = RequestError
-) -> DaemonError | PolicyError:
-    """Make the typed error of a failed call; status codes are read only here.
-
-    Args:
-        error: The error that gRPC raised.
-        socket_path: The daemon's socket, for the message.
-        precondition: The error that FAILED_PRECONDITION stands for in this call.
-    """
-    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
-    details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
-    match code:
-        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
-            return DaemonUnavailableError(
-                f"The daemon at {socket_path} does not answer: {details}",
-                next_step="Start one with `stallward serve`, or give its socket.",
-            )
-        case grpc.StatusCode.FAILED_PRECONDITION:
-            return precondition(details)
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return RequestError(details)
-        case grpc.StatusCode.NOT_FOUND:
-            return PolicyError(details)
-        case grpc.StatusCode.UNIMPLEMENTED:
-            return RequestError(
-                f"{socket_path} does not answer this call: {details}",
-                next_step="If it is the socket for reports alone, give that of the service.",
-            )
-        case _:
-            return DaemonError(f"The daemon at {socket_path} failed ({code.name}): {details}")
 
 
 class ActuatorClient:
@@ -200,8 +173,50 @@ class ActuatorClient:
         request = pb.ReleaseRequest(holder=holder)
         self._call(self._stub.Release, request, precondition=LeaseHeldError)
 
+    def push(self, file: Path, *, name: str) -> StoredPolicyInfo:
+        """Send a policy to the node's store; an upload that broke off before goes on.
+
+        Args:
+            file: The policy.
+            name: The name that it is given there.
+
+        Raises:
+            PolicyError: If the file cannot be read.
+            RequestError: If the node takes no policies, or not this one.
+            DaemonError: If the daemon cannot be reached, or cannot write.
+        """
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            raise PolicyError(f"{file} cannot be read ({error.strerror}).") from error
+        sha256 = hashlib.sha256(content).hexdigest()
+        answer = self._call(self._stub.PushOffset, pb.PushOffsetRequest(sha256=sha256))
+        parts = _parts(content, answer.received_bytes, sha256, name)
+        pushed = self._call(self._stub.PushPolicy, parts, timeout_s=_PUSH_TIMEOUT_S)
+        return stored_from_wire(pushed.policy)
+
+    def policies(self) -> tuple[StoredPolicyInfo, ...]:
+        """Return the policies in the node's store, oldest first.
+
+        Raises:
+            RequestError: If the node has no store.
+            DaemonError: If the daemon cannot be reached.
+        """
+        answer = self._call(self._stub.ListPolicies, pb.ListPoliciesRequest())
+        return tuple(map(stored_from_wire, answer.policies))
+
+    def roll_back(self) -> PolicyInfo | None:
+        """Activate the policy that was active before; ``None`` if the default controller decides.
+
+        Raises:
+            RequestError: If no policy is active, or the earlier one cannot be loaded.
+            DaemonError: If the daemon cannot be reached.
+        """
+        answer = self._call(self._stub.RollBack, pb.RollBackRequest(), timeout_s=_LOAD_TIMEOUT_S)
+        return policy_from_wire(answer.policy) if answer.HasField("policy") else None
+
     def load(self, policy: str) -> PolicyInfo:
-        """Load a policy, by path on the node or by name; its mode is off at first.
+        """Load a policy, by path on the node, name or digest; its mode is off at first.
 
         Raises:
             PolicyError: If there is no such file.
@@ -271,3 +286,12 @@ class ActuatorClient:
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise to_error(error, self.socket_path, precondition) from error
+
+
+def _parts(content: bytes, start: int, sha256: str, name: str) -> Iterator[pb.PushPolicyRequest]:
+    """Yield the parts of a policy from ``start`` on; at least one, which names it."""
+    first = content[start : start + _CHUNK_BYTES]
+    yield pb.PushPolicyRequest(sha256=sha256, name=name, offset=start, chunk=first)
+    for offset in range(start + len(first), len(content), _CHUNK_BYTES):
+        chunk = content[offset : offset + _CHUNK_BYTES]
+        yield pb.PushPolicyRequest(offset=offset, chunk=chunk)

@@ -21,6 +21,17 @@ class PolicyInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPolicyInfo:
+    """A policy in the store of a daemon."""
+
+    name: str
+    sha256: str
+    size_bytes: int
+    stored_s: float
+    """When it was complete, in Unix time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyInfo:
     """The source of a daemon's latencies."""
 
@@ -78,6 +89,13 @@ def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
     """Return the policy of a wire message."""
     return PolicyInfo(
         name=wire.name, path=wire.path, schema_hash=wire.schema_hash, sha256=wire.sha256
+    )
+
+
+def stored_from_wire(wire: pb.StoredPolicy) -> StoredPolicyInfo:
+    """Return the stored policy of a wire message."""
+    return StoredPolicyInfo(
+        name=wire.name, sha256=wire.sha256, size_bytes=wire.size_bytes, stored_s=wire.stored_s
     )
 
 

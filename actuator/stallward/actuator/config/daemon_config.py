@@ -43,8 +43,7 @@ class DaemonConfig:
     guard: Budgets = field(default_factory=Budgets)
     record: RecordConfig | None = None
     """Where tick records are written; ``None`` for nowhere."""
-    policy: PolicyConfig | None = None
-    """A folder with policies, in addition to the shipped ones; ``None`` for none."""
+    policy: PolicyConfig = field(default_factory=PolicyConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
@@ -177,7 +176,8 @@ def _check_paths(config: DaemonConfig) -> None:
         ("service.report_socket", config.service.report_socket),
         ("journal.path", config.journal.path),
         ("record.dir", config.record.dir if config.record else None),
-        ("policy.dir", config.policy.dir if config.policy else None),
+        ("policy.dir", config.policy.dir),
+        ("policy.store", config.policy.store),
         ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
     ]
     for name, path in paths:

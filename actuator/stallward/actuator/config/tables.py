@@ -179,9 +179,13 @@ class RecordConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyConfig:
-    """The folder in which the call ``Load`` finds policies by name, besides the shipped ones."""
+    """Where policies are found, besides the shipped ones."""
 
-    dir: Path
+    dir: Path | None = None
+    """A folder of policies, which the daemon only reads; ``None`` for none."""
+    store: Path | None = None
+    """The folder in which the daemon keeps policies that clients push, and which were active;
+    ``None`` to take none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

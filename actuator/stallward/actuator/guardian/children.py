@@ -144,6 +144,7 @@ class Channels:
             metrics=config.service.metrics or "",
             slo_ms=config.control.slo_ms,
             slots=tuple(slot.name for slot in config.background),
+            policy_store=config.policy.store,
             report_socket=config.service.report_socket,
             report_group=config.service.report_group or "",
             report_mode=config.service.report_mode,

@@ -85,6 +85,8 @@ class ServiceOptions:
     """The address at which metrics are served; empty if they are not."""
     slo_ms: float
     slots: tuple[str, ...] = ()
+    policy_store: Path | None = None
+    """The folder of the policies that clients push; ``None`` to take none."""
     report_socket: Path | None = None
     """The Unix socket for reports of latencies alone; ``None`` for none."""
     report_group: str = ""

@@ -93,7 +93,7 @@ class Loop:
         commands = CommandHandler(
             engine=engine,
             leases=leases,
-            loader=PolicyLoader(config.policy.dir if config.policy else None),
+            loader=PolicyLoader(config.policy),
         )
         if isinstance(controller, PolicyController):
             commands.install(LoadResult(ticket=0, controller=controller))

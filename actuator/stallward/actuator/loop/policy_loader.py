@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.process_setup import (
     raise_priority,
     release_code_pages,
@@ -36,12 +38,26 @@ class LoadResult:
     """Whether it failed because there is no such file."""
 
 
-def find_policy_file(name: str, policy_dir: Path | None) -> Path | None:
-    """Find a policy file by its path, or by a name in the policy folder or of a shipped policy."""
+def find_policy_file(name: str, places: PolicyConfig) -> Path | None:
+    """Find a policy file.
+
+    Args:
+        name: Its path; or the name or the digest of a policy that was pushed; or a name in the
+            policy folder, or of a shipped policy.
+        places: Where policies are.
+
+    Raises:
+        PolicyStoreError: If the list of pushed policies cannot be read, or several digests begin
+            so.
+    """
     path = Path(name)
     candidates = [path] if path.is_absolute() else []
-    if policy_dir is not None and not path.is_absolute() and ".." not in path.parts:
-        candidates += [policy_dir / name, policy_dir / f"{name}.onnx"]
+    if places.store is not None:
+        store = PolicyStore(places.store)
+        pushed = store.find(name)
+        candidates += [store.file(pushed)] if pushed else []
+    if places.dir is not None and not path.is_absolute() and ".." not in path.parts:
+        candidates += [places.dir / name, places.dir / f"{name}.onnx"]
     for candidate in candidates:
         if candidate.is_file():
             return candidate
@@ -70,13 +86,13 @@ class PolicyLoader:
     """Loads one policy at a time on a thread, so that no tick waits for it.
 
     Args:
-        policy_dir: The folder of policies that are given by name; ``None`` for none.
+        places: Where policies are.
         limit_s: How long a load may take. A thread cannot be ended from outside, so one that takes
             longer is left to itself, and until it ends no other policy is loaded.
     """
 
-    def __init__(self, policy_dir: Path | None, *, limit_s: float = LIMIT_S) -> None:
-        self._policy_dir = policy_dir
+    def __init__(self, places: PolicyConfig | None = None, *, limit_s: float = LIMIT_S) -> None:
+        self._places = places or PolicyConfig()
         self._limit_s = limit_s
         self._job: _Job | None = None
         self._given_up: _Job | None = None
@@ -125,17 +141,17 @@ class PolicyLoader:
         # A thread of ordinary priority may be preempted while it holds the interpreter's lock. The
         # tick then waits 5 to 40 ms for the program that has its CPU. Loading takes 3 ms only.
         raise_priority()
-        loaded = load(job.name, self._policy_dir, job.ticket)
+        loaded = load(job.name, self._places, job.ticket)
         release_code_pages()  # little of the code that loading needs runs again
         job.result = loaded
 
 
-def load(name: str, policy_dir: Path | None, ticket: int = 0) -> LoadResult:
+def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
     """Find, check and try a policy; errors are part of the result."""
     try:
-        path = find_policy_file(name, policy_dir)
+        path = find_policy_file(name, places)
         if path is None:
-            where = f" (nor in {policy_dir})" if policy_dir else ""
+            where = f" (nor in {places.dir})" if places.dir else ""
             error = DaemonError(
                 f"There is no policy file {name!r}{where}.",
                 next_step="Give an absolute path on the node, or the name of a shipped policy.",

@@ -14,7 +14,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -24,11 +24,13 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
+from stallward.actuator.service.policy_servicer import ANSWER_S, RESTARTING, PolicyServicer
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.socket_files import (
     claim_socket,
@@ -39,12 +41,8 @@ from stallward.actuator.service.socket_files import (
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
-_ANSWER_S: Final = 2.0
-_LOAD_ANSWER_S: Final = 30.0
-_RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a second."
 
-
-class Servicer(ReportServicer):
+class Servicer(PolicyServicer):
     """Answers clients by asking the loop. A refused call gets the reason and is counted.
 
     Args:
@@ -52,6 +50,7 @@ class Servicer(ReportServicer):
         silence_s: The time without a tick after which the loop counts as gone.
         reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
         latency_source: The configured source of latencies; empty for none.
+        store: The policies that were sent; ``None`` if no folder for them is configured.
     """
 
     def __init__(
@@ -60,9 +59,9 @@ class Servicer(ReportServicer):
         silence_s: float,
         reports: LatencyReports | None = None,
         latency_source: str = "",
+        store: PolicyStore | None = None,
     ) -> None:
-        super().__init__(reports, latency_source)
-        self._link = link
+        super().__init__(link, reports, latency_source, store)
         self._silence_s = silence_s
         self.problems: Callable[[], tuple[str, ...]] = tuple
         """Returns what the service itself cannot do now, and why."""
@@ -72,13 +71,13 @@ class Servicer(ReportServicer):
     ) -> pb.StatusResponse:
         """The daemon's status."""
         # The loop is not asked, so that a thousand calls a second cannot delay a tick.
-        await self._link.wait_for_status(_ANSWER_S)  # so clients need not retry at the start
+        await self._link.wait_for_status(ANSWER_S)  # so clients need not retry at the start
         status = self._link.status()
         if status is None or self._link.silent_s > self._silence_s:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
+            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
         status.version = version("stallward")
         status.refused.update(self.refused)
-        status.missing.extend(self.problems())
+        status.missing.extend(filter(None, (*self.problems(), self._not_noted)))
         status.records_dropped += self._link.skipped
         return status
 
@@ -105,32 +104,6 @@ class Servicer(ReportServicer):
     ) -> pb.ReleaseResponse:
         """Release the lease."""
         return (await self._ask(context, release=request)).release
-
-    async def Load(  # noqa: N802
-        self, request: pb.LoadRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.LoadResponse:
-        """Load a policy; its mode is off at first."""
-        return (await self._ask(context, timeout_s=_LOAD_ANSWER_S, load=request)).load
-
-    async def SetMode(  # noqa: N802
-        self, request: pb.SetModeRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.SetModeResponse:
-        """Set the mode of the loaded policy: active, shadow or off."""
-        return (await self._ask(context, set_mode=request)).set_mode
-
-    async def _ask(
-        self,
-        context: grpc.aio.ServicerContext[Any, Any],
-        *,
-        timeout_s: float = _ANSWER_S,
-        **kind: Any,
-    ) -> pb.CommandResult:
-        result = await self._link.ask(pb.Command(**kind), timeout_s)
-        if result is None:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, _RESTARTING)
-        if result.code:
-            await self._refuse(context, grpc.StatusCode[result.code], result.message)
-        return result
 
 
 async def _follow_health(
@@ -210,7 +183,8 @@ async def serve(options: ServiceOptions) -> None:
     events.add_reader(commands.fileno(), link.receive)
     server = grpc.aio.server()
     reports = _open_reports(options.latency_fd)
-    servicer = Servicer(link, options.silence_s, reports, options.latency_source)
+    store = None if options.policy_store is None else PolicyStore(options.policy_store)
+    servicer = Servicer(link, options.silence_s, reports, options.latency_source, store)
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

@@ -960,6 +960,68 @@ class SetModeResponse(_message.Message):
     mode: Mode
     def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
 
+class StoredPolicy(_message.Message):
+    __slots__ = ("name", "sha256", "size_bytes", "stored_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STORED_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    sha256: str
+    size_bytes: int
+    stored_s: float
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., stored_s: _Optional[float] = ...) -> None: ...
+
+class PushOffsetRequest(_message.Message):
+    __slots__ = ("sha256",)
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    def __init__(self, sha256: _Optional[str] = ...) -> None: ...
+
+class PushOffsetResponse(_message.Message):
+    __slots__ = ("received_bytes",)
+    RECEIVED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    received_bytes: int
+    def __init__(self, received_bytes: _Optional[int] = ...) -> None: ...
+
+class PushPolicyRequest(_message.Message):
+    __slots__ = ("sha256", "name", "offset", "chunk")
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    sha256: str
+    name: str
+    offset: int
+    chunk: bytes
+    def __init__(self, sha256: _Optional[str] = ..., name: _Optional[str] = ..., offset: _Optional[int] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class PushPolicyResponse(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: StoredPolicy
+    def __init__(self, policy: _Optional[_Union[StoredPolicy, _Mapping]] = ...) -> None: ...
+
+class ListPoliciesRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPoliciesResponse(_message.Message):
+    __slots__ = ("policies",)
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    policies: _containers.RepeatedCompositeFieldContainer[StoredPolicy]
+    def __init__(self, policies: _Optional[_Iterable[_Union[StoredPolicy, _Mapping]]] = ...) -> None: ...
+
+class RollBackRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RollBackResponse(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: PolicyStatus
+    def __init__(self, policy: _Optional[_Union[PolicyStatus, _Mapping]] = ...) -> None: ...
+
 class ReportedRequest(_message.Message):
     __slots__ = ("latency_ms", "failed", "ended_ago_ms")
     LATENCY_MS_FIELD_NUMBER: _ClassVar[int]

@@ -65,6 +65,26 @@ class ActuatorServiceStub(object):
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.SerializeToString,
                 response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.FromString,
                 _registered_method=True)
+        self.PushOffset = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/PushOffset',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetResponse.FromString,
+                _registered_method=True)
+        self.PushPolicy = channel.stream_unary(
+                '/stallward.proto.v1.ActuatorService/PushPolicy',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyResponse.FromString,
+                _registered_method=True)
+        self.ListPolicies = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/ListPolicies',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.FromString,
+                _registered_method=True)
+        self.RollBack = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/RollBack',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.FromString,
+                _registered_method=True)
         self.Report = channel.stream_unary(
                 '/stallward.proto.v1.ActuatorService/Report',
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportRequest.SerializeToString,
@@ -123,6 +143,42 @@ class ActuatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def PushOffset(self, request, context):
+        """How much of a policy the node has, so that an upload can go on. INVALID_ARGUMENT: no digest;
+        FAILED_PRECONDITION: no folder for pushed policies is configured.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def PushPolicy(self, request_iterator, context):
+        """Send a policy to the node's store; it is not loaded. What arrived of an upload that breaks off
+        is kept for a day. INVALID_ARGUMENT: the name, the digest or the size cannot be;
+        FAILED_PRECONDITION: a part does not begin where the last one ended, or no folder for policies
+        is configured; DATA_LOSS: the content has another digest; RESOURCE_EXHAUSTED: it cannot be
+        written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListPolicies(self, request, context):
+        """The policies in the node's store. FAILED_PRECONDITION: no folder for pushed policies is configured.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RollBack(self, request, context):
+        """Activate the policy that was active before the one that is active now; if there was none, turn
+        the policy off, so that the default controller decides. FAILED_PRECONDITION: no policy is
+        active, the earlier one is not there any more or was changed, or no folder for pushed policies
+        is configured.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Report(self, request_iterator, context):
         """Report the protected application's latencies as its requests end. FAILED_PRECONDITION: they
         are configured to come from elsewhere; RESOURCE_EXHAUSTED: too many streams;
@@ -164,6 +220,26 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
                     servicer.SetMode,
                     request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.FromString,
                     response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.SerializeToString,
+            ),
+            'PushOffset': grpc.unary_unary_rpc_method_handler(
+                    servicer.PushOffset,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetResponse.SerializeToString,
+            ),
+            'PushPolicy': grpc.stream_unary_rpc_method_handler(
+                    servicer.PushPolicy,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyResponse.SerializeToString,
+            ),
+            'ListPolicies': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListPolicies,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.SerializeToString,
+            ),
+            'RollBack': grpc.unary_unary_rpc_method_handler(
+                    servicer.RollBack,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.SerializeToString,
             ),
             'Report': grpc.stream_unary_rpc_method_handler(
                     servicer.Report,
@@ -334,6 +410,114 @@ class ActuatorService(object):
             '/stallward.proto.v1.ActuatorService/SetMode',
             stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeRequest.SerializeToString,
             stallward_dot_proto_dot_v1_dot_stallward__pb2.SetModeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushOffset(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/PushOffset',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.PushOffsetResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def PushPolicy(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_unary(
+            request_iterator,
+            target,
+            '/stallward.proto.v1.ActuatorService/PushPolicy',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.PushPolicyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListPolicies(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/ListPolicies',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RollBack(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/RollBack',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Policies that were sent to a node, by their digest."""

@@ -1,0 +1,93 @@
+"""The list of a node's policies, as a file that is replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from stallward.actuator.errors import PolicyDiskError
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPolicy:
+    """One policy in the store."""
+
+    name: str
+    """The name that its sender gave it; several policies may have the same."""
+    sha256: str
+    """Its digest, which identifies it."""
+    size_bytes: int
+    stored_s: float
+    """When it was complete, in Unix time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activation:
+    """One policy that was made to decide."""
+
+    sha256: str
+    path: str
+    """The file that it was loaded from; it need not be in the store."""
+    activated_s: float
+    """When, in Unix time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """The content of ``policies.json``."""
+
+    policies: tuple[StoredPolicy, ...] = ()
+    activations: tuple[Activation, ...] = ()
+    """Oldest first; a policy is not there twice in a row."""
+
+
+def load_index(path: Path) -> Index:
+    """Read the list; an empty one if there is none.
+
+    Raises:
+        PolicyDiskError: If it cannot be read.
+    """
+    try:
+        return read(Index, json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return Index()
+    except (OSError, ValueError, SchemaError) as error:
+        raise PolicyDiskError(
+            f"The list of policies {path} cannot be read: {error}.",
+            next_step="Remove it, and send the policies again.",
+        ) from error
+
+
+def save_index(path: Path, index: Index) -> None:
+    """Replace the list, as a whole or not at all.
+
+    Raises:
+        OSError: If it cannot be written.
+    """
+    partial = path.with_suffix(".partial")
+    with open_private(partial, os.O_TRUNC) as file:
+        file.write(json.dumps(asdict(index), indent=1).encode())
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+    sync_folder(path.parent)
+
+
+def open_private(path: Path, flags: int) -> BinaryIO:
+    """Open a file that only its owner may read, and that is no link."""
+    all_flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags
+    return os.fdopen(os.open(path, all_flags, 0o600), "wb" if flags & os.O_TRUNC else "ab")
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names in a folder."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,282 @@
+"""The policies that were sent to a node: files named by their digest, and a list of their names.
+
+::
+
+    DIR/policies.json            the policies, oldest first, and which were active
+    DIR/versions/SHA256.onnx     a policy; never changed once it is there
+    DIR/incoming/SHA256.part     an upload that has not ended; it can be resumed
+
+A policy that is only partly here, or whose content has another digest than was announced, never
+becomes a version. Nothing here looks into a policy: what may run is checked when it is loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import (
+    PolicyDamagedError,
+    PolicyDiskError,
+    PolicyPartError,
+    PolicyStoreError,
+)
+from stallward.actuator.policies.index import (
+    Activation,
+    Index,
+    StoredPolicy,
+    load_index,
+    open_private,
+    save_index,
+    sync_folder,
+)
+
+MAX_POLICY_BYTES: Final = 64 << 20
+"""The largest policy that is taken; the shipped one has a quarter of a megabyte."""
+MAX_STORED: Final = 200
+"""The most policies that are kept."""
+MAX_ACTIVATIONS: Final = 50
+"""The most activations that are remembered."""
+MAX_INCOMING: Final = 4
+"""The most uploads that have not ended; the oldest is dropped for one more."""
+STALE_S: Final = 86400.0
+"""An upload that nobody continued for this long is dropped."""
+_LIST: Final = "policies.json"
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+
+
+class PolicyStore:
+    """The store in one folder, used by one process.
+
+    Args:
+        folder: The folder; it is made when the first policy comes.
+        now_s: The Unix time.
+    """
+
+    def __init__(self, folder: Path, now_s: Callable[[], float] = time.time) -> None:
+        self._folder = folder
+        self._now_s = now_s
+
+    def policies(self) -> tuple[StoredPolicy, ...]:
+        """All policies, oldest first.
+
+        Raises:
+            PolicyDiskError: If the list cannot be read.
+        """
+        return self._index().policies
+
+    def activated(self, sha256: str, path: str) -> None:
+        """Note that a policy decides now.
+
+        Raises:
+            PolicyDiskError: If that cannot be written.
+        """
+        index = self._index()
+        if not (index.activations and index.activations[-1].sha256 == sha256):
+            one = Activation(sha256=sha256, path=path, activated_s=self._now_s())
+            self._keep(replace(index, activations=(*index.activations, one)))
+
+    def before(self, sha256: str) -> Activation | None:
+        """The policy that decided before the one that does now; ``None`` if there was none.
+
+        Args:
+            sha256: The digest of the policy that decides now.
+
+        Raises:
+            PolicyDiskError: If the list cannot be read.
+        """
+        earlier = [one for one in self._index().activations if one.sha256 != sha256]
+        return earlier[-1] if earlier else None
+
+    def rolled_back(self, to: Activation | None) -> None:
+        """Forget what was activated after ``to``; everything for ``None``.
+
+        So rolling back again goes further back, and not to and fro.
+
+        Raises:
+            PolicyDiskError: If that cannot be written.
+        """
+        index = self._index()
+        kept = index.activations.index(to) + 1 if to in index.activations else 0
+        self._keep(replace(index, activations=index.activations[:kept]))
+
+    def find(self, name_or_digest: str) -> StoredPolicy | None:
+        """The policy of a digest, or of its first digits, or the newest of a name.
+
+        Raises:
+            PolicyStoreError: If several digests begin so, or the list cannot be read.
+        """
+        policies = self.policies()
+        named = [one for one in policies if one.name == name_or_digest]
+        if named:
+            return named[-1]
+        if not re.fullmatch(r"[0-9a-f]{6,64}", name_or_digest):
+            return None
+        begin_so = [one for one in policies if one.sha256.startswith(name_or_digest)]
+        if len(begin_so) > 1:
+            raise PolicyStoreError(
+                f"{len(begin_so)} policies begin with {name_or_digest}.",
+                next_step="Give more digits of the digest.",
+            )
+        return begin_so[0] if begin_so else None
+
+    def file(self, policy: StoredPolicy) -> Path:
+        """The file of a policy."""
+        return self._folder / "versions" / f"{policy.sha256}.onnx"
+
+    def received_bytes(self, sha256: str) -> int:
+        """How much of a policy is here: all of it, the part that was sent, or nothing.
+
+        Raises:
+            PolicyStoreError: If ``sha256`` is no digest.
+        """
+        for path in (self._version(sha256), self._incoming(sha256)):
+            with contextlib.suppress(OSError):
+                return path.stat().st_size
+        return 0
+
+    def append(self, sha256: str, offset: int, chunk: bytes) -> int:
+        """Take the next part of a policy.
+
+        Args:
+            sha256: The digest of the whole.
+            offset: Where the part begins: at what is here already.
+            chunk: The part.
+
+        Returns:
+            How much is here now.
+
+        Raises:
+            PolicyPartError: If the part begins elsewhere.
+            PolicyDiskError: If it cannot be written.
+            PolicyStoreError: If ``sha256`` is no digest, or the policy becomes too large.
+        """
+        received = self.received_bytes(sha256)
+        if self._version(sha256).exists():
+            return received
+        if offset != received:
+            raise PolicyPartError(
+                f"The part begins at {offset}, and {received} bytes of this policy are here.",
+                next_step=f"Go on at {received}.",
+            )
+        if received + len(chunk) > MAX_POLICY_BYTES:
+            with contextlib.suppress(OSError):
+                self._incoming(sha256).unlink()
+            raise PolicyStoreError(f"A policy has at most {MAX_POLICY_BYTES} bytes.")
+        try:
+            self._make_folders()
+            if received == 0:
+                self._drop_incoming()
+            with open_private(self._incoming(sha256), os.O_APPEND) as file:
+                file.write(chunk)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        return received + len(chunk)
+
+    def complete(self, sha256: str, name: str) -> StoredPolicy:
+        """Make a policy of what was received, if its digest is right.
+
+        Raises:
+            PolicyDamagedError: If the digest is another one; then what was received is dropped.
+            PolicyDiskError: If it cannot be written.
+            PolicyStoreError: If the name cannot be used, or nothing was received.
+        """
+        if not _NAME.fullmatch(name):
+            raise PolicyStoreError(
+                f"{name!r:.80} cannot be the name of a policy.",
+                next_step="Use letters, digits, '.', '_' and '-', at most 64.",
+            )
+        try:
+            size = self._make_version(sha256)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        index = self._index()
+        others = tuple(one for one in index.policies if one.sha256 != sha256)
+        policy = StoredPolicy(name=name, sha256=sha256, size_bytes=size, stored_s=self._now_s())
+        self._keep(replace(index, policies=(*others, policy)))
+        return policy
+
+    def _make_version(self, sha256: str) -> int:
+        """Check and rename an upload; returns its size."""
+        version, incoming = self._version(sha256), self._incoming(sha256)
+        if version.exists():
+            return version.stat().st_size
+        if not incoming.exists():
+            raise PolicyStoreError(
+                f"Nothing of the policy {sha256[:12]} is here.", next_step="Send it first."
+            )
+        with incoming.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        if found != sha256:
+            incoming.unlink()
+            raise PolicyDamagedError(
+                f"What was sent has the digest {found[:12]}, not {sha256[:12]}.",
+                next_step="Send it again.",
+            )
+        incoming.chmod(0o600)
+        incoming.rename(version)
+        sync_folder(version.parent)
+        return version.stat().st_size
+
+    def _index(self) -> Index:
+        return load_index(self._folder / _LIST)
+
+    def _keep(self, index: Index) -> None:
+        """Write the list, without what is too old; then remove the files of what it lacks."""
+        kept = Index(
+            policies=index.policies[-MAX_STORED:],
+            activations=index.activations[-MAX_ACTIVATIONS:],
+        )
+        try:
+            self._make_folders()
+            save_index(self._folder / _LIST, kept)
+            for old in index.policies[:-MAX_STORED]:
+                self.file(old).unlink(missing_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _drop_incoming(self) -> None:
+        """Drop uploads that nobody continues, and the oldest if there are too many."""
+        parts = sorted((self._folder / "incoming").glob("*.part"), key=lambda p: p.stat().st_mtime)
+        stale = [part for part in parts if self._now_s() - part.stat().st_mtime > STALE_S]
+        fresh = [part for part in parts if part not in stale]
+        for part in (*stale, *fresh[: max(len(fresh) - MAX_INCOMING + 1, 0)]):
+            part.unlink(missing_ok=True)
+
+    def _make_folders(self) -> None:
+        for folder in (self._folder, self._folder / "versions", self._folder / "incoming"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+    def _version(self, sha256: str) -> Path:
+        return self._folder / "versions" / f"{_digest(sha256)}.onnx"
+
+    def _incoming(self, sha256: str) -> Path:
+        return self._folder / "incoming" / f"{_digest(sha256)}.part"
+
+    def _unwritable(self, error: OSError) -> PolicyDiskError:
+        return PolicyDiskError(
+            f"The policy cannot be stored in {self._folder}: {error.strerror}.",
+            next_step="Check its rights and the free space.",
+        )
+
+
+def _digest(sha256: str) -> str:
+    """The digest itself, which may become a part of a path.
+
+    Raises:
+        PolicyStoreError: If it is none.
+    """
+    if not _DIGEST.fullmatch(sha256):
+        raise PolicyStoreError(
+            f"{sha256!r:.80} is no SHA-256 digest.", next_step="Give 64 hexadecimal digits."
+        )
+    return sha256

@@ -1,0 +1,196 @@
+"""Answers the calls about policies: sending, listing, loading, activating and rolling back."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from stallward.actuator.errors import (
+    PolicyDamagedError,
+    PolicyDiskError,
+    PolicyPartError,
+    PolicyStoreError,
+)
+from stallward.actuator.policies.index import Activation, StoredPolicy
+from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.service.latency_reports import LatencyReports
+from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.report_servicer import ReportServicer
+from stallward.proto.v1 import stallward_pb2 as pb
+
+MAX_CHUNK_BYTES: Final = 1 << 20
+ANSWER_S: Final = 2.0
+"""How long a call waits for the loop."""
+LOAD_ANSWER_S: Final = 30.0
+"""The same for loading a policy."""
+RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a second."
+_NO_STORE: Final = "No folder for pushed policies is configured. Set store under [policy]."
+_CODES: Final = (
+    (PolicyPartError, grpc.StatusCode.FAILED_PRECONDITION),
+    (PolicyDamagedError, grpc.StatusCode.DATA_LOSS),
+    (PolicyDiskError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (PolicyStoreError, grpc.StatusCode.INVALID_ARGUMENT),
+)
+_Context = grpc.aio.ServicerContext[Any, Any]
+_T = TypeVar("_T")
+
+
+class PolicyServicer(ReportServicer):
+    """Answers the calls about policies.
+
+    Args:
+        link: The connection to the loop.
+        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        latency_source: The configured source of latencies; empty for none.
+        store: The policies that were pushed; ``None`` if no folder for them is configured.
+    """
+
+    def __init__(
+        self,
+        link: LoopLink,
+        reports: LatencyReports | None = None,
+        latency_source: str = "",
+        store: PolicyStore | None = None,
+    ) -> None:
+        super().__init__(reports, latency_source)
+        self._link = link
+        self._store = store
+        self._not_noted = ""
+        """Why the last activation could not be noted; empty if it was."""
+
+    async def PushOffset(  # noqa: N802 - gRPC's name
+        self, request: pb.PushOffsetRequest, context: _Context
+    ) -> pb.PushOffsetResponse:
+        """How much of a policy is here."""
+        store = await self._needed_store(context)
+        received = await self._stored(context, lambda: store.received_bytes(request.sha256))
+        return pb.PushOffsetResponse(received_bytes=received)
+
+    async def PushPolicy(  # noqa: N802
+        self, request_iterator: AsyncIterator[pb.PushPolicyRequest], context: _Context
+    ) -> pb.PushPolicyResponse:
+        """Take a policy into the store, part by part."""
+        store = await self._needed_store(context)
+        sha256 = name = ""
+        async for part in request_iterator:
+            sha256, name = sha256 or part.sha256, name or part.name
+            if len(part.chunk) > MAX_CHUNK_BYTES:
+                why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
+                await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+            await self._stored(context, _appending(store, sha256, part))
+        policy = await self._stored(context, lambda: store.complete(sha256, name))
+        return pb.PushPolicyResponse(policy=_to_wire(policy))
+
+    async def ListPolicies(  # noqa: N802
+        self, request: pb.ListPoliciesRequest, context: _Context
+    ) -> pb.ListPoliciesResponse:
+        """The policies in the store."""
+        store = await self._needed_store(context)
+        policies = await self._stored(context, store.policies)
+        return pb.ListPoliciesResponse(policies=map(_to_wire, policies))
+
+    async def Load(  # noqa: N802
+        self, request: pb.LoadRequest, context: _Context
+    ) -> pb.LoadResponse:
+        """Load a policy; its mode is off at first."""
+        return (await self._ask(context, timeout_s=LOAD_ANSWER_S, load=request)).load
+
+    async def SetMode(  # noqa: N802
+        self, request: pb.SetModeRequest, context: _Context
+    ) -> pb.SetModeResponse:
+        """Set the mode of the loaded policy: active, shadow or off."""
+        answer = (await self._ask(context, set_mode=request)).set_mode
+        status = self._link.status()
+        if self._store is not None and answer.mode == pb.MODE_ACTIVE and status is not None:
+            await self._note_activation(self._store, status.policy)
+        return answer
+
+    async def _note_activation(self, store: PolicyStore, policy: pb.PolicyStatus) -> None:
+        """Note what decides now. The policy decides even where that cannot be written."""
+        try:
+            await asyncio.to_thread(store.activated, policy.sha256, policy.path)
+        except PolicyStoreError as error:
+            self._not_noted = f"roll back: {error}"
+        else:
+            self._not_noted = ""
+
+    async def RollBack(  # noqa: N802
+        self, request: pb.RollBackRequest, context: _Context
+    ) -> pb.RollBackResponse:
+        """Activate the policy that was active before this one, or turn the policy off."""
+        store = await self._needed_store(context)
+        status = self._link.status()
+        if status is None or status.mode != pb.MODE_ACTIVE:
+            why = "No policy is active, so there is nothing to roll back."
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        active = status.policy.sha256
+        earlier = await self._stored(context, lambda: store.before(active))
+        loaded = None
+        if earlier is None:
+            await self._ask(context, set_mode=pb.SetModeRequest(mode=pb.MODE_OFF))
+        else:
+            loaded = await self._load_again(context, earlier)
+            await self._ask(context, set_mode=pb.SetModeRequest(mode=pb.MODE_ACTIVE))
+        await self._stored(context, lambda: store.rolled_back(earlier))
+        return pb.RollBackResponse(policy=loaded)
+
+    async def _load_again(self, context: _Context, earlier: Activation) -> pb.PolicyStatus:
+        """Load the policy of an activation, if its file is still the same."""
+        found = await asyncio.to_thread(_digest_of, Path(earlier.path))
+        if found != earlier.sha256:
+            state = "is not there any more" if found is None else "was changed"
+            why = f"The earlier policy {earlier.path} {state}. Load another one."
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        request = pb.LoadRequest(path=earlier.path)
+        return (await self._ask(context, timeout_s=LOAD_ANSWER_S, load=request)).load.policy
+
+    async def _needed_store(self, context: _Context) -> PolicyStore:
+        if self._store is None:
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_STORE)
+        return self._store
+
+    async def _stored(self, context: _Context, work: Callable[[], _T]) -> _T:
+        """Do something with the store, on a thread because disks may be slow."""
+        try:
+            return await asyncio.to_thread(work)
+        except PolicyStoreError as error:
+            code = next(code for kind, code in _CODES if isinstance(error, kind))
+            await self._refuse(context, code, str(error))
+
+    async def _ask(
+        self, context: _Context, *, timeout_s: float = ANSWER_S, **kind: Any
+    ) -> pb.CommandResult:
+        """Ask the loop; a call that it refuses is refused."""
+        result = await self._link.ask(pb.Command(**kind), timeout_s)
+        if result is None:
+            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
+        if result.code:
+            await self._refuse(context, grpc.StatusCode[result.code], result.message)
+        return result
+
+
+def _appending(store: PolicyStore, sha256: str, part: pb.PushPolicyRequest) -> Callable[[], int]:
+    return lambda: store.append(sha256, part.offset, part.chunk)
+
+
+def _digest_of(path: Path) -> str | None:
+    """The digest of a file; ``None`` if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _to_wire(policy: StoredPolicy) -> pb.StoredPolicy:
+    return pb.StoredPolicy(
+        name=policy.name,
+        sha256=policy.sha256,
+        size_bytes=policy.size_bytes,
+        stored_s=policy.stored_s,
+    )

@@ -1,0 +1,218 @@
+"""Policies are pushed, listed, activated and rolled back over the service's socket."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from service_without_loop import WAIT_S, Service
+
+from stallward.actuator.client import ActuatorClient, Mode
+from stallward.actuator.errors import DaemonError, RequestError
+from stallward.actuator.ipc.channels import frame_status, frame_tick
+from stallward.agent.errors import PolicyError
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+CONTENT = bytes(range(256)) * 3000
+"""Three parts."""
+
+
+class Loop(threading.Thread):
+    """Answers the service as a loop does, and loads any file."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(daemon=True)
+        self.connection = service.loop.dup()
+        self.status = pb.StatusResponse(mode=pb.MODE_OFF)
+        self.send_status()
+        self.start()
+
+    def send_status(self) -> None:
+        self.connection.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
+        self.connection.send(frame_status(self.status.SerializeToString()))
+
+    def end(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.join(WAIT_S)
+        self.connection.close()
+
+    def run(self) -> None:
+        while data := self.connection.recv(1 << 16):
+            command = pb.Command.FromString(data)
+            result = pb.CommandResult(id=command.id)
+            if command.HasField("load"):
+                path = Path(command.load.path)
+                sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+                self.status.policy.CopyFrom(
+                    pb.PolicyStatus(name=path.stem, path=str(path), sha256=sha256)
+                )
+                self.status.mode = pb.MODE_OFF
+                result.load.policy.CopyFrom(self.status.policy)
+            else:
+                self.status.mode = command.set_mode.mode
+                result.set_mode.mode = command.set_mode.mode
+            self.send_status()
+            self.connection.send(pb.LoopMessage(result=result).SerializeToString())
+
+
+@pytest.fixture
+def client(tmp_path: Path, start: Callable[..., Service]) -> Iterator[ActuatorClient]:
+    service = start(policy_store=tmp_path / "store")
+    loop = Loop(service)
+    with ActuatorClient(service.socket) as made:
+        made.wait_ready(WAIT_S)
+        yield made
+    loop.end()
+
+
+def policy_file(folder: Path, content: bytes, name: str = "mine.onnx") -> Path:
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+def stored_file(tmp_path: Path, content: bytes) -> Path:
+    return tmp_path / "store/versions" / f"{hashlib.sha256(content).hexdigest()}.onnx"
+
+
+def activate(client: ActuatorClient, path: Path) -> str:
+    client.load(str(path))
+    client.set_mode(Mode.ACTIVE)
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_a_pushed_policy_is_stored_and_listed(client: ActuatorClient, tmp_path: Path) -> None:
+    pushed = client.push(policy_file(tmp_path, CONTENT), name="november")
+    assert (pushed.name, pushed.size_bytes) == ("november", len(CONTENT))
+    assert client.policies() == (pushed,)
+    assert stored_file(tmp_path, CONTENT).read_bytes() == CONTENT
+    again = client.push(tmp_path / "mine.onnx", name="december")
+    assert client.policies() == (again,)
+
+
+def test_an_upload_that_broke_off_goes_on(client: ActuatorClient, tmp_path: Path) -> None:
+    sha256 = hashlib.sha256(CONTENT).hexdigest()
+    half = pb.PushPolicyRequest(sha256=sha256, name="mine", chunk=CONTENT[:1000])
+
+    def broken() -> Iterator[pb.PushPolicyRequest]:
+        yield half
+        call.cancel()
+        yield half
+
+    with grpc.insecure_channel(f"unix:{client.socket_path}") as channel:
+        stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.PushPolicy.future(iter([half]), timeout=WAIT_S)
+        with pytest.raises(grpc.RpcError) as raised:
+            call.result()
+        assert raised.value.code() == grpc.StatusCode.DATA_LOSS, "half of it is no policy"
+        assert _offset(stub, sha256) == 0
+        call = stub.PushPolicy.future(broken(), timeout=WAIT_S)
+        with pytest.raises(grpc.FutureCancelledError):
+            call.result()
+        assert _offset(stub, sha256) in (0, 1000)
+    assert client.push(policy_file(tmp_path, CONTENT), name="mine").sha256 == sha256
+    assert stored_file(tmp_path, CONTENT).read_bytes() == CONTENT
+
+
+def _offset(stub: pb_grpc.ActuatorServiceStub, sha256: str) -> int:
+    answer = stub.PushOffset(pb.PushOffsetRequest(sha256=sha256), timeout=WAIT_S)
+    return int(answer.received_bytes)
+
+
+def test_what_cannot_be_a_policy_is_refused_and_counted(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    file = policy_file(tmp_path, CONTENT)
+    with pytest.raises(RequestError, match="cannot be the name"):
+        client.push(file, name="../passwd")
+    with pytest.raises(PolicyError, match="cannot be read"):
+        client.push(tmp_path / "missing.onnx", name="mine")
+    sha256 = hashlib.sha256(CONTENT).hexdigest()
+    wrong = {
+        "is no SHA-256 digest": pb.PushPolicyRequest(sha256="x", name="mine", chunk=b"1"),
+        "The part begins at 7": pb.PushPolicyRequest(
+            sha256=hashlib.sha256(b"2").hexdigest(), name="mine", offset=7, chunk=b"1"
+        ),
+        "bytes, more than": pb.PushPolicyRequest(
+            sha256=sha256, name="mine", chunk=b"1" * ((1 << 20) + 1)
+        ),
+    }
+    with grpc.insecure_channel(f"unix:{client.socket_path}") as channel:
+        stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
+        for message, part in wrong.items():
+            with pytest.raises(grpc.RpcError) as raised:
+                stub.PushPolicy(iter([part]), timeout=WAIT_S)
+            assert message in str(raised.value.details())
+        with pytest.raises(grpc.RpcError) as raised:
+            stub.PushPolicy(iter([]), timeout=WAIT_S)
+        assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    refused = dict(client.status().refused)
+    assert refused == {"INVALID_ARGUMENT": 4, "FAILED_PRECONDITION": 1}
+
+
+def test_rolling_back_activates_what_decided_before(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    with pytest.raises(RequestError, match="nothing to roll back"):
+        client.roll_back()
+    first = activate(client, policy_file(tmp_path, b"first", "first.onnx"))
+    second = client.push(policy_file(tmp_path, b"second", "second.onnx"), name="second")
+    activate(client, stored_file(tmp_path, b"second"))
+    assert client.status().policy is not None
+    back = client.roll_back()
+    assert back is not None
+    assert back.sha256 == first != second.sha256
+    assert client.status().mode is Mode.ACTIVE
+    assert client.roll_back() is None, "before that no policy decided"
+    assert client.status().mode is Mode.OFF
+
+
+def test_an_earlier_policy_that_was_changed_is_not_activated(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    first = policy_file(tmp_path, b"first", "first.onnx")
+    activate(client, first)
+    second = activate(client, policy_file(tmp_path, b"second", "second.onnx"))
+    first.write_bytes(b"another")
+    with pytest.raises(RequestError, match=r"first\.onnx was changed"):
+        client.roll_back()
+    first.unlink()
+    with pytest.raises(RequestError, match="is not there any more"):
+        client.roll_back()
+    status = client.status()
+    assert status.policy is not None
+    assert (status.policy.sha256, status.mode) == (second, Mode.ACTIVE)
+
+
+def test_an_activation_that_cannot_be_noted_is_said_and_stands(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    (tmp_path / "store").write_text("in the way")
+    activate(client, policy_file(tmp_path, b"first", "first.onnx"))
+    status = client.status()
+    assert status.mode is Mode.ACTIVE
+    assert any(text.startswith("roll back: ") for text in status.missing)
+    with pytest.raises(DaemonError, match="RESOURCE_EXHAUSTED"):
+        client.push(tmp_path / "first.onnx", name="mine")
+
+
+def test_without_a_folder_no_policies_are_taken(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    service = start()
+    service.tick()
+    with ActuatorClient(service.socket) as client:
+        client.wait_ready(WAIT_S)
+        for call in (
+            client.policies,
+            client.roll_back,
+            lambda: client.push(policy_file(tmp_path, b"1"), name="mine"),
+        ):
+            with pytest.raises(RequestError, match="Set store under"):
+                call()
