@@ -6,12 +6,8 @@ import json
 
 import pytest
 
-from stallward.actuator.cli.tick_text import (
-    TickPrinter,
-    parse_desired,
-    status_rows,
-    status_values,
-)
+from stallward.actuator.cli.status_text import status_rows, status_values
+from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
 from stallward.actuator.client.status import status_from_wire
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
@@ -169,3 +165,17 @@ def test_a_status_says_what_became_of_the_latency_sources_input() -> None:
     nowhere = status_from_wire(pb.StatusResponse())
     assert dict(status_rows(nowhere))["latencies from"] == "nowhere"
     assert status_values(nowhere)["latency"] is None
+
+
+def test_the_status_says_what_the_canary_does() -> None:
+    wire = pb.StatusResponse()
+    assert dict(status_rows(status_from_wire(wire)))["canary"] == "off"
+    wire.canary.SetInParent()
+    assert dict(status_rows(status_from_wire(wire)))["canary"] == "watches nothing now"
+    wire.canary.MergeFrom(pb.CanaryStatus(watching=True, left_s=90.0, attainment_before=0.985))
+    row = dict(status_rows(status_from_wire(wire)))["canary"]
+    assert row == "90 s left; target kept unknown, before 98.5 %"
+    values = status_values(status_from_wire(wire))["canary"]
+    assert (values["watching"], values["attainment"]) == (True, None)
+    gone = pb.StatusResponse(canary=pb.CanaryStatus(returned="The policy x was turned off."))
+    assert dict(status_rows(status_from_wire(gone)))["canary"] == "The policy x was turned off."

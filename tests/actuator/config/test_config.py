@@ -90,7 +90,7 @@ def _full(text: str, number: float) -> DaemonConfig:
         latency=LinesLatency(path=Path("/l"), pattern=text, latency_unit_s=number, latency="0"),
         guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
         record=RecordConfig(dir=Path("/r")),
-        policy=PolicyConfig(dir=Path("/q"), store=Path("/s")),
+        policy=PolicyConfig(dir=Path("/q"), store=Path("/s"), canary_s=5.0, canary_margin=0.5),
     )
 
 
@@ -125,6 +125,7 @@ def test_a_file_is_named_in_its_errors(tmp_path: Path) -> None:
         ("[node]", "[guard]\npressure_lasts_s = -1\n[node]", r"is -1, outside 0\.\.86400"),
         ("[node]", "[guard]\nlate_allowance_s = -1\n[node]", "late_allowance_s is -1"),
         ("[protected]", "[protected]\ndemand_bytes = -1", "protected.demand_bytes is -1"),
+        ("[node]", "[policy]\ncanary_margin = 2\n[node]", r"canary_margin is 2, outside 0\.\.1"),
         ("[node]", "[guard]\nmin_cpu_cores = 0\n[node]", "min_cpu_cores is 0"),
         ("[node]", "[guard]\nstale_s = 0\n[node]", "stale_s is 0"),
         ("[node]", "[guard]\nlift_budgets = 1\n[node]", "is 1, not true or false"),

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from stallward.actuator.cli.tick_text import status_rows, status_values
+from stallward.actuator.cli.status_text import status_rows, status_values
 from stallward.actuator.client.status import DaemonStatus, status_from_wire
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (

@@ -123,7 +123,7 @@ def run_ticks(counts: TickCounts, link: LoopLink) -> None:
         tick(0, at(90.0, slot_states=paused, latency=replace(latency, completed_total=4))),
         tick(1, at(90.1, slot_states=paused, latency=replace(latency, completed_total=9))),
     )
-    link.on_tick = counts.take
+    link.listeners.append(counts.take)
     for record in records:
         link._fan_out(record)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,6 +37,12 @@ class Loop(threading.Thread):
     def send_status(self) -> None:
         self.connection.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
         self.connection.send(frame_status(self.status.SerializeToString()))
+
+    def send_second(self, second: int, *, p95_ms: float) -> None:
+        record = pb.TickRecord(sequence=second, time_s=float(second), mode=self.status.mode)
+        record.sample.latency.completed = 5
+        record.sample.latency.p95_ms = p95_ms
+        self.connection.send(frame_tick(record.SerializeToString()))
 
     def end(self) -> None:
         self.connection.shutdown(socket.SHUT_RDWR)
@@ -216,3 +223,33 @@ def test_without_a_folder_no_policies_are_taken(
         ):
             with pytest.raises(RequestError, match="Set store under"):
                 call()
+
+
+def test_a_policy_that_misses_the_target_is_turned_off(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    service = start(canary_s=1800.0, canary_margin=0.02)  # the target is 60 ms
+    loop = Loop(service)
+    with ActuatorClient(service.socket) as client:
+        client.wait_ready(WAIT_S)
+        for second in range(100):
+            loop.send_second(second, p95_ms=20.0)
+        activate(client, policy_file(tmp_path, b"bad", "bad.onnx"))
+        loop.send_second(100, p95_ms=90.0)
+        deadline_s, second = time.monotonic() + WAIT_S, 100
+        watched = client.status().canary
+        while watched is None or not watched.watching:
+            assert time.monotonic() < deadline_s
+            watched = client.status().canary
+        assert (watched.attainment, watched.attainment_before) == (None, 1.0)
+        while client.status().mode is Mode.ACTIVE:
+            assert time.monotonic() < deadline_s
+            second += 1
+            loop.send_second(second, p95_ms=90.0)
+        assert second < 300
+        status = client.status()
+        while not (status.canary and status.canary.returned):
+            assert time.monotonic() < deadline_s
+            status = client.status()
+        assert "The policy bad was turned off: it kept the target in 0 %" in status.canary.returned
+    loop.end()

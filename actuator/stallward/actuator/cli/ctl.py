@@ -42,7 +42,7 @@ def _connect(socket: Path) -> ActuatorClient:
 @ctl.command(epilog="Example: stallward ctl status --json")
 def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     """Print what the daemon is doing now."""
-    from stallward.actuator.cli.tick_text import status_rows, status_values  # noqa: PLC0415
+    from stallward.actuator.cli.status_text import status_rows, status_values  # noqa: PLC0415
 
     with _connect(socket) as client:
         answer = client.status()

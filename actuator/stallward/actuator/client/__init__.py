@@ -5,6 +5,7 @@ from __future__ import annotations
 from stallward.actuator.client.client import ActuatorClient, Granted, Watched
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.status import (
+    CanaryInfo,
     DaemonStatus,
     LatencyInfo,
     PolicyInfo,
@@ -14,6 +15,7 @@ from stallward.actuator.record.tick_record import Mode
 
 __all__ = [
     "ActuatorClient",
+    "CanaryInfo",
     "DaemonStatus",
     "Granted",
     "LatencyInfo",

@@ -57,6 +57,21 @@ class HoldBudgetInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CanaryInfo:
+    """Whether a policy that was activated keeps the target as often as what decided before."""
+
+    watching: bool
+    left_s: float
+    """How long the policy is still watched."""
+    attainment: float | None
+    """The share of the seconds in which what decides now kept the target; ``None`` if unknown."""
+    attainment_before: float | None
+    """The same of what decided before."""
+    returned: str
+    """Why the last policy was turned off; empty if none was."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """What a daemon is doing."""
 
@@ -83,6 +98,8 @@ class DaemonStatus:
     """The source of latencies; ``None`` if none is configured."""
     hold_budget: HoldBudgetInfo | None
     """``None`` if there is no bound."""
+    canary: CanaryInfo | None
+    """``None`` if policies are not watched."""
 
 
 def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
@@ -121,6 +138,18 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         stepped_aside=wire.stepped_aside,
         latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
         hold_budget=_hold_budget(wire.hold_budget) if wire.HasField("hold_budget") else None,
+        canary=_canary(wire.canary) if wire.HasField("canary") else None,
+    )
+
+
+def _canary(wire: pb.CanaryStatus) -> CanaryInfo:
+    before = wire.HasField("attainment_before")
+    return CanaryInfo(
+        watching=wire.watching,
+        left_s=wire.left_s,
+        attainment=wire.attainment if wire.HasField("attainment") else None,
+        attainment_before=wire.attainment_before if before else None,
+        returned=wire.returned,
     )
 
 

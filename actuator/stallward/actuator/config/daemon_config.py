@@ -132,6 +132,8 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
         ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),
+        ("policy.canary_s", config.policy.canary_s, 0, 7 * 86400),
+        ("policy.canary_margin", config.policy.canary_margin, 0, 1),
         ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
         ("control.tick_period_s", control.tick_period_s, 0.02, 10),
         ("control.calm_tick_period_s", control.calm_tick_period_s, 0.02, 10),

@@ -186,6 +186,11 @@ class PolicyConfig:
     store: Path | None = None
     """The folder in which the daemon keeps policies that clients push, and which were active;
     ``None`` to take none."""
+    canary_s: float = 1800.0
+    """How long a policy is watched after it was activated. If it certainly keeps the target less
+    often than what decided before, it is turned off. 0 for not at all."""
+    canary_margin: float = 0.02
+    """By how much less often it may keep the target, as a share of the seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

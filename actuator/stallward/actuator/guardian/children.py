@@ -145,6 +145,8 @@ class Channels:
             slo_ms=config.control.slo_ms,
             slots=tuple(slot.name for slot in config.background),
             policy_store=config.policy.store,
+            canary_s=config.policy.canary_s,
+            canary_margin=config.policy.canary_margin,
             report_socket=config.service.report_socket,
             report_group=config.service.report_group or "",
             report_mode=config.service.report_mode,

@@ -87,6 +87,10 @@ class ServiceOptions:
     slots: tuple[str, ...] = ()
     policy_store: Path | None = None
     """The folder of the policies that clients push; ``None`` to take none."""
+    canary_s: float = 0.0
+    """How long a policy that was activated is watched; 0 for not at all."""
+    canary_margin: float = 0.0
+    """By how much less often it may keep the target, as a share of the seconds."""
     report_socket: Path | None = None
     """The Unix socket for reports of latencies alone; ``None`` for none."""
     report_group: str = ""

@@ -52,7 +52,7 @@ class LoopLink:
         """The newest tick record."""
         self._status: tuple[float, pb.StatusResponse] | None = None
         self._has_status = asyncio.Event()
-        self.on_tick: Callable[[pb.TickRecord], None] | None = None
+        self.listeners: list[Callable[[pb.TickRecord], None]] = []
         """Called with every tick record."""
         self.skipped = 0
         """The number of records dropped for all watchers together."""
@@ -61,6 +61,13 @@ class LoopLink:
     def silent_s(self) -> float:
         """The time since the last tick record arrived."""
         return time.monotonic() - self._last_s
+
+    @property
+    def policy(self) -> pb.PolicyStatus | None:
+        """The loaded policy by the loop's last status; ``None`` if there is none."""
+        if self._status is None or not self._status[1].HasField("policy"):
+            return None
+        return self._status[1].policy
 
     async def wait_for_status(self, timeout_s: float) -> None:
         """Wait until the loop has sent its status, for ``timeout_s`` at most."""
@@ -141,8 +148,8 @@ class LoopLink:
 
     def _fan_out(self, record: pb.TickRecord) -> None:
         self.last, self._last_s = record, time.monotonic()
-        if self.on_tick is not None:
-            self.on_tick(record)
+        for listener in self.listeners:
+            listener(record)
         for watcher in self._watchers:
             if watcher.queue.full():
                 watcher.queue.get_nowait()

@@ -24,8 +24,10 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
+from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
+from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
@@ -63,6 +65,8 @@ class Servicer(PolicyServicer):
     ) -> None:
         super().__init__(link, reports, latency_source, store)
         self._silence_s = silence_s
+        self.canary: CanaryWatch | None = None
+        """Watches policies that were activated."""
         self.problems: Callable[[], tuple[str, ...]] = tuple
         """Returns what the service itself cannot do now, and why."""
 
@@ -77,6 +81,8 @@ class Servicer(PolicyServicer):
             await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
         status.version = version("stallward")
         status.refused.update(self.refused)
+        if self.canary is not None:
+            status.canary.CopyFrom(self.canary.status())
         status.missing.extend(filter(None, (*self.problems(), self._not_noted)))
         status.records_dropped += self._link.skipped
         return status
@@ -185,6 +191,10 @@ async def serve(options: ServiceOptions) -> None:
     reports = _open_reports(options.latency_fd)
     store = None if options.policy_store is None else PolicyStore(options.policy_store)
     servicer = Servicer(link, options.silence_s, reports, options.latency_source, store)
+    if options.canary_s > 0.0:
+        settings = CanarySettings(length_s=options.canary_s, margin=options.canary_margin)
+        servicer.canary = CanaryWatch(Canary(settings), options.slo_ms, link)
+        link.listeners.append(servicer.canary.take)
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)

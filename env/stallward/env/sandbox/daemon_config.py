@@ -10,6 +10,7 @@ from stallward.actuator.config.tables import (
     ControlConfig,
     JournalConfig,
     NodeConfig,
+    PolicyConfig,
     ProtectedConfig,
     RecordConfig,
     ServiceConfig,
@@ -53,6 +54,7 @@ def site_config(
         control=control,
         guard=guard,
         record=record,
+        policy=PolicyConfig(canary_s=0.0),  # a block measures its policy, however bad it is
     )
 
 

@@ -793,7 +793,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -828,6 +828,7 @@ class StatusResponse(_message.Message):
     STEPPED_ASIDE_FIELD_NUMBER: _ClassVar[int]
     LATENCY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     HOLD_BUDGET_FIELD_NUMBER: _ClassVar[int]
+    CANARY_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -848,7 +849,22 @@ class StatusResponse(_message.Message):
     stepped_aside: int
     latency_source: LatencySourceStatus
     hold_budget: HoldBudgetStatus
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ...) -> None: ...
+    canary: CanaryStatus
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ...) -> None: ...
+
+class CanaryStatus(_message.Message):
+    __slots__ = ("watching", "left_s", "attainment", "attainment_before", "returned")
+    WATCHING_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    ATTAINMENT_FIELD_NUMBER: _ClassVar[int]
+    ATTAINMENT_BEFORE_FIELD_NUMBER: _ClassVar[int]
+    RETURNED_FIELD_NUMBER: _ClassVar[int]
+    watching: bool
+    left_s: float
+    attainment: float
+    attainment_before: float
+    returned: str
+    def __init__(self, watching: bool = ..., left_s: _Optional[float] = ..., attainment: _Optional[float] = ..., attainment_before: _Optional[float] = ..., returned: _Optional[str] = ...) -> None: ...
 
 class HoldBudgetStatus(_message.Message):
     __slots__ = ("used_s", "allowed_s", "refusing", "since_pressure_s")

@@ -143,7 +143,7 @@ def make_metrics_server(
     from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
 
     counts = TickCounts()
-    link.on_tick = counts.take
+    link.listeners.append(counts.take)
     metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
     server = MetricsServer(address, metrics.render)
     metrics.server_failures = lambda: server.failures

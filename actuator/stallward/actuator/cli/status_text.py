@@ -1,0 +1,108 @@
+"""A daemon's status as text and as JSON values."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
+from stallward.actuator.client.status import HoldBudgetInfo
+
+
+def status_values(status: DaemonStatus) -> dict[str, Any]:
+    """Return a daemon's status as JSON values."""
+    policy = status.policy
+    return {
+        "version": status.version,
+        "node_kind": status.node_kind,
+        "controller": status.controller,
+        "mode": status.mode.name.lower(),
+        "policy": policy and {"name": policy.name, "path": policy.path, "sha256": policy.sha256},
+        "slots": list(status.slots),
+        "lease_held": status.lease_held,
+        "lease_remaining_s": status.lease_remaining_s,
+        "ticks": status.ticks,
+        "records_dropped": status.records_dropped,
+        "refused": dict(status.refused),
+        "missing": list(status.missing),
+        "uptime_s": status.uptime_s,
+        "loop_restarts": status.loop_restarts,
+        "fallbacks": dict(status.fallbacks),
+        "stepped_aside": status.stepped_aside,
+        "latency": _latency_values(status.latency),
+        "hold_budget": status.hold_budget and asdict(status.hold_budget),
+        "canary": status.canary and asdict(status.canary),
+    }
+
+
+def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    """Return a daemon's status as rows of a table."""
+    policy = status.policy
+    rows = [
+        ("version", status.version),
+        ("node", status.node_kind),
+        ("up", f"{status.uptime_s:.0f} s, {status.ticks} ticks"),
+        ("controller", status.controller),
+        ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
+        ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
+        ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
+        *_latency_rows(status),
+        ("records dropped", f"{status.records_dropped}"),
+        ("loop restarts", f"{status.loop_restarts}"),
+        ("stepped aside", f"{status.stepped_aside}"),
+        ("held without pressure", _hold_budget_row(status.hold_budget)),
+        ("canary", _canary_row(status.canary)),
+    ]
+    rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
+    rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
+    return rows + [("missing", reason) for reason in status.missing]
+
+
+def _hold_budget_row(budget: HoldBudgetInfo | None) -> str:
+    if budget is None:
+        return "no bound"
+    parts = [f"{budget.used_s:.0f} s of {budget.allowed_s:g} s used up"]
+    if budget.since_pressure_s is not None:
+        parts.append(f"last sign of memory pressure {budget.since_pressure_s:.0f} s ago")
+    return ", ".join([*parts, *(["nothing is held back now"] if budget.refusing else [])])
+
+
+def _canary_row(canary: CanaryInfo | None) -> str:
+    if canary is None:
+        return "off"
+    if not canary.watching:
+        return canary.returned or "watches nothing now"
+    now, before = (
+        "unknown" if share is None else f"{100 * share:.1f} %"
+        for share in (canary.attainment, canary.attainment_before)
+    )
+    return f"{canary.left_s:.0f} s left; target kept {now}, before {before}"
+
+
+def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    latency = status.latency
+    if latency is None:
+        return [("latencies from", "nowhere")]
+    counts = latency.counts
+    odd = [f"{count} {name.replace('_', ' ')}" for name, count in counts.rejected if count]
+    fault = [latency.fault] if latency.fault else []
+    came = ", ".join([latency.source, f"{counts.accepted} accepted", *odd, *fault])
+    rows = [("latencies from", came)]
+    if counts.first_malformed:
+        rows.append(("first malformed", counts.first_malformed))
+    if counts.names:
+        rows.append(("other names", ", ".join(counts.names)))
+    return rows
+
+
+def _latency_values(latency: LatencyInfo | None) -> dict[str, Any] | None:
+    if latency is None:
+        return None
+    return {
+        "source": latency.source,
+        "fault": latency.fault or None,
+        "accepted": latency.counts.accepted,
+        **dict(latency.counts.rejected),
+        "first_malformed": latency.counts.first_malformed or None,
+        "other_names": list(latency.counts.names),
+    }
