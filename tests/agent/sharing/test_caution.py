@@ -71,6 +71,34 @@ def test_it_grows_only_for_an_application_that_lacks_memory() -> None:
     assert reserve_after(stalled_us_per_s=0.0, refaults_per_s=100.0) > 0.1
 
 
+@pytest.mark.parametrize(
+    ("p95_ms", "waited", "refaults", "suffers"),
+    [
+        (20.0, 0.05, 0, True),
+        (20.0, None, 0, True),
+        (20.0, 0.005, 0, False),
+        (20.0, 0.05, 20, False),
+        (5.0, 0.05, 0, False),
+    ],
+    ids=["waits", "not counted", "hardly waits", "lacks memory", "no danger"],
+)
+def test_the_disk_is_blamed_only_for_waiting_in_danger_with_memory_enough(
+    p95_ms: float, waited: float | None, refaults: int, *, suffers: bool
+) -> None:
+    keeper = caution()
+    for tick in range(100):
+        made = sample(p95_ms, stalled_us=0)
+        waited_us = None if waited is None else round(tick * STEP_S * waited * 1e6)
+        protected = replace(
+            made.protected,
+            psi=replace(made.protected.psi, io_some_us=waited_us),
+            refault_file_pages=refaults * tick,
+            refault_anon_pages=0,
+        )
+        keeper.update(replace(made, protected=protected), STEP_S, short=True)
+    assert keeper.suffers_from_disk is suffers
+
+
 def test_one_slow_second_of_few_requests_hardly_counts() -> None:
     keeper = caution()
     run(keeper, 10.0, 4.0)

@@ -133,7 +133,7 @@ def test_what_the_twin_cannot_tell_is_not_searched() -> None:
     names = np.array(list(as_values(PartitionThresholds())))
     kept = set(names[~partition.searched])
     assert kept == set(partition.not_searched)
-    assert {"thrash_stall_share", "least_read_mib_s"} < kept
+    assert {"thrash_stall_share", "least_disk_mib_s"} < kept
     assert "turn_s" not in kept
     assert TUNABLE["rule"].searched.all()
 

@@ -16,8 +16,8 @@ demand is lent to the background (``lending``), and in danger more is kept for t
 (``caution``). For an application that reports no latencies nothing is lent, and danger is measured
 by its stall on memory.
 
-Where the application is in danger but does not lack memory, it waits for the disk that the
-background keeps busy: then what the background reads is limited (``throttle``).
+Where the application is in danger and waits for the disk, but does not lack memory, the background
+keeps the disk busy: then what that reads and writes is limited (``throttle``).
 """
 
 from __future__ import annotations
@@ -160,12 +160,6 @@ class PartitionController:
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
-        self._throttle.update(
-            sample.slots,
-            elapsed_s,
-            latency_ratio=self._caution.latency_ratio,
-            harmful=self._caution.danger >= 1.0 and not self._caution.lacks_memory,
-        )
         lendable = idle_bytes(sample.protected, demand)
         own_tuning = self._tuning(lendable, demand)
         most_lent = min(numbers.most_lent_share * demand, lendable)
@@ -182,6 +176,7 @@ class PartitionController:
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
         if not wants or sample.time_s - self._near_s > numbers.release_after_s:
+            self._throttle.release()
             return Decision(desired=RELEASED, reason=f"fits: {_mib(total)} of {_mib(base)}")
         room = max(base + lent - reserve, 0.0)
         coming = most_lent - lent if self._lending.growing else 0.0
@@ -192,10 +187,20 @@ class PartitionController:
             coming_bytes=coming,
             in_danger=self._caution.danger >= 1.0,
         )
+        reads = self._throttle.update(
+            sample.slots,
+            sample.time_s,
+            elapsed_s,
+            latency_ratio=self._caution.latency_ratio,
+            in_danger=self._caution.danger >= 1.0,
+            harmful=self._caution.suffers_from_disk,
+        )
+        least = sum(want.least_bytes for want in wants)
         desired = DesiredState(
-            slots=_slots(division, sample, self._throttle.limits_bytes_per_s),
+            slots=_slots(division, sample, reads),
             tuning=set_points.tuning or own_tuning,
-            protected_low_bytes=int(min(demand - lent, zone_bytes)),
+            # What the background keeps in any case must stay reclaimable for it.
+            protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
             protected_willneed=self._reads_back(sample, free, zone_bytes),
         )
         return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))

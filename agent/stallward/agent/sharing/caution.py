@@ -30,6 +30,8 @@ LACKING_STALL_SHARE: Final = 0.01
 """An application that waits for memory for this share of the time lacks some."""
 LACKING_REFAULTS_PER_S: Final = 50.0
 """So does one that reads as many pages again, per second."""
+DISK_STALL_SHARE: Final = 0.02
+"""An application that waits for the disk for this share of the time is slowed down by it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +72,8 @@ class Caution:
         self._stalled_us: int | None = None
         self._refaults_per_s = 0.0
         self._refaulted: int | None = None
+        self._disk_share = 0.0
+        self._waited_us: int | None = None
         self.lacks_memory = False
         """Whether the application waits for memory, or reads pages again that it had. Where
         neither is counted, it counts as lacking memory."""
@@ -97,6 +101,7 @@ class Caution:
             self._stall(sample, elapsed_s) / thresholds.stall_high_share,
         )
         self.lacks_memory = self._lacks_memory(sample, elapsed_s)
+        self._measure_disk(sample, elapsed_s)
         if self.danger >= 1.0 and short and self.lacks_memory:
             grown = self.reserve_share + thresholds.reserve_per_s * elapsed_s
             self.reserve_share = min(grown, thresholds.most_reserve_share)
@@ -126,6 +131,23 @@ class Caution:
             weight = 1.0 - math.exp(-elapsed_s / STALL_SMOOTHING_S)
             self._stall_share += weight * (share - self._stall_share)
         return self._stall_share
+
+    @property
+    def suffers_from_disk(self) -> bool:
+        """Whether the application is in danger and waits for the disk, but lacks no memory.
+
+        Where it is not known how long it waits, it counts as waiting.
+        """
+        waits = self._waited_us is None or self._disk_share >= DISK_STALL_SHARE
+        return self.danger >= 1.0 and waits and not self.lacks_memory
+
+    def _measure_disk(self, sample: Sample, elapsed_s: float) -> None:
+        waited_us, before = sample.protected.psi.io_some_us, self._waited_us
+        self._waited_us = waited_us
+        if waited_us is not None and before is not None and elapsed_s > 0.0:
+            share = min(max(waited_us - before, 0) / (1e6 * elapsed_s), 1.0)
+            weight = 1.0 - math.exp(-elapsed_s / REFAULT_SMOOTHING_S)
+            self._disk_share += weight * (share - self._disk_share)
 
     def _lacks_memory(self, sample: Sample, elapsed_s: float) -> bool:
         refaulted, before = sample.protected.refaulted_pages, self._refaulted

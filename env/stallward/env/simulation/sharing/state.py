@@ -16,8 +16,8 @@ from stallward.env.twin.simd.records import reader
 class Numbers(NamedTuple):
     """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`."""
 
-    least_read_mib_s: float
-    read_growth_s: float
+    least_disk_mib_s: float
+    disk_growth_s: float
     thrash_stall_share: float
     thrash_refaults_per_s: float
     thrash_notice_s: float
