@@ -110,3 +110,12 @@ def test_a_pushed_policy_is_found_by_name_and_digest_before_others(tmp_path: Pat
         assert find_policy_file(name, places) == store.file(pushed)
     assert find_policy_file("theirs", places) == folder / "theirs.onnx"
     assert find_policy_file("nobody", places) is None
+
+
+def test_a_damaged_list_of_pushed_policies_hides_no_others(tmp_path: Path) -> None:
+    (tmp_path / "policies.json").write_text("{")
+    (tmp_path / "theirs.onnx").write_bytes(b"other")
+    places = PolicyConfig(dir=tmp_path, store=tmp_path)
+    assert find_policy_file("theirs", places) == tmp_path / "theirs.onnx"
+    assert find_policy_file(str(tmp_path / "theirs.onnx"), places) == tmp_path / "theirs.onnx"
+    assert find_policy_file("default", places) is not None

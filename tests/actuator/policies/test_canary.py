@@ -95,3 +95,33 @@ def test_a_short_visit_of_another_one_is_not_what_decided_before() -> None:
     assert node.canary.attainment_before is not None
     assert node.canary.attainment_before > 0.8
     assert node.run(600, "", 0.9) is CanaryState.IDLE
+
+
+def test_a_policy_that_was_returned_is_nothing_to_compare_with() -> None:
+    node = Node()
+    node.run(600, "", 0.99)
+    assert node.run(1800, "bad", 0.3) is CanaryState.FAILED
+    node.canary.returned()
+    assert node.run(1, "bad", 0.3) is CanaryState.WATCHING, "it gets another chance"
+    node.run(20, "", 0.99)
+    assert node.run(10, "worse", 0.3) is CanaryState.WATCHING
+    assert node.canary.attainment_before is not None
+    assert node.canary.attainment_before > 0.9
+    assert node.run(600, "worse", 0.3) is CanaryState.FAILED
+
+
+def test_a_policy_is_not_compared_with_itself() -> None:
+    node = Node()
+    node.run(600, "", 0.99)
+    node.run(1810, "policy", 0.97)
+    node.run(20, "", 0.99)
+    assert node.run(10, "policy", 0.97) is CanaryState.IDLE
+
+
+def test_a_policy_that_was_hardly_asked_has_not_passed() -> None:
+    node = Node()
+    node.run(600, "", 0.99)
+    node.run(30, "policy", 0.99)
+    node.time_s += 3600.0
+    assert node.run(30, "policy", 0.99) is CanaryState.WATCHING
+    assert node.canary.left_s(node.time_s) == 0.0

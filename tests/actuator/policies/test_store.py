@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -189,3 +190,35 @@ def test_what_was_active_is_remembered_and_rolled_back_step_by_step(store: Polic
 
 def test_as_much_is_stored_as_can_be_loaded() -> None:
     assert module.MAX_POLICY_BYTES == MAX_LOADED_BYTES
+
+
+def test_uploads_and_notes_from_many_threads_lose_nothing(store: PolicyStore) -> None:
+    contents = [bytes([k]) * 5000 for k in range(20)]
+    with ThreadPoolExecutor(MAX_INCOMING) as pool:
+        for policy in pool.map(lambda c: send(store, c, "p", part=500), contents):
+            assert policy
+        list(pool.map(lambda k: store.activated(digest(contents[k]), "/p"), range(20)))
+    assert {one.sha256 for one in store.policies()} == set(map(digest, contents))
+    assert all(store.file(one).read_bytes() in contents for one in store.policies())
+    assert store.before(digest(contents[0])) is not None
+
+
+def test_what_was_dropped_is_never_gone_back_to(store: PolicyStore) -> None:
+    for sha256 in "abc":
+        store.activated(sha256, f"/{sha256}")
+    store.dropped("b")
+    previous = store.before("c")
+    assert previous is not None
+    assert previous.sha256 == "a"
+
+
+def test_the_file_of_a_policy_that_was_active_stays(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_STORED", 2)
+    first = send(store, b"0")
+    store.activated(first.sha256, str(store.file(first)))
+    for k in range(1, 5):
+        send(store, bytes([k]))
+    assert first not in store.policies()
+    assert store.file(first).exists()

@@ -38,8 +38,13 @@ class Loop(threading.Thread):
         self.connection.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
         self.connection.send(frame_status(self.status.SerializeToString()))
 
-    def send_second(self, second: int, *, p95_ms: float) -> None:
-        record = pb.TickRecord(sequence=second, time_s=float(second), mode=self.status.mode)
+    def send_second(
+        self, second: int, *, p95_ms: float, leased: bool = False, fallback: bool = False
+    ) -> None:
+        record = pb.TickRecord(
+            sequence=second, time_s=float(second), mode=self.status.mode, fallback=fallback
+        )
+        record.decision.leased = leased
         record.sample.latency.completed = 5
         record.sample.latency.p95_ms = p95_ms
         self.connection.send(frame_tick(record.SerializeToString()))
@@ -180,6 +185,27 @@ def test_rolling_back_activates_what_decided_before(
     assert client.status().mode is Mode.OFF
 
 
+def test_a_policy_that_decided_from_the_start_is_gone_back_to(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    service = start(policy_store=tmp_path / "store")
+    first, content = policy_file(tmp_path, b"first", "first.onnx"), b"first"
+    loop = Loop(service)
+    loop.status.mode = pb.MODE_ACTIVE
+    sha256 = hashlib.sha256(content).hexdigest()
+    loop.status.policy.CopyFrom(pb.PolicyStatus(name="first", path=str(first), sha256=sha256))
+    loop.send_status()
+    with ActuatorClient(service.socket) as client:
+        deadline_s = time.monotonic() + WAIT_S
+        while client.wait_ready(WAIT_S).mode is not Mode.ACTIVE:
+            assert time.monotonic() < deadline_s
+        activate(client, policy_file(tmp_path, b"second", "second.onnx"))
+        back = client.roll_back()
+    assert back is not None
+    assert back.sha256 == sha256
+    loop.end()
+
+
 def test_an_earlier_policy_that_was_changed_is_not_activated(
     client: ActuatorClient, tmp_path: Path
 ) -> None:
@@ -252,4 +278,35 @@ def test_a_policy_that_misses_the_target_is_turned_off(
             assert time.monotonic() < deadline_s
             status = client.status()
         assert "The policy bad was turned off: it kept the target in 0 %" in status.canary.returned
+    loop.end()
+
+
+def test_seconds_of_a_lease_or_a_fallback_are_not_the_policys(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    service = start(canary_s=1800.0, canary_margin=0.02)
+    loop = Loop(service)
+    with ActuatorClient(service.socket) as client:
+        client.wait_ready(WAIT_S)
+        for second in range(100):
+            loop.send_second(second, p95_ms=20.0)
+        activate(client, policy_file(tmp_path, b"good", "good.onnx"))
+        for second in range(100, 400):
+            odd = second % 10 != 0
+            loop.send_second(
+                second,
+                p95_ms=90.0 if odd else 20.0,
+                leased=odd and second < 250,
+                fallback=odd and second >= 250,
+            )
+        loop.send_second(400, p95_ms=20.0)
+        deadline_s = time.monotonic() + WAIT_S
+        status = client.status()
+        while status.last_tick is None or status.last_tick.sequence < 400:
+            assert time.monotonic() < deadline_s
+            status = client.status()
+        assert status.mode is Mode.ACTIVE
+        assert status.canary is not None
+        assert status.canary.watching
+        assert status.canary.attainment == 1.0
     loop.end()

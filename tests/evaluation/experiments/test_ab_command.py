@@ -72,7 +72,7 @@ def test_the_burn_in_follows_from_the_mixing_time(
     assert main(["ab", "plan", recorded, "--block-seconds", "30", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert 10.0 < answer["mixing_s"] < 120.0
-    assert answer["burn_in_s"] == np.ceil(3.0 * answer["mixing_s"])
+    assert answer["burn_in_s"] == np.ceil(1.5 * answer["mixing_s"])
 
 
 @pytest.mark.parametrize(

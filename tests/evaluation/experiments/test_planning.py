@@ -17,6 +17,7 @@ from stallward.evaluation.experiments.planning import (
     plan_pairs,
 )
 from stallward.evaluation.measures.block_measures import BlockSeries, Progress
+from stallward.evaluation.measures.confidence_sequence import mean_sequence
 
 RATE = 50
 
@@ -63,6 +64,9 @@ def test_too_few_blocks_and_unknown_work_are_refused() -> None:
         pair_spread(idle, Measure.WORK)
     with pytest.raises(MeasureError, match="0 pairs"):
         pair_spread((), Measure.WORK)
+    busy = blocks_of(series(30.0), block_s=50.0, burn_in_s=10.0)
+    with pytest.raises(MeasureError, match="different numbers of background groups"):
+        pair_spread((*busy, *idle), Measure.WORK)
 
 
 @pytest.mark.parametrize("effect", [0.1, -0.2])
@@ -91,7 +95,10 @@ def test_small_effects_need_more_pairs_than_anybody_runs() -> None:
     assert few is not None
     assert many is not None
     assert few < many
-    assert plan_pairs(0.0, 0.1).fixed_pairs == 2
+    nothing_varies = plan_pairs(0.0, 0.1)
+    assert nothing_varies.fixed_pairs == 2
+    low, _ = mean_sequence(np.ones(10) + 1e-9 * np.arange(10))
+    assert nothing_varies.sequential_pairs == 1 + np.argmax(low > 0.0)
 
 
 def test_the_mixing_time_is_that_of_the_series() -> None:
@@ -111,4 +118,4 @@ def test_the_mixing_time_is_that_of_the_series() -> None:
 
 def test_the_burn_in_is_long_enough_to_forget() -> None:
     assert burn_in_for(0.5) == LEAST_BURN_IN_S
-    assert burn_in_for(7.1) == 22.0
+    assert burn_in_for(14.1) == 22.0

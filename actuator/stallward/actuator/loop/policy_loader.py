@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.tables import PolicyConfig
-from stallward.actuator.errors import DaemonError
+from stallward.actuator.errors import DaemonError, PolicyDiskError
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.process_setup import (
     raise_priority,
@@ -47,15 +48,15 @@ def find_policy_file(name: str, places: PolicyConfig) -> Path | None:
         places: Where policies are.
 
     Raises:
-        PolicyStoreError: If the list of pushed policies cannot be read, or several digests begin
-            so.
+        PolicyStoreError: If several digests begin so.
     """
     path = Path(name)
     candidates = [path] if path.is_absolute() else []
-    if places.store is not None:
+    if places.store is not None and not path.is_absolute():
         store = PolicyStore(places.store)
-        pushed = store.find(name)
-        candidates += [store.file(pushed)] if pushed else []
+        with contextlib.suppress(PolicyDiskError):  # the other places are as good
+            pushed = store.find(name)
+            candidates += [store.file(pushed)] if pushed else []
     if places.dir is not None and not path.is_absolute() and ".." not in path.parts:
         candidates += [places.dir / name, places.dir / f"{name}.onnx"]
     for candidate in candidates:

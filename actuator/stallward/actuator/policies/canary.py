@@ -65,6 +65,7 @@ class Canary:
         self._batch: list[bool] = []
         self._now: deque[float] = deque(maxlen=MOST_BATCHES)
         self._before: tuple[float, ...] = ()
+        self._decided_before: str | None = None
         self.state = CanaryState.IDLE
 
     @property
@@ -101,18 +102,28 @@ class Canary:
         if self.state is CanaryState.WATCHING:
             if self._is_worse():
                 self.state = CanaryState.FAILED
-            elif time_s - self._began_s >= self._settings.length_s:
+            elif time_s - self._began_s >= self._settings.length_s and self._saw_enough():
                 self.state = CanaryState.PASSED
         return self.state
+
+    def returned(self) -> None:
+        """The policy was turned off: what it did is nothing to compare others with."""
+        self._active, self.state = None, CanaryState.IDLE
+        self._now.clear()
+        self._batch = []
+
+    def _saw_enough(self) -> bool:
+        """Whether there were requests in half of the time."""
+        return len(self._now) >= 0.5 * min(self._settings.length_s / BATCH_S, MOST_BATCHES)
 
     def _begin(self, time_s: float, active: str) -> None:
         """Something else decides from now on."""
         if self._active is not None and len(self._now) >= LEAST_BATCHES:
-            self._before = tuple(self._now)
+            self._before, self._decided_before = tuple(self._now), self._active
         self._active, self._began_s = active, time_s
         self._now.clear()
         self._batch = []
-        known = len(self._before) >= LEAST_BATCHES
+        known = len(self._before) >= LEAST_BATCHES and active != self._decided_before
         self.state = CanaryState.WATCHING if active and known else CanaryState.IDLE
 
     def _is_worse(self) -> bool:

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
-from stallward.actuator.errors import PolicyDiskError
+from stallward.actuator.errors import PolicyDiskError, PolicyStoreError
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.read import read
+
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +94,16 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def checked_digest(sha256: str) -> str:
+    """The digest itself, which may become a part of a path.
+
+    Raises:
+        PolicyStoreError: If it is none.
+    """
+    if not _DIGEST.fullmatch(sha256):
+        raise PolicyStoreError(
+            f"{sha256!r:.80} is no SHA-256 digest.", next_step="Give 64 hexadecimal digits."
+        )
+    return sha256

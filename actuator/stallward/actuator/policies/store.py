@@ -16,6 +16,7 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,6 +33,7 @@ from stallward.actuator.policies.index import (
     Activation,
     Index,
     StoredPolicy,
+    checked_digest,
     load_index,
     open_private,
     save_index,
@@ -50,11 +52,10 @@ STALE_S: Final = 86400.0
 """An upload that nobody continued for this long is dropped."""
 _LIST: Final = "policies.json"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 class PolicyStore:
-    """The store in one folder, used by one process.
+    """The store in one folder. One process writes to it, from any thread; others may read.
 
     Args:
         folder: The folder; it is made when the first policy comes.
@@ -64,6 +65,7 @@ class PolicyStore:
     def __init__(self, folder: Path, now_s: Callable[[], float] = time.time) -> None:
         self._folder = folder
         self._now_s = now_s
+        self._lock = threading.Lock()
 
     def policies(self) -> tuple[StoredPolicy, ...]:
         """All policies, oldest first.
@@ -79,10 +81,23 @@ class PolicyStore:
         Raises:
             PolicyDiskError: If that cannot be written.
         """
-        index = self._index()
-        if not (index.activations and index.activations[-1].sha256 == sha256):
+        with self._lock:
+            index = self._index()
+            if index.activations and index.activations[-1].sha256 == sha256:
+                return
             one = Activation(sha256=sha256, path=path, activated_s=self._now_s())
             self._keep(replace(index, activations=(*index.activations, one)))
+
+    def dropped(self, sha256: str) -> None:
+        """Forget that a policy ever decided, so that nothing goes back to it.
+
+        Raises:
+            PolicyDiskError: If that cannot be written.
+        """
+        with self._lock:
+            index = self._index()
+            kept = tuple(one for one in index.activations if one.sha256 != sha256)
+            self._keep(replace(index, activations=kept))
 
     def before(self, sha256: str) -> Activation | None:
         """The policy that decided before the one that does now; ``None`` if there was none.
@@ -104,9 +119,10 @@ class PolicyStore:
         Raises:
             PolicyDiskError: If that cannot be written.
         """
-        index = self._index()
-        kept = index.activations.index(to) + 1 if to in index.activations else 0
-        self._keep(replace(index, activations=index.activations[:kept]))
+        with self._lock:
+            index = self._index()
+            kept = index.activations.index(to) + 1 if to in index.activations else 0
+            self._keep(replace(index, activations=index.activations[:kept]))
 
     def find(self, name_or_digest: str) -> StoredPolicy | None:
         """The policy of a digest, or of its first digits, or the newest of a name.
@@ -159,6 +175,10 @@ class PolicyStore:
             PolicyDiskError: If it cannot be written.
             PolicyStoreError: If ``sha256`` is no digest, or the policy becomes too large.
         """
+        with self._lock:
+            return self._append(sha256, offset, chunk)
+
+    def _append(self, sha256: str, offset: int, chunk: bytes) -> int:
         received = self.received_bytes(sha256)
         if self._version(sha256).exists():
             return received
@@ -194,11 +214,15 @@ class PolicyStore:
                 f"{name!r:.80} cannot be the name of a policy.",
                 next_step="Use letters, digits, '.', '_' and '-', at most 64.",
             )
+        with self._lock:
+            return self._complete(sha256, name)
+
+    def _complete(self, sha256: str, name: str) -> StoredPolicy:
+        index = self._index()  # first: a version that no list names would stay for ever
         try:
             size = self._make_version(sha256)
         except OSError as error:
             raise self._unwritable(error) from error
-        index = self._index()
         others = tuple(one for one in index.policies if one.sha256 != sha256)
         policy = StoredPolicy(name=name, sha256=sha256, size_bytes=size, stored_s=self._now_s())
         self._keep(replace(index, policies=(*others, policy)))
@@ -239,8 +263,10 @@ class PolicyStore:
         try:
             self._make_folders()
             save_index(self._folder / _LIST, kept)
+            active = {one.sha256 for one in kept.activations}
             for old in index.policies[:-MAX_STORED]:
-                self.file(old).unlink(missing_ok=True)
+                if old.sha256 not in active:
+                    self.file(old).unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -257,26 +283,13 @@ class PolicyStore:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def _version(self, sha256: str) -> Path:
-        return self._folder / "versions" / f"{_digest(sha256)}.onnx"
+        return self._folder / "versions" / f"{checked_digest(sha256)}.onnx"
 
     def _incoming(self, sha256: str) -> Path:
-        return self._folder / "incoming" / f"{_digest(sha256)}.part"
+        return self._folder / "incoming" / f"{checked_digest(sha256)}.part"
 
     def _unwritable(self, error: OSError) -> PolicyDiskError:
         return PolicyDiskError(
             f"The policy cannot be stored in {self._folder}: {error.strerror}.",
             next_step="Check its rights and the free space.",
         )
-
-
-def _digest(sha256: str) -> str:
-    """The digest itself, which may become a part of a path.
-
-    Raises:
-        PolicyStoreError: If it is none.
-    """
-    if not _DIGEST.fullmatch(sha256):
-        raise PolicyStoreError(
-            f"{sha256!r:.80} is no SHA-256 digest.", next_step="Give 64 hexadecimal digits."
-        )
-    return sha256

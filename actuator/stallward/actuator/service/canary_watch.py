@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 from stallward.actuator.policies.canary import Canary, CanaryState
 from stallward.actuator.runtime.stderr_line import say
@@ -21,12 +22,20 @@ class CanaryWatch:
         canary: Decides whether a policy is to be turned off.
         slo_ms: The latency target.
         link: The connection to the loop.
+        on_return: Called with the digest of a policy that was turned off.
     """
 
-    def __init__(self, canary: Canary, slo_ms: float, link: LoopLink) -> None:
+    def __init__(
+        self,
+        canary: Canary,
+        slo_ms: float,
+        link: LoopLink,
+        on_return: Callable[[str], Awaitable[None]],
+    ) -> None:
         self._canary = canary
         self._slo_ms = slo_ms
         self._link = link
+        self._on_return = on_return
         self._second = -1
         self._time_s = 0.0
         self._returning: asyncio.Task[None] | None = None
@@ -34,29 +43,37 @@ class CanaryWatch:
         """Why the last policy was turned off; empty if none was."""
 
     def take(self, record: pb.TickRecord) -> None:
-        """Look at the first tick of each second in which requests were answered."""
+        """Look at the first tick of each second in which requests were answered.
+
+        Seconds in which a client's lease decided, or the default controller in place of an active
+        policy, say nothing about either.
+        """
         latency, second = record.sample.latency, int(record.time_s)
         if second == self._second or not latency.HasField("p95_ms"):
             return
+        policy, is_active = self._link.policy, record.mode == pb.MODE_ACTIVE
+        if record.decision.leased or (is_active and (record.fallback or policy is None)):
+            return
         self._second, self._time_s = second, record.time_s
-        policy = self._link.policy
-        active = policy.sha256 if policy is not None and record.mode == pb.MODE_ACTIVE else ""
+        active = policy.sha256 if policy is not None and is_active else ""
         met = latency.p95_ms <= self._slo_ms
         state = self._canary.take(record.time_s, active, met=met)
         if state is CanaryState.FAILED and policy is not None and self._returning is None:
-            self._returning = asyncio.create_task(self._return(policy.name))
+            self._returning = asyncio.create_task(self._return(policy))
 
-    async def _return(self, name: str) -> None:
+    async def _return(self, policy: pb.PolicyStatus) -> None:
         """Turn the policy off; if the loop does not answer, the next second tries again."""
         command = pb.Command(set_mode=pb.SetModeRequest(mode=pb.MODE_OFF))
         result = await self._link.ask(command, _ANSWER_S)
         if result is not None and not result.code:
-            now, before = self._canary.attainment or 0.0, self._canary.attainment_before or 0.0
             self.returned = (
-                f"The policy {name} was turned off: it kept the target in {100 * now:.0f} % of "
-                f"the seconds, and what decided before in {100 * before:.0f} %."
+                f"The policy {policy.name} was turned off: it kept the target in "
+                f"{_percent(self._canary.attainment)} of the seconds, and what decided before in "
+                f"{_percent(self._canary.attainment_before)}."
             )
             say(self.returned, "service")
+            self._canary.returned()
+            await self._on_return(policy.sha256)
         self._returning = None
 
     def status(self) -> pb.CanaryStatus:
@@ -69,3 +86,7 @@ class CanaryWatch:
             attainment_before=canary.attainment_before,
             returned=self.returned,
         )
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown share" if share is None else f"{100 * share:.0f} %"

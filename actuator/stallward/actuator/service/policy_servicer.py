@@ -60,6 +60,7 @@ class PolicyServicer(ReportServicer):
         super().__init__(reports, latency_source)
         self._link = link
         self._store = store
+        self._pushing: set[str] = set()
         self._not_noted = ""
         """Why the last activation could not be noted; empty if it was."""
 
@@ -77,14 +78,27 @@ class PolicyServicer(ReportServicer):
         """Take a policy into the store, part by part."""
         store = await self._needed_store(context)
         sha256 = name = ""
-        async for part in request_iterator:
-            sha256, name = sha256 or part.sha256, name or part.name
-            if len(part.chunk) > MAX_CHUNK_BYTES:
-                why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
-                await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
-            await self._stored(context, _appending(store, sha256, part))
-        policy = await self._stored(context, lambda: store.complete(sha256, name))
+        try:
+            async for part in request_iterator:
+                if not sha256:
+                    name = part.name
+                    sha256 = await self._begin_push(context, part.sha256)
+                if len(part.chunk) > MAX_CHUNK_BYTES:
+                    why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
+                    await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+                await self._stored(context, _appending(store, sha256, part))
+            policy = await self._stored(context, lambda: store.complete(sha256, name))
+        finally:
+            self._pushing.discard(sha256)
         return pb.PushPolicyResponse(policy=_to_wire(policy))
+
+    async def _begin_push(self, context: _Context, sha256: str) -> str:
+        """Note that a policy is being sent; nobody else may send it meanwhile."""
+        if sha256 in self._pushing:
+            why = f"The policy {sha256[:12]} is being sent already."
+            await self._refuse(context, grpc.StatusCode.ABORTED, why)
+        self._pushing.add(sha256)
+        return sha256
 
     async def ListPolicies(  # noqa: N802
         self, request: pb.ListPoliciesRequest, context: _Context
@@ -98,6 +112,7 @@ class PolicyServicer(ReportServicer):
         self, request: pb.LoadRequest, context: _Context
     ) -> pb.LoadResponse:
         """Load a policy; its mode is off at first."""
+        await self._note_active()  # it may decide since the daemon was started
         return (await self._ask(context, timeout_s=LOAD_ANSWER_S, load=request)).load
 
     async def SetMode(  # noqa: N802
@@ -105,29 +120,23 @@ class PolicyServicer(ReportServicer):
     ) -> pb.SetModeResponse:
         """Set the mode of the loaded policy: active, shadow or off."""
         answer = (await self._ask(context, set_mode=request)).set_mode
-        status = self._link.status()
-        if self._store is not None and answer.mode == pb.MODE_ACTIVE and status is not None:
-            await self._note_activation(self._store, status.policy)
+        await self._note_active()
         return answer
-
-    async def _note_activation(self, store: PolicyStore, policy: pb.PolicyStatus) -> None:
-        """Note what decides now. The policy decides even where that cannot be written."""
-        try:
-            await asyncio.to_thread(store.activated, policy.sha256, policy.path)
-        except PolicyStoreError as error:
-            self._not_noted = f"roll back: {error}"
-        else:
-            self._not_noted = ""
 
     async def RollBack(  # noqa: N802
         self, request: pb.RollBackRequest, context: _Context
     ) -> pb.RollBackResponse:
         """Activate the policy that was active before this one, or turn the policy off."""
+        # To its end, even if the client goes away: else no policy might decide.
+        return await asyncio.shield(self._roll_back(context))
+
+    async def _roll_back(self, context: _Context) -> pb.RollBackResponse:
         store = await self._needed_store(context)
         status = self._link.status()
         if status is None or status.mode != pb.MODE_ACTIVE:
             why = "No policy is active, so there is nothing to roll back."
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        await self._note_active()
         active = status.policy.sha256
         earlier = await self._stored(context, lambda: store.before(active))
         loaded = None
@@ -136,18 +145,42 @@ class PolicyServicer(ReportServicer):
         else:
             loaded = await self._load_again(context, earlier)
             await self._ask(context, set_mode=pb.SetModeRequest(mode=pb.MODE_ACTIVE))
-        await self._stored(context, lambda: store.rolled_back(earlier))
+        await self._note(store.rolled_back, earlier)
         return pb.RollBackResponse(policy=loaded)
+
+    async def forget(self, sha256: str) -> None:
+        """Never roll back to a policy again: the canary turned it off."""
+        if self._store is not None:
+            await self._note(self._store.dropped, sha256)
+
+    async def _note_active(self) -> None:
+        """Note the policy that decides now, if one does."""
+        status = self._link.status()
+        if self._store is not None and status is not None and status.mode == pb.MODE_ACTIVE:
+            await self._note(self._store.activated, status.policy.sha256, status.policy.path)
+
+    async def _note(self, work: Callable[..., None], *values: object) -> None:
+        """Write what happened. Where that cannot be written, it happened all the same."""
+        try:
+            await asyncio.to_thread(work, *values)
+        except PolicyStoreError as error:
+            self._not_noted = f"roll back: {error}"
+        else:
+            self._not_noted = ""
 
     async def _load_again(self, context: _Context, earlier: Activation) -> pb.PolicyStatus:
         """Load the policy of an activation, if its file is still the same."""
         found = await asyncio.to_thread(_digest_of, Path(earlier.path))
+        loaded = pb.PolicyStatus()
+        if found == earlier.sha256:
+            request = pb.LoadRequest(path=earlier.path)
+            loaded = (await self._ask(context, timeout_s=LOAD_ANSWER_S, load=request)).load.policy
+            found = loaded.sha256  # it may have been changed since it was looked at
         if found != earlier.sha256:
             state = "is not there any more" if found is None else "was changed"
             why = f"The earlier policy {earlier.path} {state}. Load another one."
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
-        request = pb.LoadRequest(path=earlier.path)
-        return (await self._ask(context, timeout_s=LOAD_ANSWER_S, load=request)).load.policy
+        return loaded
 
     async def _needed_store(self, context: _Context) -> PolicyStore:
         if self._store is None:

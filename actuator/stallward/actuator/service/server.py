@@ -1,8 +1,8 @@
 """The service process: serves gRPC on a Unix socket, so that no client can disturb the loop.
 
 The guardian starts it as ``python -m stallward.actuator.service OPTIONS``. It passes commands to
-the loop and tick records to watchers. It has no state except counters, so it can be restarted at
-any time.
+the loop and tick records to watchers. What it remembers besides counters are the seconds that the
+canary compares, so it can be restarted at any time; then a policy is not watched any more.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ async def serve(options: ServiceOptions) -> None:
     servicer = Servicer(link, options.silence_s, reports, options.latency_source, store)
     if options.canary_s > 0.0:
         settings = CanarySettings(length_s=options.canary_s, margin=options.canary_margin)
-        servicer.canary = CanaryWatch(Canary(settings), options.slo_ms, link)
+        servicer.canary = CanaryWatch(Canary(settings), options.slo_ms, link, servicer.forget)
         link.listeners.append(servicer.canary.take)
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()

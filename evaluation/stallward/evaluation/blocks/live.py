@@ -64,12 +64,13 @@ class LiveSession:
 
     def run_block(self, request: RunRequest, out: Path) -> Disturbances:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
-        before = probe_steal_share()
+        probed = [probe_steal_share()] if request.probes else []
         result = self.run(request, out)
+        probed += [probe_steal_share()] if request.probes else []
         return Disturbances(
             oom_kills=result.oom_kills - result.limit_kills,
             steal_share=result.stolen_share,
-            probed_steal_share=max(before, probe_steal_share()),
+            probed_steal_share=max(probed, default=None),
         )
 
     def run(self, run: RunRequest, out: Path, on_daemon: OnDaemon | None = None) -> BlockResult:

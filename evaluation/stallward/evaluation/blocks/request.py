@@ -44,6 +44,8 @@ class RunRequest:
     for_training: bool = False
     """Whether to tick at the full rate even while the node is calm, and to leave out the timings
     of the loop."""
+    probes: bool = True
+    """Whether to probe for steal time before and after the block, which takes two seconds."""
 
     @property
     def policy_sha256(self) -> str:
@@ -74,7 +76,8 @@ class Disturbances:
         """Whether the steal time was so high that the block measures the host, not the arm.
 
         Where the host emulates the disk, it takes the time for that from this machine. So steal
-        time that is high only during the block is that of the block's own I/O.
+        time that is high only during the block is mostly that of the block's own I/O. (Another
+        machine's that began and ended within the block is taken for it, too.)
         """
         quiet = self.probed_steal_share is not None and self.probed_steal_share <= MOST_STEAL_SHARE
         return self.steal_share > MOST_STEAL_SHARE and not quiet

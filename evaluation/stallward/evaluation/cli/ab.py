@@ -42,7 +42,7 @@ def plan(
     ] = 60.0,
     burn_in_seconds: Annotated[
         float | None,
-        typer.Option(min=0.0, max=86400.0, help="Burn-in [three mixing times of the p95]."),
+        typer.Option(min=0.0, max=86400.0, help="Burn-in [1.5 mixing times of the p95]."),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -180,6 +180,7 @@ class Comparison:
             duration_s=self._block_s(block, scenario),
             burn_in_s=self.request.burn_in_s,
             seed=block.seed,
+            probes=self.request.repeat_disturbed,
         )
         kept = [b for b in self.blocks if b.condition == block.condition and self.store.done(b)]
         attempts = Attempts(

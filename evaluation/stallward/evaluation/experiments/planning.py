@@ -28,8 +28,11 @@ from stallward.evaluation.measures.power import POWER, rounds_for
 LEAST_PAIRS: Final = 4
 """From fewer pairs the spread is not estimated."""
 LEAST_BURN_IN_S: Final = 10.0
-MIXING_TIMES: Final = 3.0
-"""The burn-in in mixing times: after three, a twentieth of the state before is left."""
+MIXING_TIMES: Final = 1.5
+"""The burn-in in mixing times: an integrated autocorrelation time is twice the time constant of
+forgetting, and after three time constants a twentieth of the state before is left."""
+_LEAST_LOOKS: Final = 5
+"""After fewer pairs a confidence sequence at 5 % is infinite, however large the effect."""
 _EXPERIMENTS: Final = 2000
 _MOST_PAIRS: Final = 1000
 
@@ -97,8 +100,14 @@ def pair_spread(blocks: tuple[BlockMeasures, ...], measure: Measure) -> PairSpre
     """The spread between neighbouring blocks.
 
     Raises:
-        MeasureError: If there are fewer than :data:`LEAST_PAIRS` pairs with known values.
+        MeasureError: If there are fewer than :data:`LEAST_PAIRS` pairs with known values, or the
+            recordings are of different groups.
     """
+    if len({block.units.shape[1] for block in blocks}) > 1:
+        raise MeasureError(
+            "The recordings have different numbers of background groups.",
+            next_step="Plan by recordings of one configuration.",
+        )
     rates = [block.units.sum(axis=0) / block.windows for block in blocks]
     full = np.mean(rates, axis=0) if rates else np.zeros(0)
     values = np.array([measure.of(block, full) for block in blocks])
@@ -125,7 +134,12 @@ def plan_pairs(spread: float, effect: float, *, alpha: float = 0.05, seed: int =
         seed: Seeds the simulated experiments.
     """
     if spread == 0.0:
-        return PairPlan(effect=effect, fixed_pairs=2, sequential_pairs=3, typical_pairs=3)
+        return PairPlan(
+            effect=effect,
+            fixed_pairs=2,
+            sequential_pairs=_LEAST_LOOKS,
+            typical_pairs=_LEAST_LOOKS,
+        )
     shift = abs(math.log1p(effect))
     fixed = rounds_for(math.expm1(shift), spread)
     if fixed is None:
