@@ -55,6 +55,7 @@ from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 
@@ -62,14 +63,6 @@ MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
 KEEP_ANON_BAND: Final = 0.05
 """How far the anonymous share of the demand must be from its threshold to change the tuning."""
-SWAPPED_BYTES: Final = 4 * MIB
-"""With less of the application in swap, nothing is read back."""
-SPARE_SHARE: Final = 0.03
-"""The share of the zone that stays free when swapped pages are read back."""
-READ_AGAIN_S: Final = 5.0
-"""The least time between two times of reading back."""
-READ_FOR_S: Final = 1.0
-"""How long the wish to read back stands, so that it is seen once."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +127,7 @@ class PartitionController:
         self._turns = Turns(numbers.turn_s)
         self._keeps_anon = True
         self._near_s = -np.inf
-        self._read_back_s = -np.inf
+        self._reading_back = ReadingBack()
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
@@ -201,7 +194,7 @@ class PartitionController:
             tuning=set_points.tuning or own_tuning,
             # What the background keeps in any case must stay reclaimable for it.
             protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
-            protected_willneed=self._reads_back(sample, free, zone_bytes),
+            protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
         return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
 
@@ -235,16 +228,6 @@ class PartitionController:
         if abs(keeps) > KEEP_ANON_BAND:
             self._keeps_anon = keeps > 0.0
         return KEEP_ANON if self._keeps_anon else FLUSH
-
-    def _reads_back(self, sample: Sample, free_bytes: float, zone_bytes: float) -> bool:
-        """Whether the application's swapped pages are to be read back now."""
-        swapped = sample.protected.swap_bytes or 0
-        fits = free_bytes > swapped + SPARE_SHARE * zone_bytes
-        if swapped > SWAPPED_BYTES and fits:
-            if sample.time_s - self._read_back_s > READ_AGAIN_S:
-                self._read_back_s = sample.time_s
-            return sample.time_s - self._read_back_s < READ_FOR_S
-        return False
 
 
 def _slots(

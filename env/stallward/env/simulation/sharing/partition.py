@@ -11,15 +11,10 @@ from typing import Final
 
 import numpy as np
 
-from stallward.agent.controllers.partition import (
-    KEEP_ANON_BAND,
-    MAX_ELAPSED_S,
-    READ_AGAIN_S,
-    SPARE_SHARE,
-    SWAPPED_BYTES,
-)
+from stallward.agent.controllers.partition import KEEP_ANON_BAND, MAX_ELAPSED_S
 from stallward.agent.desired import FLUSH, KEEP_ANON, LIMIT_SLACK_RATIO, PROFILES, SLOTS
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
+from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
 from stallward.env.simulation.sharing.lending import update_loan
