@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ import grpc
 
 from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
+from stallward.actuator.client.pushing import push_policy
 from stallward.actuator.client.status import (
     DaemonStatus,
     PolicyInfo,
@@ -48,8 +48,6 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
-_PUSH_TIMEOUT_S: Final = 600.0
-_CHUNK_BYTES: Final = 256 << 10
 _RETRY_S: Final = 0.05
 
 
@@ -189,11 +187,10 @@ class ActuatorClient:
             content = file.read_bytes()
         except OSError as error:
             raise PolicyError(f"{file} cannot be read ({error.strerror}).") from error
-        sha256 = hashlib.sha256(content).hexdigest()
-        answer = self._call(self._stub.PushOffset, pb.PushOffsetRequest(sha256=sha256))
-        parts = _parts(content, answer.received_bytes, sha256, name)
-        pushed = self._call(self._stub.PushPolicy, parts, timeout_s=_PUSH_TIMEOUT_S)
-        return stored_from_wire(pushed.policy)
+        try:
+            return push_policy(self._stub, content, name)
+        except grpc.RpcError as error:
+            raise to_error(error, self.socket_path) from error
 
     def policies(self) -> tuple[StoredPolicyInfo, ...]:
         """Return the policies in the node's store, oldest first.
@@ -286,12 +283,3 @@ class ActuatorClient:
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
             raise to_error(error, self.socket_path, precondition) from error
-
-
-def _parts(content: bytes, start: int, sha256: str, name: str) -> Iterator[pb.PushPolicyRequest]:
-    """Yield the parts of a policy from ``start`` on; at least one, which names it."""
-    first = content[start : start + _CHUNK_BYTES]
-    yield pb.PushPolicyRequest(sha256=sha256, name=name, offset=start, chunk=first)
-    for offset in range(start + len(first), len(content), _CHUNK_BYTES):
-        chunk = content[offset : offset + _CHUNK_BYTES]
-        yield pb.PushPolicyRequest(offset=offset, chunk=chunk)
