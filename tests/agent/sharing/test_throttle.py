@@ -86,8 +86,17 @@ def test_what_is_read_is_cut_until_the_danger_is_over() -> None:
 def test_a_short_danger_changes_nothing() -> None:
     disk = Disk(400.0)
     for _ in range(10):
-        disk.run(3.0)
+        disk.run(4.0 * STEP_S)
         assert disk.run(STEP_S - TICK_S, harmful=True, ratio=1.5) == [None]
+
+
+def test_danger_that_comes_again_and_again_counts() -> None:
+    disk = Disk(400.0)
+    disk.run(5.0)
+    for _ in range(5):
+        disk.run(1.0, harmful=True, ratio=1.2)
+        disk.run(2.0, ratio=0.8)
+    assert disk.throttle.limits_bytes_per_s != (None,)
 
 
 def test_it_is_cut_faster_while_the_target_is_missed() -> None:

@@ -20,8 +20,11 @@ from stallward.agent.sample import GroupSample
 from stallward.agent.sharing.water_filling import water_fill
 
 STEP_S: Final = 2.0
-"""The time between two changes of the limit, and before the first one: latencies take that long to
-follow."""
+"""The time between two changes of the limit, because latencies take that long to follow; and the
+danger, in all, before the first one."""
+FORGIVEN_RATIO: Final = 0.25
+"""Before the first limit, a second without harm makes up for this part of a second of danger: with
+few requests danger comes and goes."""
 MEASURE_S: Final = 0.8
 """The least time over which a rate is measured: the counters are not read at every tick."""
 CUT_RATIO: Final = 0.7
@@ -129,8 +132,10 @@ class Throttle:
             self.limits_bytes_per_s, self._most = (None,) * len(groups), None
         for rate, group in zip(self._rates, groups, strict=True):
             rate.update(group, time_s)
-        idle = self._most is None and not harmful
-        self._since_step_s = 0.0 if idle else self._since_step_s + elapsed_s
+        if self._most is None and not harmful:
+            self._since_step_s = max(self._since_step_s - FORGIVEN_RATIO * elapsed_s, 0.0)
+        else:
+            self._since_step_s += elapsed_s
         if self._since_step_s >= STEP_S:
             self._since_step_s = 0.0
             self._step(latency_ratio or 0.0, in_danger=in_danger, harmful=harmful)
