@@ -10,8 +10,6 @@ from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_ANSWER_S = 2.0
-
 
 class CanaryWatch:
     """Gives the canary one second after the other, and does what it says.
@@ -64,7 +62,7 @@ class CanaryWatch:
     async def _return(self, policy: pb.PolicyStatus) -> None:
         """Turn the policy off; if the loop does not answer, the next second tries again."""
         command = pb.Command(set_mode=pb.SetModeRequest(mode=pb.MODE_OFF))
-        result = await self._link.ask(command, _ANSWER_S)
+        result = await self._link.ask(command)
         if result is not None and not result.code:
             self.returned = (
                 f"The policy {policy.name} was turned off: it kept the target in "

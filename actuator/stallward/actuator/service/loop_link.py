@@ -16,6 +16,8 @@ from google.protobuf.message import DecodeError
 from stallward.actuator.ipc.channels import MESSAGE_BYTES
 from stallward.proto.v1 import stallward_pb2 as pb
 
+ANSWER_S: Final = 2.0
+"""How long a call waits for the loop, where nothing else is said."""
 WATCH_QUEUE: Final = 64
 """The most records that wait for one watcher; if it is too slow, the oldest are dropped."""
 
@@ -91,7 +93,9 @@ class LoopLink:
             status.ticks = max(status.ticks, self.last.sequence + 1)
         return status
 
-    async def ask(self, command: pb.Command, timeout_s: float) -> pb.CommandResult | None:
+    async def ask(
+        self, command: pb.Command, timeout_s: float = ANSWER_S
+    ) -> pb.CommandResult | None:
         """Send a command; returns the loop's answer, or ``None`` if none comes in time."""
         command.id = next(self._ids)
         answer: asyncio.Future[pb.CommandResult | None]

@@ -29,10 +29,10 @@ from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.latency_reports import LatencyReports
-from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
-from stallward.actuator.service.policy_servicer import ANSWER_S, RESTARTING, PolicyServicer
+from stallward.actuator.service.policy_servicer import RESTARTING, PolicyServicer
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.socket_files import (
     claim_socket,

@@ -180,7 +180,7 @@ class PartitionController:
             coming_bytes=coming,
             in_danger=self._caution.danger >= 1.0,
         )
-        reads = self._throttle.update(
+        disk_limits = self._throttle.update(
             sample.slots,
             sample.time_s,
             elapsed_s,
@@ -190,7 +190,7 @@ class PartitionController:
         )
         least = sum(want.least_bytes for want in wants)
         desired = DesiredState(
-            slots=_slots(division, sample, reads),
+            slots=_slots(division, sample, disk_limits),
             tuning=set_points.tuning or own_tuning,
             # What the background keeps in any case must stay reclaimable for it.
             protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
@@ -231,17 +231,17 @@ class PartitionController:
 
 
 def _slots(
-    division: Division, sample: Sample, reads: Sequence[int | None]
+    division: Division, sample: Sample, disk_limits: Sequence[int | None]
 ) -> tuple[SlotDesire, ...]:
     waiting = frozenset(division.waiting)
     return tuple(
         SlotDesire(
             paused=index in waiting,
             limit_bytes=steady_limit(max(int(share), 1), state.limit_bytes),
-            io_max_bytes_per_s=most_read,
+            io_max_bytes_per_s=disk_limit,
         )
-        for index, (share, state, most_read) in enumerate(
-            zip(division.shares_bytes, sample.slot_states, reads, strict=True)
+        for index, (share, state, disk_limit) in enumerate(
+            zip(division.shares_bytes, sample.slot_states, disk_limits, strict=True)
         )
     )
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import Sample
+from stallward.agent.sharing.counter_rate import CounterRate
 
 LATENCY_SMOOTHING_S: Final = 3.0
 """The time constant of the average of the latency: with few requests, the p95 of a second is that
@@ -68,12 +69,9 @@ class Caution:
         """The p95 over the target, averaged, or nearly the newest where that is worse; ``None``
         while it is not known."""
         self._mean_ratio: float | None = None
-        self._stall_share = 0.0
-        self._stalled_us: int | None = None
-        self._refaults_per_s = 0.0
-        self._refaulted: int | None = None
-        self._disk_share = 0.0
-        self._waited_us: int | None = None
+        self._stalls_us = CounterRate(STALL_SMOOTHING_S, most_per_s=1e6)
+        self._waits_us = CounterRate(REFAULT_SMOOTHING_S, most_per_s=1e6)
+        self._refaults = CounterRate(REFAULT_SMOOTHING_S)
         self.lacks_memory = False
         """Whether the application waits for memory, or reads pages again that it had. Where
         neither is counted, it counts as lacking memory."""
@@ -96,12 +94,19 @@ class Caution:
         """
         thresholds = self._thresholds
         self.latency_ratio = self._latency(sample, elapsed_s)
+        psi = sample.protected.psi
+        stall_share = 1e-6 * self._stalls_us.update(psi.memory_some_us, elapsed_s)
+        refaults_per_s = self._refaults.update(sample.protected.refaulted_pages, elapsed_s)
+        self._waits_us.update(psi.io_some_us, elapsed_s)
         self.danger = max(
             (self.latency_ratio or 0.0) / thresholds.latency_high,
-            self._stall(sample, elapsed_s) / thresholds.stall_high_share,
+            stall_share / thresholds.stall_high_share,
         )
-        self.lacks_memory = self._lacks_memory(sample, elapsed_s)
-        self._measure_disk(sample, elapsed_s)
+        self.lacks_memory = (
+            not (self._stalls_us.known or self._refaults.known)
+            or stall_share >= LACKING_STALL_SHARE
+            or refaults_per_s >= LACKING_REFAULTS_PER_S
+        )
         if self.danger >= 1.0 and short and self.lacks_memory:
             grown = self.reserve_share + thresholds.reserve_per_s * elapsed_s
             self.reserve_share = min(grown, thresholds.most_reserve_share)
@@ -123,42 +128,11 @@ class Caution:
         self._mean_ratio += weight * (newest - self._mean_ratio)
         return max(self._mean_ratio, NEWEST_WEIGHT * newest)
 
-    def _stall(self, sample: Sample, elapsed_s: float) -> float:
-        stalled_us, before = sample.protected.psi.memory_some_us, self._stalled_us
-        self._stalled_us = stalled_us
-        if stalled_us is not None and before is not None and elapsed_s > 0.0:
-            share = min(max(stalled_us - before, 0) / (1e6 * elapsed_s), 1.0)
-            weight = 1.0 - math.exp(-elapsed_s / STALL_SMOOTHING_S)
-            self._stall_share += weight * (share - self._stall_share)
-        return self._stall_share
-
     @property
     def suffers_from_disk(self) -> bool:
         """Whether the application is in danger and waits for the disk, but lacks no memory.
 
         Where it is not known how long it waits, it counts as waiting.
         """
-        waits = self._waited_us is None or self._disk_share >= DISK_STALL_SHARE
+        waits = not self._waits_us.known or 1e-6 * self._waits_us.per_s >= DISK_STALL_SHARE
         return self.danger >= 1.0 and waits and not self.lacks_memory
-
-    def _measure_disk(self, sample: Sample, elapsed_s: float) -> None:
-        waited_us, before = sample.protected.psi.io_some_us, self._waited_us
-        self._waited_us = waited_us
-        if waited_us is not None and before is not None and elapsed_s > 0.0:
-            share = min(max(waited_us - before, 0) / (1e6 * elapsed_s), 1.0)
-            weight = 1.0 - math.exp(-elapsed_s / REFAULT_SMOOTHING_S)
-            self._disk_share += weight * (share - self._disk_share)
-
-    def _lacks_memory(self, sample: Sample, elapsed_s: float) -> bool:
-        refaulted, before = sample.protected.refaulted_pages, self._refaulted
-        self._refaulted = refaulted
-        if refaulted is not None and before is not None and elapsed_s > 0.0:
-            per_s = max(refaulted - before, 0) / elapsed_s
-            weight = 1.0 - math.exp(-elapsed_s / REFAULT_SMOOTHING_S)
-            self._refaults_per_s += weight * (per_s - self._refaults_per_s)
-        if refaulted is None and self._stalled_us is None:
-            return True
-        return (
-            self._stall_share >= LACKING_STALL_SHARE
-            or self._refaults_per_s >= LACKING_REFAULTS_PER_S
-        )
