@@ -44,14 +44,14 @@ def test_too_little_time_still_gives_one_round() -> None:
 
 
 def test_rounds_come_before_long_blocks() -> None:
-    rounds = [plan_live_blocks(left_s).rounds for left_s in (150.0, 300.0, 400.0, 500.0)]
+    rounds = [plan_live_blocks(left_s).rounds for left_s in (150.0, 400.0, 600.0, 800.0)]
     assert rounds == sorted(rounds)
     assert rounds[-1] == 4
 
 
-def test_the_default_time_gives_several_rounds_and_leaves_a_minute_for_the_set_up() -> None:
+def test_the_default_time_gives_two_rounds_for_intervals_and_leaves_a_minute_for_the_set_up() -> None:
     minutes = inspect.signature(demo).parameters["minutes"].default
     stages = plan_stages(60.0 * minutes)
     left_s = 60.0 * minutes - LOADING_S - stages.fit_s - stages.train_s
     assert minutes <= 9.0
-    assert plan_live_blocks(left_s).rounds == 4
+    assert plan_live_blocks(left_s).rounds >= 2

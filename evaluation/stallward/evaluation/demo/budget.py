@@ -7,14 +7,16 @@ from typing import Final
 
 CALIBRATION_S: Final = 30.0
 """Shorter than the scenario's own: the target of a demonstration may be rough."""
-BURN_IN_S: Final = 4.0
+BURN_IN_S: Final = 10.0
+"""Controllers act on what they have seen: ``partition`` needs seconds until a program that thrashes
+waits for its turn, and blocks that begin sooner show only that."""
 SWITCH_S: Final = 2.8
 """Starting and stopping the programs of a block."""
 SPARE_S: Final = 15.0
 """Kept for the report."""
 CONDITIONS: Final = 8
 """Three references and five arms in every round."""
-MIN_BLOCK_S: Final = 4.0
+MIN_BLOCK_S: Final = 7.0
 _FIT_SHARE: Final = 0.04
 _TRAIN_SHARE: Final = 0.07
 """Enough to show the stage, not to train a policy as good as the shipped one."""
