@@ -49,7 +49,9 @@ def test_rounds_come_before_long_blocks() -> None:
     assert rounds[-1] == 4
 
 
-def test_the_default_time_gives_two_rounds_for_intervals_and_leaves_a_minute_for_the_set_up() -> None:
+def test_the_default_time_gives_two_rounds_for_intervals_and_leaves_a_minute_for_the_set_up() -> (
+    None
+):
     minutes = inspect.signature(demo).parameters["minutes"].default
     stages = plan_stages(60.0 * minutes)
     left_s = 60.0 * minutes - LOADING_S - stages.fit_s - stages.train_s

@@ -15,14 +15,12 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from stallward.actuator.sequential import LEAST_BATCHES, attainment_reach, spread_of
+
 BATCH_S: Final = 10
 """Seconds in a batch."""
-LEAST_BATCHES: Final = 6
-"""From fewer batches nothing is concluded: a minute."""
 MOST_BATCHES: Final = 360
 """How many batches are remembered of what decided before: an hour."""
-LEAST_SPREAD: Final = 0.1
-"""The spread of batches is taken for at least this: a few that are all alike say little."""
 _BASELINE_Z: Final = 2.0
 """How far the attainment before may be from what was seen, in standard errors."""
 
@@ -131,21 +129,11 @@ class Canary:
         count = len(self._now)
         if count < LEAST_BATCHES:
             return False
-        spread = max(_spread(self._now), LEAST_SPREAD)
-        spread_before = max(_spread(self._before), LEAST_SPREAD)
-        reach = spread * math.sqrt(
-            (count + 1) / count**2 * math.log((count + 1) / self._settings.alpha**2)
-        )
-        reach += _BASELINE_Z * spread_before / math.sqrt(len(self._before))
+        reach = attainment_reach(self._now, alpha=self._settings.alpha)
+        reach += _BASELINE_Z * spread_of(self._before) / math.sqrt(len(self._before))
         drop = sum(self._before) / len(self._before) - sum(self._now) / count
         return drop > self._settings.margin + reach
 
 
 def _mean(batches: Sequence[float]) -> float | None:
     return sum(batches) / len(batches) if batches else None
-
-
-def _spread(batches: Sequence[float]) -> float:
-    mean = sum(batches) / len(batches)
-    squares = sum((one - mean) ** 2 for one in batches)
-    return math.sqrt(squares / max(len(batches) - 1, 1))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from stallward.actuator.errors import PolicyDiskError, PolicyStoreError
+from stallward.actuator.runtime.private_files import replace_file
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.read import read
 
@@ -72,28 +72,7 @@ def save_index(path: Path, index: Index) -> None:
     Raises:
         OSError: If it cannot be written.
     """
-    partial = path.with_suffix(".partial")
-    with open_private(partial, os.O_TRUNC) as file:
-        file.write(json.dumps(asdict(index), indent=1).encode())
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
-    sync_folder(path.parent)
-
-
-def open_private(path: Path, flags: int) -> BinaryIO:
-    """Open a file that only its owner may read, and that is no link."""
-    all_flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags
-    return os.fdopen(os.open(path, all_flags, 0o600), "wb" if flags & os.O_TRUNC else "ab")
-
-
-def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names in a folder."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    replace_file(path, json.dumps(asdict(index), indent=1).encode())
 
 
 def checked_digest(sha256: str) -> str:

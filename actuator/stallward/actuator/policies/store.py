@@ -35,10 +35,9 @@ from stallward.actuator.policies.index import (
     StoredPolicy,
     checked_digest,
     load_index,
-    open_private,
     save_index,
-    sync_folder,
 )
+from stallward.actuator.runtime.private_files import open_private, sync_folder
 
 MAX_POLICY_BYTES: Final = 64 << 20
 """The largest policy that is taken; the shipped one has a quarter of a megabyte."""

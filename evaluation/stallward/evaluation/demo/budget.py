@@ -8,8 +8,8 @@ from typing import Final
 CALIBRATION_S: Final = 30.0
 """Shorter than the scenario's own: the target of a demonstration may be rough."""
 BURN_IN_S: Final = 10.0
-"""Controllers act on what they have seen: ``partition`` needs seconds until a program that thrashes
-waits for its turn, and blocks that begin sooner show only that."""
+"""Controllers act on what they have seen: ``partition`` needs seconds until a program that
+thrashes waits for its turn, and blocks that begin sooner show only that."""
 SWITCH_S: Final = 2.8
 """Starting and stopping the programs of a block."""
 SPARE_S: Final = 15.0

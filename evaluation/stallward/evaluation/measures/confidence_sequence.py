@@ -12,15 +12,10 @@ spread has the right Haar prior, with which the Bayes factor is a martingale wha
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
+from stallward.actuator.sequential import PRIOR_EFFECT, critical_t
 from stallward.evaluation.measures.bootstrap import Array
-
-PRIOR_EFFECT: Final = 1.0
-"""The standard deviation of the standardised effect under the prior: the sequence is narrowest for
-effects about as large as the spread of one pair."""
 
 
 def mean_sequence(values: Array, *, alpha: float = 0.05) -> tuple[Array, Array]:
@@ -36,11 +31,12 @@ def mean_sequence(values: Array, *, alpha: float = 0.05) -> tuple[Array, Array]:
         few values came.
     """
     count = np.arange(1, values.shape[-1] + 1, dtype=np.float64)
+    critical = np.array([critical_t(n, alpha) for n in range(1, values.shape[-1] + 1)])
     mean = np.cumsum(values, axis=-1) / count
     squares = np.cumsum(np.square(values), axis=-1) - count * np.square(mean)
     with np.errstate(divide="ignore", invalid="ignore"):
         error = np.sqrt(np.maximum(squares, 0.0) / (count - 1.0) / count)
-        reach = np.where(count > 1.0, _critical_t(count, alpha) * error, np.inf)
+        reach = np.where(count > 1.0, critical * error, np.inf)
     reach = np.where(np.isnan(reach), np.inf, reach)
     return mean - reach, mean + reach
 
@@ -55,11 +51,3 @@ def evidence(t: Array, count: Array) -> Array:
     spread = 1.0 + count * PRIOR_EFFECT**2
     grown = (1.0 + np.square(t) / (count - 1.0)) / (1.0 + np.square(t) / ((count - 1.0) * spread))
     return np.asarray(grown ** (count / 2.0) / np.sqrt(spread))
-
-
-def _critical_t(count: Array, alpha: float) -> Array:
-    """The largest t statistic whose evidence is below ``1 / alpha``; infinite if every one is."""
-    spread = 1.0 + count * PRIOR_EFFECT**2
-    needed = (spread / alpha**2) ** (1.0 / count)
-    square = (count - 1.0) * (needed - 1.0) / (1.0 - needed / spread)
-    return np.asarray(np.where(needed < spread, np.sqrt(np.maximum(square, 0.0)), np.inf))
