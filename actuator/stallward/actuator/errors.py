@@ -20,6 +20,8 @@ Their classes form a tree::
     │   ├── PolicyPartError        ... because a part does not begin where the last one ended
     │   ├── PolicyDamagedError     ... because its content has another digest
     │   └── PolicyDiskError        ... because the store cannot be read or written
+    ├── ExperimentError            an experiment cannot be started or stopped
+    │   └── ExperimentDiskError    ... because it cannot be kept or read
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
@@ -133,6 +135,14 @@ class PolicyDamagedError(PolicyStoreError):
 
 class PolicyDiskError(PolicyStoreError):
     """Raised when the store of policies cannot be read or written."""
+
+
+class ExperimentError(ActuatorError):
+    """An experiment cannot be started or stopped."""
+
+
+class ExperimentDiskError(ExperimentError):
+    """An experiment cannot be kept or read."""
 
 
 class JournalError(ActuatorError):

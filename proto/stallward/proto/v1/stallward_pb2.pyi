@@ -116,6 +116,37 @@ class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODE_OFF: _ClassVar[Mode]
     MODE_SHADOW: _ClassVar[Mode]
     MODE_ACTIVE: _ClassVar[Mode]
+
+class ExperimentArm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXPERIMENT_ARM_BASELINE: _ClassVar[ExperimentArm]
+    EXPERIMENT_ARM_TREATMENT: _ClassVar[ExperimentArm]
+
+class PrimaryMeasure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PRIMARY_MEASURE_UNSPECIFIED: _ClassVar[PrimaryMeasure]
+    PRIMARY_MEASURE_P95: _ClassVar[PrimaryMeasure]
+    PRIMARY_MEASURE_WORST: _ClassVar[PrimaryMeasure]
+    PRIMARY_MEASURE_WORK: _ClassVar[PrimaryMeasure]
+
+class BlockLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BLOCK_LOSS_NONE: _ClassVar[BlockLoss]
+    BLOCK_LOSS_NO_REQUESTS: _ClassVar[BlockLoss]
+    BLOCK_LOSS_LEASE: _ClassVar[BlockLoss]
+    BLOCK_LOSS_OTHER_CONTROLLER: _ClassVar[BlockLoss]
+    BLOCK_LOSS_LOOP_SILENT: _ClassVar[BlockLoss]
+    BLOCK_LOSS_SERVICE_RESTARTED: _ClassVar[BlockLoss]
+
+class ExperimentProgress(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EXPERIMENT_PROGRESS_UNSPECIFIED: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_RUNNING: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_COMPLETE: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_CERTAIN: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_GUARDRAIL: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_LOSSES: _ClassVar[ExperimentProgress]
+    EXPERIMENT_PROGRESS_STOPPED: _ClassVar[ExperimentProgress]
 FAULT_KIND_OTHER: FaultKind
 FAULT_KIND_STALE: FaultKind
 FAULT_KIND_INVALID: FaultKind
@@ -205,6 +236,25 @@ MODE_UNSPECIFIED: Mode
 MODE_OFF: Mode
 MODE_SHADOW: Mode
 MODE_ACTIVE: Mode
+EXPERIMENT_ARM_BASELINE: ExperimentArm
+EXPERIMENT_ARM_TREATMENT: ExperimentArm
+PRIMARY_MEASURE_UNSPECIFIED: PrimaryMeasure
+PRIMARY_MEASURE_P95: PrimaryMeasure
+PRIMARY_MEASURE_WORST: PrimaryMeasure
+PRIMARY_MEASURE_WORK: PrimaryMeasure
+BLOCK_LOSS_NONE: BlockLoss
+BLOCK_LOSS_NO_REQUESTS: BlockLoss
+BLOCK_LOSS_LEASE: BlockLoss
+BLOCK_LOSS_OTHER_CONTROLLER: BlockLoss
+BLOCK_LOSS_LOOP_SILENT: BlockLoss
+BLOCK_LOSS_SERVICE_RESTARTED: BlockLoss
+EXPERIMENT_PROGRESS_UNSPECIFIED: ExperimentProgress
+EXPERIMENT_PROGRESS_RUNNING: ExperimentProgress
+EXPERIMENT_PROGRESS_COMPLETE: ExperimentProgress
+EXPERIMENT_PROGRESS_CERTAIN: ExperimentProgress
+EXPERIMENT_PROGRESS_GUARDRAIL: ExperimentProgress
+EXPERIMENT_PROGRESS_LOSSES: ExperimentProgress
+EXPERIMENT_PROGRESS_STOPPED: ExperimentProgress
 
 class PsiTotals(_message.Message):
     __slots__ = ("memory_some_us", "memory_full_us", "io_some_us", "io_full_us", "cpu_some_us", "cpu_full_us")
@@ -793,7 +843,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -829,6 +879,7 @@ class StatusResponse(_message.Message):
     LATENCY_SOURCE_FIELD_NUMBER: _ClassVar[int]
     HOLD_BUDGET_FIELD_NUMBER: _ClassVar[int]
     CANARY_FIELD_NUMBER: _ClassVar[int]
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -850,7 +901,8 @@ class StatusResponse(_message.Message):
     latency_source: LatencySourceStatus
     hold_budget: HoldBudgetStatus
     canary: CanaryStatus
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ...) -> None: ...
+    experiment: ExperimentPhase
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ...) -> None: ...
 
 class CanaryStatus(_message.Message):
     __slots__ = ("watching", "left_s", "attainment", "attainment_before", "returned")
@@ -1037,6 +1089,122 @@ class RollBackResponse(_message.Message):
     POLICY_FIELD_NUMBER: _ClassVar[int]
     policy: PolicyStatus
     def __init__(self, policy: _Optional[_Union[PolicyStatus, _Mapping]] = ...) -> None: ...
+
+class Candidate(_message.Message):
+    __slots__ = ("policy", "sha256")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    SHA256_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    sha256: str
+    def __init__(self, policy: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
+
+class ExperimentPlan(_message.Message):
+    __slots__ = ("baseline", "treatment", "pairs", "block_s", "burn_in_s", "seed", "primary", "stop_when_certain", "margin")
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
+    TREATMENT_FIELD_NUMBER: _ClassVar[int]
+    PAIRS_FIELD_NUMBER: _ClassVar[int]
+    BLOCK_S_FIELD_NUMBER: _ClassVar[int]
+    BURN_IN_S_FIELD_NUMBER: _ClassVar[int]
+    SEED_FIELD_NUMBER: _ClassVar[int]
+    PRIMARY_FIELD_NUMBER: _ClassVar[int]
+    STOP_WHEN_CERTAIN_FIELD_NUMBER: _ClassVar[int]
+    MARGIN_FIELD_NUMBER: _ClassVar[int]
+    baseline: Candidate
+    treatment: Candidate
+    pairs: int
+    block_s: float
+    burn_in_s: float
+    seed: int
+    primary: PrimaryMeasure
+    stop_when_certain: bool
+    margin: float
+    def __init__(self, baseline: _Optional[_Union[Candidate, _Mapping]] = ..., treatment: _Optional[_Union[Candidate, _Mapping]] = ..., pairs: _Optional[int] = ..., block_s: _Optional[float] = ..., burn_in_s: _Optional[float] = ..., seed: _Optional[int] = ..., primary: _Optional[_Union[PrimaryMeasure, str]] = ..., stop_when_certain: bool = ..., margin: _Optional[float] = ...) -> None: ...
+
+class ExperimentBlock(_message.Message):
+    __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share")
+    PAIR_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_S_FIELD_NUMBER: _ClassVar[int]
+    LOSS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ATTAINMENT_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    WORST_MS_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_CORES_FIELD_NUMBER: _ClassVar[int]
+    FALLBACK_SHARE_FIELD_NUMBER: _ClassVar[int]
+    pair: int
+    arm: ExperimentArm
+    began_s: float
+    loss: BlockLoss
+    seconds: int
+    attainment: float
+    p95_ms: float
+    worst_ms: float
+    background_cores: float
+    fallback_share: float
+    def __init__(self, pair: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., began_s: _Optional[float] = ..., loss: _Optional[_Union[BlockLoss, str]] = ..., seconds: _Optional[int] = ..., attainment: _Optional[float] = ..., p95_ms: _Optional[float] = ..., worst_ms: _Optional[float] = ..., background_cores: _Optional[float] = ..., fallback_share: _Optional[float] = ...) -> None: ...
+
+class ExperimentPhase(_message.Message):
+    __slots__ = ("block", "blocks", "arm", "measured", "left_s")
+    BLOCK_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    ARM_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_S_FIELD_NUMBER: _ClassVar[int]
+    block: int
+    blocks: int
+    arm: ExperimentArm
+    measured: bool
+    left_s: float
+    def __init__(self, block: _Optional[int] = ..., blocks: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., measured: bool = ..., left_s: _Optional[float] = ...) -> None: ...
+
+class Experiment(_message.Message):
+    __slots__ = ("plan", "progress", "began_s", "ended_s", "blocks", "phase")
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_S_FIELD_NUMBER: _ClassVar[int]
+    ENDED_S_FIELD_NUMBER: _ClassVar[int]
+    BLOCKS_FIELD_NUMBER: _ClassVar[int]
+    PHASE_FIELD_NUMBER: _ClassVar[int]
+    plan: ExperimentPlan
+    progress: ExperimentProgress
+    began_s: float
+    ended_s: float
+    blocks: _containers.RepeatedCompositeFieldContainer[ExperimentBlock]
+    phase: ExperimentPhase
+    def __init__(self, plan: _Optional[_Union[ExperimentPlan, _Mapping]] = ..., progress: _Optional[_Union[ExperimentProgress, str]] = ..., began_s: _Optional[float] = ..., ended_s: _Optional[float] = ..., blocks: _Optional[_Iterable[_Union[ExperimentBlock, _Mapping]]] = ..., phase: _Optional[_Union[ExperimentPhase, _Mapping]] = ...) -> None: ...
+
+class StartExperimentRequest(_message.Message):
+    __slots__ = ("plan",)
+    PLAN_FIELD_NUMBER: _ClassVar[int]
+    plan: ExperimentPlan
+    def __init__(self, plan: _Optional[_Union[ExperimentPlan, _Mapping]] = ...) -> None: ...
+
+class StartExperimentResponse(_message.Message):
+    __slots__ = ("experiment",)
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    experiment: Experiment
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ...) -> None: ...
+
+class GetExperimentRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetExperimentResponse(_message.Message):
+    __slots__ = ("experiment",)
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    experiment: Experiment
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ...) -> None: ...
+
+class StopExperimentRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class StopExperimentResponse(_message.Message):
+    __slots__ = ("experiment",)
+    EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
+    experiment: Experiment
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ...) -> None: ...
 
 class ReportedRequest(_message.Message):
     __slots__ = ("latency_ms", "failed", "ended_ago_ms")

@@ -85,6 +85,21 @@ class ActuatorServiceStub(object):
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.SerializeToString,
                 response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.FromString,
                 _registered_method=True)
+        self.StartExperiment = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/StartExperiment',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentResponse.FromString,
+                _registered_method=True)
+        self.GetExperiment = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/GetExperiment',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentResponse.FromString,
+                _registered_method=True)
+        self.StopExperiment = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/StopExperiment',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentResponse.FromString,
+                _registered_method=True)
         self.Report = channel.stream_unary(
                 '/stallward.proto.v1.ActuatorService/Report',
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ReportRequest.SerializeToString,
@@ -179,6 +194,31 @@ class ActuatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartExperiment(self, request, context):
+        """Compare two controllers on this node in paired blocks; what was in force before is put back at
+        the end. Meanwhile Load, SetMode and RollBack are refused. INVALID_ARGUMENT: a number is out of
+        range, or both arms are the same; NOT_FOUND, FAILED_PRECONDITION: a policy cannot be loaded, an
+        experiment runs already, or no folder for experiments is configured; RESOURCE_EXHAUSTED: it
+        cannot be written.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetExperiment(self, request, context):
+        """The experiment that runs, or else the last one. NOT_FOUND: there was none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def StopExperiment(self, request, context):
+        """Stop the experiment that runs. FAILED_PRECONDITION: none runs.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Report(self, request_iterator, context):
         """Report the protected application's latencies as its requests end. FAILED_PRECONDITION: they
         are configured to come from elsewhere; RESOURCE_EXHAUSTED: too many streams;
@@ -240,6 +280,21 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
                     servicer.RollBack,
                     request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.FromString,
                     response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.SerializeToString,
+            ),
+            'StartExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartExperiment,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentResponse.SerializeToString,
+            ),
+            'GetExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetExperiment,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentResponse.SerializeToString,
+            ),
+            'StopExperiment': grpc.unary_unary_rpc_method_handler(
+                    servicer.StopExperiment,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentResponse.SerializeToString,
             ),
             'Report': grpc.stream_unary_rpc_method_handler(
                     servicer.Report,
@@ -518,6 +573,87 @@ class ActuatorService(object):
             '/stallward.proto.v1.ActuatorService/RollBack',
             stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.SerializeToString,
             stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StartExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/StartExperiment',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.StartExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/GetExperiment',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.GetExperimentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StopExperiment(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/StopExperiment',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.StopExperimentResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Switchback experiments with two controllers on the node that serves."""

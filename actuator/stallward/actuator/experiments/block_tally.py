@@ -1,0 +1,151 @@
+"""What one block of an experiment showed, from the ticks of it. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from stallward.actuator.experiments.plan import Arm
+
+BATCH_S: Final = 10
+"""Neighbouring seconds share their luck, so what is certain is judged by batches of them."""
+_LEAST_SHARE: Final = 0.5
+"""A block counts if requests were answered in at least this share of its seconds."""
+
+
+class Loss(StrEnum):
+    """Why a block does not count."""
+
+    NONE = "none"
+    """It counts."""
+    NO_REQUESTS = "no-requests"
+    """Requests were answered in less than half of its seconds."""
+    LEASE = "lease"
+    """A client's lease decided."""
+    OTHER_CONTROLLER = "other-controller"
+    """The controller of the arm did not decide: it could not be loaded, or was replaced."""
+    LOOP_SILENT = "loop-silent"
+    """The loop was restarted, or ticks are missing."""
+    SERVICE_RESTARTED = "service-restarted"
+    """The service or the daemon was restarted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockResult:
+    """One block that ended."""
+
+    pair: int
+    arm: Arm
+    began_s: float
+    """When it began, in Unix time."""
+    loss: Loss = Loss.NONE
+    seconds: int = 0
+    """In how many seconds requests were answered."""
+    attainment: float | None = None
+    """The share of those whose p95 met the target."""
+    p95_ms: float | None = None
+    """The geometric mean of their p95."""
+    worst_ms: float | None = None
+    """The p95 that one of them in twenty exceeds."""
+    background_cores: float | None = None
+    """The processor time of the background, per second."""
+    fallback_share: float = 0.0
+    """The share of ticks at which the default controller decided in place of a policy. They
+    count: falling back is a part of what a policy does."""
+    batches: tuple[float, ...] = ()
+    """The share of each ten seconds in which the target was kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickFacts:
+    """What a block needs of one tick."""
+
+    time_s: float
+    """CLOCK_MONOTONIC."""
+    p95_ms: float | None
+    """The p95 of the last second; ``None`` if no request was answered."""
+    background_cpu_us: int | None
+    """The processor time of all slots so far; ``None`` if it is not known."""
+    fallback: bool = False
+    leased: bool = False
+    fits: bool = True
+    """Whether the controller of the arm is in force."""
+
+
+class BlockTally:
+    """Adds up the ticks of one block.
+
+    Args:
+        slo_ms: The latency target.
+        silence_s: A longer time between two ticks loses the block.
+    """
+
+    def __init__(self, *, slo_ms: float, silence_s: float) -> None:
+        self._slo_ms = slo_ms
+        self._silence_s = silence_s
+        self._p95s_ms: list[float] = []
+        self._second = -1
+        self._ticks = self._fallbacks = 0
+        self._first: TickFacts | None = None
+        self._last: TickFacts | None = None
+        self.loss = Loss.NONE
+
+    @property
+    def batches(self) -> tuple[float, ...]:
+        """The share of each whole batch of seconds in which the target was kept."""
+        met = [p95_ms <= self._slo_ms for p95_ms in self._p95s_ms]
+        whole = len(met) // BATCH_S
+        return tuple(sum(met[k * BATCH_S : (k + 1) * BATCH_S]) / BATCH_S for k in range(whole))
+
+    def take(self, tick: TickFacts) -> None:
+        """Take one tick; the first that does not fit loses the block."""
+        if self.loss is not Loss.NONE:
+            return
+        if tick.leased:
+            self.loss = Loss.LEASE
+        elif not tick.fits:
+            self.loss = Loss.OTHER_CONTROLLER
+        elif self._last is not None and tick.time_s - self._last.time_s > self._silence_s:
+            self.loss = Loss.LOOP_SILENT
+        self._first, self._last = self._first or tick, tick
+        self._ticks += 1
+        self._fallbacks += tick.fallback
+        second = int(tick.time_s)
+        if tick.p95_ms is not None and second != self._second:
+            self._second = second
+            self._p95s_ms.append(tick.p95_ms)
+
+    def result(self, *, pair: int, arm: Arm, began_s: float, block_s: float) -> BlockResult:
+        """What the block showed."""
+        seconds = len(self._p95s_ms)
+        loss = self.loss
+        if loss is Loss.NONE and seconds < _LEAST_SHARE * block_s:
+            loss = Loss.NO_REQUESTS
+        if loss is not Loss.NONE:
+            return BlockResult(pair=pair, arm=arm, began_s=began_s, loss=loss, seconds=seconds)
+        ordered = sorted(self._p95s_ms)
+        logs = [math.log(max(one, 1e-3)) for one in ordered]
+        met = sum(one <= self._slo_ms for one in ordered)
+        return BlockResult(
+            pair=pair,
+            arm=arm,
+            began_s=began_s,
+            seconds=seconds,
+            attainment=met / seconds,
+            p95_ms=math.exp(math.fsum(logs) / seconds),
+            worst_ms=ordered[math.ceil(0.95 * seconds) - 1],
+            background_cores=self._background_cores(),
+            fallback_share=self._fallbacks / self._ticks,
+            batches=self.batches,
+        )
+
+    def _background_cores(self) -> float | None:
+        first, last = self._first, self._last
+        if first is None or last is None or last.time_s <= first.time_s:
+            return None
+        if first.background_cpu_us is None or last.background_cpu_us is None:
+            return None
+        grown_us = last.background_cpu_us - first.background_cpu_us
+        return max(grown_us, 0) / 1e6 / (last.time_s - first.time_s)

@@ -1,0 +1,122 @@
+"""Where an experiment is, and when it ends. Pure."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from stallward.actuator.experiments.block_tally import BlockResult, Loss
+from stallward.actuator.experiments.plan import Arm, ExperimentPlan, PrimaryMeasure
+from stallward.actuator.sequential import certainly_lower, mean_bounds
+
+MOST_LOST_IN_A_ROW: Final = 6
+"""After so many the experiment ends: something is wrong that does not pass by itself."""
+
+
+class Progress(StrEnum):
+    """Whether an experiment runs, and why it ended."""
+
+    RUNNING = "running"
+    COMPLETE = "complete"
+    """All pairs were run."""
+    CERTAIN = "certain"
+    """The arms certainly differ in the primary measure."""
+    GUARDRAIL = "guardrail"
+    """The treatment certainly keeps the target less often."""
+    LOSSES = "losses"
+    """Too many blocks in a row were lost."""
+    STOPPED = "stopped"
+    """A client stopped it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Before:
+    """What was in force before the experiment; it is put back at the end."""
+
+    policy: str = ""
+    """The path of the loaded policy; empty for none."""
+    mode: str = "off"
+    """What it might do: "off", "shadow" or "active"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentState:
+    """An experiment, as it is kept on the disk."""
+
+    plan: ExperimentPlan
+    before: Before
+    began_s: float
+    """When it was started, in Unix time."""
+    blocks: tuple[BlockResult, ...] = ()
+    """The blocks that ended, in their order."""
+    progress: Progress = Progress.RUNNING
+    ended_s: float | None = None
+    """When it ended, in Unix time."""
+
+    @property
+    def running(self) -> bool:
+        """Whether there are blocks to come."""
+        return self.progress is Progress.RUNNING
+
+    def with_block(self, block: BlockResult) -> ExperimentState:
+        """The state after one more block."""
+        state = replace(self, blocks=(*self.blocks, block))
+        return replace(state, progress=state._judged()) if self.running else state
+
+    def ended(self, progress: Progress, time_s: float) -> ExperimentState:
+        """The state after the end."""
+        return replace(self, progress=progress, ended_s=time_s)
+
+    def breaks_guardrail(self, arm: Arm, batches: tuple[float, ...] = ()) -> bool:
+        """Whether the treatment certainly keeps the target less often than it may.
+
+        Args:
+            arm: The arm of the block that runs.
+            batches: Its batches so far.
+        """
+        seen = {one: self._batches(one) for one in Arm}
+        seen[arm] = (*seen[arm], *batches)
+        return certainly_lower(seen[Arm.TREATMENT], seen[Arm.BASELINE], margin=self.plan.margin)
+
+    def log_ratios(self, measure: PrimaryMeasure) -> tuple[float, ...]:
+        """The logarithms of treatment over baseline of the pairs in which both blocks count."""
+        values: dict[int, dict[Arm, float]] = {}
+        for block in self.blocks:
+            value = measured(block, measure)
+            if block.loss is Loss.NONE and value is not None and value > 0.0:
+                values.setdefault(block.pair, {})[block.arm] = value
+        return tuple(
+            math.log(pair[Arm.TREATMENT] / pair[Arm.BASELINE])
+            for pair in values.values()
+            if len(pair) == len(Arm)
+        )
+
+    def _batches(self, arm: Arm) -> tuple[float, ...]:
+        return tuple(x for block in self.blocks if block.arm is arm for x in block.batches)
+
+    def _judged(self) -> Progress:
+        if self.breaks_guardrail(Arm.TREATMENT):
+            return Progress.GUARDRAIL
+        last = self.blocks[-MOST_LOST_IN_A_ROW:]
+        if len(last) == MOST_LOST_IN_A_ROW and all(one.loss is not Loss.NONE for one in last):
+            return Progress.LOSSES
+        if self.plan.stop_when_certain and len(self.blocks) % 2 == 0:
+            low, high = mean_bounds(self.log_ratios(self.plan.primary))
+            if low > 0.0 or high < 0.0:
+                return Progress.CERTAIN
+        if len(self.blocks) >= self.plan.blocks:
+            return Progress.COMPLETE
+        return Progress.RUNNING
+
+
+def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
+    """The value of a measure in a block; ``None`` if it is not known."""
+    match measure:
+        case PrimaryMeasure.P95:
+            return block.p95_ms
+        case PrimaryMeasure.WORST:
+            return block.worst_ms
+        case PrimaryMeasure.WORK:
+            return block.background_cores

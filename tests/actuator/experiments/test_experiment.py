@@ -1,0 +1,220 @@
+"""An experiment on a node: its order, its blocks, and when it stops."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from stallward.actuator.errors import ExperimentError
+from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, Loss, TickFacts
+from stallward.actuator.experiments.plan import (
+    Arm,
+    Candidate,
+    ExperimentPlan,
+    PrimaryMeasure,
+)
+from stallward.actuator.experiments.state import (
+    MOST_LOST_IN_A_ROW,
+    Before,
+    ExperimentState,
+    Progress,
+)
+
+
+def plan(*, pairs: int = 20, seed: int = 1, certain: bool = False) -> ExperimentPlan:
+    return ExperimentPlan(
+        baseline=Candidate(),
+        treatment=Candidate(policy="default", sha256="a" * 64),
+        pairs=pairs,
+        block_s=60.0,
+        burn_in_s=10.0,
+        seed=seed,
+        stop_when_certain=certain,
+    )
+
+
+def started(wanted: ExperimentPlan) -> ExperimentState:
+    return ExperimentState(plan=wanted, before=Before(), began_s=1e9)
+
+
+def run(
+    state: ExperimentState,
+    p95_ms: Callable[[Arm], float],
+    attainment: Callable[[Arm], float] = lambda _: 1.0,
+) -> ExperimentState:
+    while state.running:
+        number = len(state.blocks)
+        arm = state.plan.arm_of(number)
+        block = BlockResult(
+            pair=number // 2,
+            arm=arm,
+            began_s=0.0,
+            seconds=60,
+            attainment=attainment(arm),
+            p95_ms=p95_ms(arm),
+            worst_ms=1.0,
+            batches=(attainment(arm),) * 6,
+        )
+        state = state.with_block(block)
+    return state
+
+
+def test_each_pair_runs_both_arms_in_an_order_that_the_seed_draws() -> None:
+    one, other = plan(pairs=200, seed=1), plan(pairs=200, seed=2)
+    orders = [one.arm_of(2 * k) for k in range(200)]
+    assert all(one.arm_of(2 * k + 1) is orders[k].other for k in range(200))
+    assert 70 < sum(orders) < 130
+    assert orders != [other.arm_of(2 * k) for k in range(200)]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("pairs", 0), ("pairs", 1001), ("block_s", 1.0), ("burn_in_s", -1.0), ("margin", 2.0)],
+)
+def test_a_plan_with_a_number_out_of_range_is_refused(name: str, value: float) -> None:
+    numbers = {"pairs": 10, "block_s": 60.0, "burn_in_s": 10.0, "margin": 0.05, name: value}
+    with pytest.raises(ExperimentError, match=f"{name} is {value:g}"):
+        ExperimentPlan(
+            baseline=Candidate(),
+            treatment=Candidate(policy="x"),
+            seed=1,
+            **numbers,  # type: ignore[arg-type]
+        )
+
+
+def test_all_pairs_are_run_where_nothing_differs() -> None:
+    rng = random.Random(3)
+    state = run(started(plan(certain=True)), lambda _: rng.lognormvariate(3.0, 0.1))
+    assert state.progress is Progress.COMPLETE
+    assert len(state.log_ratios(PrimaryMeasure.P95)) == 20
+
+
+def test_it_stops_once_the_arms_certainly_differ() -> None:
+    rng = random.Random(3)
+
+    def p95_ms(arm: Arm) -> float:
+        return rng.lognormvariate(3.0 + 0.3 * arm, 0.1)
+
+    state = run(started(plan(certain=True)), p95_ms)
+    assert state.progress is Progress.CERTAIN
+    assert len(state.blocks) < 30
+    assert sum(state.log_ratios(PrimaryMeasure.P95)) > 0
+
+
+def test_a_fixed_number_of_pairs_is_run_however_certain_it_is() -> None:
+    assert run(started(plan()), lambda arm: 10.0 + 10.0 * arm).progress is Progress.COMPLETE
+
+
+def test_experiments_with_equal_arms_rarely_stop_early() -> None:
+    rng = random.Random(5)
+    stopped = 0
+    for seed in range(200):
+        wanted = plan(pairs=40, seed=seed, certain=True)
+        state = run(started(wanted), lambda _: rng.lognormvariate(3.0, 0.2))
+        stopped += state.progress is Progress.CERTAIN
+    assert stopped <= 0.05 * 200 + 8
+
+
+def test_it_stops_when_the_treatment_certainly_keeps_the_target_less_often() -> None:
+    state = run(started(plan()), lambda _: 10.0, lambda arm: 0.5 if arm else 1.0)
+    assert state.progress is Progress.GUARDRAIL
+    assert len(state.blocks) <= 4
+
+
+def test_a_baseline_that_keeps_the_target_less_often_breaks_no_guardrail() -> None:
+    state = run(started(plan()), lambda _: 10.0, lambda arm: 1.0 if arm else 0.5)
+    assert state.progress is Progress.COMPLETE
+
+
+def test_the_guardrail_breaks_within_a_block() -> None:
+    state = started(plan())
+    baseline = BlockResult(pair=0, arm=Arm.BASELINE, began_s=0.0, batches=(1.0,) * 6)
+    state = state.with_block(baseline)
+    assert not state.breaks_guardrail(Arm.TREATMENT, (0.0,) * 5)
+    assert state.breaks_guardrail(Arm.TREATMENT, (0.0,) * 6)
+
+
+def test_it_ends_when_block_after_block_is_lost() -> None:
+    state = started(plan())
+    for number in range(MOST_LOST_IN_A_ROW):
+        assert state.running
+        lost = BlockResult(
+            pair=number // 2, arm=state.plan.arm_of(number), began_s=0.0, loss=Loss.LEASE
+        )
+        state = state.with_block(lost)
+    assert state.progress is Progress.LOSSES
+    assert state.log_ratios(PrimaryMeasure.P95) == ()
+
+
+def test_a_pair_with_a_lost_block_does_not_count() -> None:
+    state = run(started(plan(pairs=5)), lambda arm: 10.0 + arm)
+    lost = BlockResult(pair=1, arm=Arm.BASELINE, began_s=0.0, loss=Loss.NO_REQUESTS)
+    blocks = [one for one in state.blocks if (one.pair, one.arm) != (1, Arm.BASELINE)]
+    less = ExperimentState(plan=state.plan, before=Before(), began_s=0.0, blocks=(*blocks, lost))
+    assert less.log_ratios(PrimaryMeasure.P95) == pytest.approx([math.log(1.1)] * 4)
+
+
+def ticks(seconds: int, p95_ms: Callable[[int], float | None]) -> list[TickFacts]:
+    return [
+        TickFacts(time_s=0.1 * k, p95_ms=p95_ms(k // 10), background_cpu_us=150_000 * k)
+        for k in range(10 * seconds)
+    ]
+
+
+def tally(facts: list[TickFacts]) -> BlockResult:
+    counted = BlockTally(slo_ms=20.0, silence_s=2.0)
+    for one in facts:
+        counted.take(one)
+    return counted.result(pair=0, arm=Arm.BASELINE, began_s=1.0, block_s=60.0)
+
+
+def test_a_block_counts_each_second_once() -> None:
+    result = tally(ticks(60, lambda second: 40.0 if second % 10 == 0 else 10.0))
+    assert result.loss is Loss.NONE
+    assert result.seconds == 60
+    assert result.attainment == pytest.approx(0.9)
+    assert result.batches == pytest.approx([0.9] * 6)
+    assert result.p95_ms == pytest.approx(math.exp(0.1 * math.log(40) + 0.9 * math.log(10)))
+    assert result.worst_ms == 40.0
+    assert result.background_cores == pytest.approx(1.5)
+
+
+def test_a_block_with_few_requests_is_lost() -> None:
+    result = tally(ticks(60, lambda second: 10.0 if second % 3 == 0 else None))
+    assert (result.loss, result.seconds, result.p95_ms) == (Loss.NO_REQUESTS, 20, None)
+
+
+@pytest.mark.parametrize(
+    ("changed", "loss"),
+    [
+        ({"leased": True}, Loss.LEASE),
+        ({"fits": False}, Loss.OTHER_CONTROLLER),
+        ({"time_s": 70.0}, Loss.LOOP_SILENT),
+    ],
+)
+def test_one_tick_that_does_not_fit_loses_the_block(changed: dict[str, float], loss: Loss) -> None:
+    facts = ticks(60, lambda _: 10.0)
+    values = {"time_s": 60.0, "p95_ms": 10.0, "background_cpu_us": 0, **changed}
+    assert tally([*facts, TickFacts(**values)]).loss is loss  # type: ignore[arg-type]
+
+
+def test_ticks_on_which_the_policy_fell_back_count() -> None:
+    facts = ticks(60, lambda _: 10.0)
+    facts[::4] = [
+        TickFacts(
+            time_s=x.time_s, p95_ms=10.0, background_cpu_us=x.background_cpu_us, fallback=True
+        )
+        for x in facts[::4]
+    ]
+    assert tally(facts).fallback_share == pytest.approx(0.25)
+
+
+def test_unknown_processor_time_is_no_work() -> None:
+    facts = [
+        TickFacts(time_s=x.time_s, p95_ms=10.0, background_cpu_us=None)
+        for x in ticks(60, lambda _: 10.0)
+    ]
+    assert tally(facts).background_cores is None
