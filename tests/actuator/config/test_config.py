@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml, load_config, parse_config
 from stallward.actuator.config.tables import (
+    ExperimentsConfig,
     JournalConfig,
     NodeConfig,
     PolicyConfig,
@@ -91,6 +92,7 @@ def _full(text: str, number: float) -> DaemonConfig:
         guard=Budgets(lift_budgets=True, allow_terminate=True, max_pause_share=0.25),
         record=RecordConfig(dir=Path("/r")),
         policy=PolicyConfig(dir=Path("/q"), store=Path("/s"), canary_s=5.0, canary_margin=0.5),
+        experiments=ExperimentsConfig(dir=Path("/e")),
     )
 
 

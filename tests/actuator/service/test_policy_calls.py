@@ -3,74 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
 import pytest
+from policy_loop import Loop
 from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.client import ActuatorClient, Mode
 from stallward.actuator.errors import DaemonError, RequestError
-from stallward.actuator.ipc.channels import frame_status, frame_tick
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 CONTENT = bytes(range(256)) * 3000
 """Three parts."""
-
-
-class Loop(threading.Thread):
-    """Answers the service as a loop does, and loads any file."""
-
-    def __init__(self, service: Service) -> None:
-        super().__init__(daemon=True)
-        self.connection = service.loop.dup()
-        self.status = pb.StatusResponse(mode=pb.MODE_OFF)
-        self.send_status()
-        self.start()
-
-    def send_status(self) -> None:
-        self.connection.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
-        self.connection.send(frame_status(self.status.SerializeToString()))
-
-    def send_second(
-        self, second: int, *, p95_ms: float, leased: bool = False, fallback: bool = False
-    ) -> None:
-        record = pb.TickRecord(
-            sequence=second, time_s=float(second), mode=self.status.mode, fallback=fallback
-        )
-        record.decision.leased = leased
-        record.sample.latency.completed = 5
-        record.sample.latency.p95_ms = p95_ms
-        self.connection.send(frame_tick(record.SerializeToString()))
-
-    def end(self) -> None:
-        self.connection.shutdown(socket.SHUT_RDWR)
-        self.join(WAIT_S)
-        self.connection.close()
-
-    def run(self) -> None:
-        while data := self.connection.recv(1 << 16):
-            command = pb.Command.FromString(data)
-            result = pb.CommandResult(id=command.id)
-            if command.HasField("load"):
-                path = Path(command.load.path)
-                sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-                self.status.policy.CopyFrom(
-                    pb.PolicyStatus(name=path.stem, path=str(path), sha256=sha256)
-                )
-                self.status.mode = pb.MODE_OFF
-                result.load.policy.CopyFrom(self.status.policy)
-            else:
-                self.status.mode = command.set_mode.mode
-                result.set_mode.mode = command.set_mode.mode
-            self.send_status()
-            self.connection.send(pb.LoopMessage(result=result).SerializeToString())
 
 
 @pytest.fixture

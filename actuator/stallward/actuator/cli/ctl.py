@@ -6,37 +6,21 @@ import sys
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import Json
-from stallward.actuator.kernel.paths import RUN
 from stallward.agent.errors import UsageError
 
-if TYPE_CHECKING:
-    from stallward.actuator.client import ActuatorClient
-
-DEFAULT_SOCKET = RUN / "stallward/actuator.sock"
 ctl = typer.Typer(
     help="Ask a running daemon what it does, or tell it what to do.",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog=f"Example: stallward ctl watch --socket {DEFAULT_SOCKET}",
 )
-Socket = Annotated[Path, typer.Option(help="The daemon's Unix socket.", envvar="STALLWARD_SOCKET")]
-
-
-def _connect(socket: Path) -> ActuatorClient:
-    if not socket.is_socket():
-        raise UsageError(
-            f"No daemon listens at {socket}.",
-            next_step="Start one with `stallward serve`, or name its socket with --socket.",
-        )
-    from stallward.actuator.client import ActuatorClient  # noqa: PLC0415
-
-    return ActuatorClient(socket)
 
 
 @ctl.command(epilog="Example: stallward ctl status --json")
@@ -44,7 +28,7 @@ def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     """Print what the daemon is doing now."""
     from stallward.actuator.cli.status_text import status_rows, status_values  # noqa: PLC0415
 
-    with _connect(socket) as client:
+    with connect(socket) as client:
         answer = client.status()
     if as_json:
         output.print_json(status_values(answer))
@@ -65,7 +49,7 @@ def watch(
     """
     from stallward.actuator.cli.tick_text import TickPrinter  # noqa: PLC0415
 
-    with _connect(socket) as client:
+    with connect(socket) as client:
         printer = TickPrinter(as_json=as_json, names=client.status().slots)
         for number, watched in enumerate(client.watch(every=every), start=1):
             text = printer.line(watched.record)
@@ -90,7 +74,7 @@ def apply(
     """Hold a desired state on the node for the time of a lease."""
     from stallward.actuator.cli.tick_text import parse_desired  # noqa: PLC0415
 
-    with _connect(socket) as client:
+    with connect(socket) as client:
         slots = len(client.status().slots)
         desired = parse_desired(pause=pause, limits=limit or [], profile=profile, slots=slots)
         answer = client.apply(desired, lease_s=lease, holder=holder)
@@ -115,7 +99,7 @@ def release(
 
     The daemon's own controller takes over at the next tick.
     """
-    with _connect(socket) as client:
+    with connect(socket) as client:
         client.release(holder=holder)
     output.line("released")
 
@@ -130,7 +114,7 @@ def push(
 
     An upload that broke off goes on. The daemon needs a folder for it: store under [policy].
     """
-    with _connect(socket) as client:
+    with connect(socket) as client:
         stored = client.push(policy, name=name or policy.stem)
     output.line(f"stored {stored.name} (sha256 {stored.sha256[:12]})")
 
@@ -138,7 +122,7 @@ def push(
 @ctl.command(epilog="Example: stallward ctl policies")
 def policies(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     """List the policies in the node's store, oldest first."""
-    with _connect(socket) as client:
+    with connect(socket) as client:
         stored = client.policies()
     if as_json:
         output.print_json([asdict(one) for one in stored])
@@ -161,7 +145,7 @@ def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
 
     If there was none, the policy is turned off, and the default controller decides.
     """
-    with _connect(socket) as client:
+    with connect(socket) as client:
         policy = client.roll_back()
     if policy is None:
         output.line("off: the default controller decides")
@@ -177,7 +161,7 @@ def load(
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
     """Load a policy into the daemon; it starts off."""
-    with _connect(socket) as client:
+    with connect(socket) as client:
         loaded = client.load(str(Path(policy).resolve()) if Path(policy).exists() else policy)
     output.line(f"loaded {loaded.name} (sha256 {loaded.sha256[:12]}); it is off")
 
@@ -198,7 +182,7 @@ def mode(
         raise UsageError(
             f"{wanted!r} is not a mode.", next_step=f"Choose one of: {', '.join(names)}."
         )
-    with _connect(socket) as client:
+    with connect(socket) as client:
         client.set_mode(names[wanted])
     output.line(f"mode {wanted}")
 
@@ -233,7 +217,7 @@ def report(
         latency_unit_s=UNIT_MS[unit] / 1e3,
     )
     batches = LineBatches(sys.stdin.fileno(), line_format)
-    with _connect(socket) as client:
+    with connect(socket) as client:
         summary = client.report(batches)
     output.line(
         f"{summary.accepted} reported, {summary.failed} failed, {summary.late} too late, "

@@ -7,6 +7,7 @@ from typing import Any
 
 from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
 from stallward.actuator.client.status import HoldBudgetInfo
+from stallward.actuator.experiments.wire import Phase
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
@@ -32,6 +33,8 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "latency": _latency_values(status.latency),
         "hold_budget": status.hold_budget and asdict(status.hold_budget),
         "canary": status.canary and asdict(status.canary),
+        "experiment": status.experiment
+        and {**asdict(status.experiment), "arm": status.experiment.arm.name.lower()},
     }
 
 
@@ -52,6 +55,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("stepped aside", f"{status.stepped_aside}"),
         ("held without pressure", _hold_budget_row(status.hold_budget)),
         ("canary", _canary_row(status.canary)),
+        ("experiment", _experiment_row(status.experiment)),
     ]
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
@@ -77,6 +81,14 @@ def _canary_row(canary: CanaryInfo | None) -> str:
         for share in (canary.attainment, canary.attainment_before)
     )
     return f"{canary.left_s:.0f} s left; target kept {now}, before {before}"
+
+
+def _experiment_row(phase: Phase | None) -> str:
+    if phase is None:
+        return "none runs"
+    state = "measured" if phase.measured else "burn-in"
+    arm = phase.arm.name.lower()
+    return f"block {phase.block + 1} of {phase.blocks}: {arm}, {state}, {phase.left_s:.0f} s left"
 
 
 def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:

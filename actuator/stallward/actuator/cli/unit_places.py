@@ -84,6 +84,8 @@ def _written(config: DaemonConfig) -> dict[str, Path]:
         folders["record.dir"] = config.record.dir
     if config.policy.store is not None:
         folders["policy.store"] = config.policy.store
+    if config.experiments.dir is not None:
+        folders["experiments.dir"] = config.experiments.dir
     return folders
 
 

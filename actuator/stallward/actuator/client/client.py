@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import grpc
 
 from stallward.actuator.client.call_errors import to_error
+from stallward.actuator.client.experiments import Experiments
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
 from stallward.actuator.client.pushing import push_policy
 from stallward.actuator.client.status import (
@@ -93,6 +94,7 @@ class ActuatorClient:
         ]
         self._channel = grpc.insecure_channel(grpc_target(socket_path), options=options)
         self._stub = pb_grpc.ActuatorServiceStub(self._channel)  # type: ignore[no-untyped-call]
+        self.experiments: Final = Experiments(self._stub, socket_path)
         self._closed = False
 
     def __enter__(self) -> Self:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stallward.actuator.experiments.wire import Phase, phase_from_wire
 from stallward.actuator.latency.counts import COUNTS, LatencyCounts
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.actuator.record.wire import mode_from_wire, record_from_wire
@@ -100,6 +101,8 @@ class DaemonStatus:
     """``None`` if there is no bound."""
     canary: CanaryInfo | None
     """``None`` if policies are not watched."""
+    experiment: Phase | None
+    """Where the experiment is; ``None`` if none runs."""
 
 
 def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
@@ -139,6 +142,7 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
         hold_budget=_hold_budget(wire.hold_budget) if wire.HasField("hold_budget") else None,
         canary=_canary(wire.canary) if wire.HasField("canary") else None,
+        experiment=phase_from_wire(wire.experiment) if wire.HasField("experiment") else None,
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from stallward.actuator.config.tables import (
     ControlConfig,
+    ExperimentsConfig,
     JournalConfig,
     NodeConfig,
     PolicyConfig,
@@ -44,6 +45,7 @@ class DaemonConfig:
     record: RecordConfig | None = None
     """Where tick records are written; ``None`` for nowhere."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
+    experiments: ExperimentsConfig = field(default_factory=ExperimentsConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
@@ -180,6 +182,7 @@ def _check_paths(config: DaemonConfig) -> None:
         ("record.dir", config.record.dir if config.record else None),
         ("policy.dir", config.policy.dir),
         ("policy.store", config.policy.store),
+        ("experiments.dir", config.experiments.dir),
         ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
     ]
     for name, path in paths:

@@ -194,6 +194,15 @@ class PolicyConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentsConfig:
+    """Experiments that compare two controllers on this node."""
+
+    dir: Path | None = None
+    """The folder in which the daemon keeps the experiment that runs, so that it goes on after a
+    restart; ``None`` to run none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartConfig:
     """What the guardian does when a process of the daemon dies."""
 

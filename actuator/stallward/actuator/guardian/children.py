@@ -147,6 +147,7 @@ class Channels:
             policy_store=config.policy.store,
             canary_s=config.policy.canary_s,
             canary_margin=config.policy.canary_margin,
+            experiments=config.experiments.dir,
             report_socket=config.service.report_socket,
             report_group=config.service.report_group or "",
             report_mode=config.service.report_mode,

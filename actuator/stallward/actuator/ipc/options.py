@@ -91,6 +91,8 @@ class ServiceOptions:
     """How long a policy that was activated is watched; 0 for not at all."""
     canary_margin: float = 0.0
     """By how much less often it may keep the target, as a share of the seconds."""
+    experiments: Path | None = None
+    """The folder in which experiments are kept; ``None`` to run none."""
     report_socket: Path | None = None
     """The Unix socket for reports of latencies alone; ``None`` for none."""
     report_group: str = ""

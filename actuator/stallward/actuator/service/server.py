@@ -21,6 +21,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.experiments.wire import phase_to_wire
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
@@ -28,11 +29,13 @@ from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.service.canary_watch import CanaryWatch
+from stallward.actuator.service.experiment_runner import ExperimentRunner
+from stallward.actuator.service.experiment_servicer import ExperimentServicer
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
-from stallward.actuator.service.policy_servicer import RESTARTING, PolicyServicer
+from stallward.actuator.service.policy_servicer import RESTARTING
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.socket_files import (
     claim_socket,
@@ -44,7 +47,7 @@ from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 
-class Servicer(PolicyServicer):
+class Servicer(ExperimentServicer):
     """Answers clients by asking the loop. A refused call gets the reason and is counted.
 
     Args:
@@ -70,6 +73,13 @@ class Servicer(PolicyServicer):
         self.problems: Callable[[], tuple[str, ...]] = tuple
         """Returns what the service itself cannot do now, and why."""
 
+    def take(self, record: pb.TickRecord) -> None:
+        """Pass a tick to what watches. An experiment changes policies, which is no canary's."""
+        if self.runner is not None and self.runner.running:
+            self.runner.take(record)
+        elif self.canary is not None:
+            self.canary.take(record)
+
     async def Status(  # noqa: N802 - gRPC's name
         self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.StatusResponse:
@@ -83,7 +93,12 @@ class Servicer(PolicyServicer):
         status.refused.update(self.refused)
         if self.canary is not None:
             status.canary.CopyFrom(self.canary.status())
-        status.missing.extend(filter(None, (*self.problems(), self._not_noted)))
+        unkept = ""
+        if self.runner is not None:
+            unkept = self.runner.problem
+            if self.runner.phase is not None:
+                status.experiment.CopyFrom(phase_to_wire(self.runner.phase))
+        status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
         status.records_dropped += self._link.skipped
         return status
 
@@ -194,7 +209,11 @@ async def serve(options: ServiceOptions) -> None:
     if options.canary_s > 0.0:
         settings = CanarySettings(length_s=options.canary_s, margin=options.canary_margin)
         servicer.canary = CanaryWatch(Canary(settings), options.slo_ms, link, servicer.forget)
-        link.listeners.append(servicer.canary.take)
+    if options.experiments is not None:
+        servicer.runner = ExperimentRunner(
+            link, options.experiments, slo_ms=options.slo_ms, silence_s=options.silence_s
+        )
+    link.listeners.append(servicer.take)
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
@@ -205,6 +224,8 @@ async def serve(options: ServiceOptions) -> None:
         await server.start()
     report_server, report_problem = await _serve_reports(options, gid, servicer, health_servicer)
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
+    if servicer.runner is not None:
+        await servicer.runner.resume()
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
     metrics = _make_metrics(options, link, servicer)

@@ -1,0 +1,72 @@
+"""A loop that loads any file as a policy, for tests of the service."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import socket
+import threading
+from pathlib import Path
+
+from service_without_loop import WAIT_S, Service
+
+from stallward.actuator.ipc.channels import frame_status, frame_tick
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+class Loop(threading.Thread):
+    """Answers the service as a loop does, and loads any file."""
+
+    def __init__(self, service: Service) -> None:
+        super().__init__(daemon=True)
+        self.connection = service.loop.dup()
+        self.status = pb.StatusResponse(mode=pb.MODE_OFF)
+        self.send_status()
+        self.start()
+
+    def send_status(self) -> None:
+        self.connection.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
+        self.connection.send(frame_status(self.status.SerializeToString()))
+
+    def send_second(
+        self, second: int, *, p95_ms: float, leased: bool = False, fallback: bool = False
+    ) -> None:
+        record = pb.TickRecord(
+            sequence=second, time_s=float(second), mode=self.status.mode, fallback=fallback
+        )
+        record.decision.leased = leased
+        record.sample.slots.add(name="hog", cpu_usage_us=500_000 * second)
+        record.sample.latency.completed = 5
+        record.sample.latency.p95_ms = p95_ms
+        self.connection.send(frame_tick(record.SerializeToString()))
+
+    def end(self) -> None:
+        self.connection.shutdown(socket.SHUT_RDWR)
+        self.join(WAIT_S)
+        self.connection.close()
+
+    def run(self) -> None:
+        with contextlib.suppress(OSError):  # the test may end while an answer is sent
+            self._answer()
+
+    def _answer(self) -> None:
+        while data := self.connection.recv(1 << 16):
+            command = pb.Command.FromString(data)
+            result = pb.CommandResult(id=command.id)
+            if command.HasField("load"):
+                path = Path(command.load.path)
+                if not path.exists():
+                    result.code, result.message = "NOT_FOUND", f"There is no policy {path}."
+                    self.connection.send(pb.LoopMessage(result=result).SerializeToString())
+                    continue
+                sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+                self.status.policy.CopyFrom(
+                    pb.PolicyStatus(name=path.stem, path=str(path), sha256=sha256)
+                )
+                self.status.mode = pb.MODE_OFF
+                result.load.policy.CopyFrom(self.status.policy)
+            else:
+                self.status.mode = command.set_mode.mode
+                result.set_mode.mode = command.set_mode.mode
+            self.send_status()
+            self.connection.send(pb.LoopMessage(result=result).SerializeToString())

@@ -1,0 +1,260 @@
+"""Experiments are started, watched and stopped over the service's socket."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from policy_loop import Loop
+from service_without_loop import WAIT_S, Service
+
+from stallward.actuator.client import ActuatorClient, Mode
+from stallward.actuator.errors import DaemonError, RequestError
+from stallward.actuator.experiments.block_tally import Loss
+from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
+from stallward.actuator.experiments.state import Progress
+from stallward.actuator.experiments.wire import Experiment
+from stallward.agent.errors import PolicyError
+from stallward.evaluation.cli import main
+from stallward.proto.v1 import stallward_pb2 as pb
+
+BURN_IN_S, BLOCK_S = 5, 20
+Latency = Callable[[Arm], float]
+
+
+class Node:
+    """A service whose loop is this test, which lets its time go by."""
+
+    def __init__(self, service: Service) -> None:
+        self.loop = Loop(service)
+        self.client = ActuatorClient(service.socket)
+        self.client.wait_ready(WAIT_S)
+        self.second = 0
+
+    def until(
+        self, done: Callable[[Experiment], bool], p95_ms: Latency, **tick: bool
+    ) -> Experiment:
+        """Let seconds go by until the experiment is so."""
+        deadline_s = time.monotonic() + WAIT_S
+        while not done(seen := self.experiment()):
+            assert time.monotonic() < deadline_s, seen
+            self.second += 1
+            active = self.loop.status.mode == pb.MODE_ACTIVE
+            arm = Arm.TREATMENT if active else Arm.BASELINE
+            self.loop.send_second(self.second, p95_ms=p95_ms(arm), **tick)
+            self.client.status()  # the service has taken the tick, and asked for the next arm
+        return seen
+
+    def experiment(self) -> Experiment:
+        seen = self.client.experiments.get()
+        assert seen is not None
+        return seen
+
+    def wait(self, done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s
+
+    def end(self) -> None:
+        self.client.close()
+        self.loop.end()
+
+
+def plan(tmp_path: Path, *, pairs: int = 3) -> ExperimentPlan:
+    policy = tmp_path / "new.onnx"
+    policy.write_bytes(b"new")
+    return ExperimentPlan(
+        baseline=Candidate(),
+        treatment=Candidate(policy=str(policy)),
+        pairs=pairs,
+        block_s=BLOCK_S,
+        burn_in_s=BURN_IN_S,
+        seed=7,
+    )
+
+
+@pytest.fixture
+def node(tmp_path: Path, start: Callable[..., Service]) -> Iterator[Node]:
+    made = Node(start(experiments=tmp_path / "experiments"))
+    yield made
+    made.end()
+
+
+def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
+    node: Node, tmp_path: Path
+) -> None:
+    old = tmp_path / "old.onnx"
+    old.write_bytes(b"old")
+    node.client.load(str(old))
+    node.client.set_mode(Mode.SHADOW)
+    assert node.client.experiments.get() is None
+    wanted = plan(tmp_path)
+    begun = node.client.experiments.start(wanted)
+    assert begun.progress is Progress.RUNNING
+    assert begun.plan.treatment.sha256
+    ended = node.until(
+        lambda seen: seen.progress is not Progress.RUNNING, lambda arm: 30.0 - 10.0 * arm
+    )
+    assert ended.progress is Progress.COMPLETE
+    assert [block.arm for block in ended.blocks] == [wanted.arm_of(k) for k in range(6)]
+    for block in ended.blocks:
+        assert block.loss is Loss.NONE
+        assert block.seconds == BLOCK_S
+        assert block.p95_ms == pytest.approx(30.0 - 10.0 * block.arm)
+        assert block.attainment == 1.0
+        assert block.background_cores == pytest.approx(0.5)
+    node.wait(lambda: node.client.status().mode is Mode.SHADOW)
+    policy = node.client.status().policy
+    assert policy is not None
+    assert policy.path == str(old)
+
+
+def test_the_status_says_where_it_is_and_other_changes_are_refused_meanwhile(
+    node: Node, tmp_path: Path
+) -> None:
+    node.client.experiments.start(plan(tmp_path))
+    node.until(lambda seen: len(seen.blocks) == 1, lambda _: 20.0)
+    node.until(lambda seen: seen.phase is not None and seen.phase.measured, lambda _: 20.0)
+    phase = node.client.status().experiment
+    assert phase is not None
+    assert (phase.block, phase.blocks, phase.measured) == (1, 6, True)
+    assert 0.0 < phase.left_s <= BLOCK_S
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: node.client.set_mode(Mode.OFF),
+        lambda: node.client.load(str(tmp_path / "new.onnx")),
+        node.client.roll_back,
+        lambda: node.client.experiments.start(plan(tmp_path)),
+    )
+    for call in calls:
+        with pytest.raises(RequestError, match="An experiment runs"):
+            call()
+    stopped = node.client.experiments.stop()
+    assert stopped.progress is Progress.STOPPED
+    assert stopped.phase is None
+    assert node.client.status().experiment is None
+    node.client.set_mode(Mode.OFF)
+    with pytest.raises(RequestError, match="No experiment runs"):
+        node.client.experiments.stop()
+
+
+def test_a_treatment_that_misses_the_target_ends_it_within_its_blocks(
+    node: Node, tmp_path: Path
+) -> None:
+    wanted = replace(plan(tmp_path, pairs=50), block_s=60.0)
+    node.client.experiments.start(wanted)  # the target is 60 ms
+    ended = node.until(
+        lambda seen: seen.progress is not Progress.RUNNING, lambda arm: 500.0 if arm else 20.0
+    )
+    assert ended.progress is Progress.GUARDRAIL
+    assert len(ended.blocks) <= 4
+    node.wait(lambda: node.client.status().mode is Mode.OFF)
+
+
+@pytest.mark.parametrize(
+    ("tick", "loss"), [({"leased": True}, Loss.LEASE), ({"silent": True}, Loss.LOOP_SILENT)]
+)
+def test_a_block_that_was_disturbed_is_lost_and_the_next_one_counts(
+    node: Node, tmp_path: Path, tick: dict[str, bool], loss: Loss
+) -> None:
+    node.client.experiments.start(plan(tmp_path))
+    node.until(lambda seen: seen.phase is not None and seen.phase.measured, lambda _: 20.0)
+    if "silent" in tick:
+        node.until(_ticked(), lambda _: 20.0)
+        node.second += 100
+    node.until(_ticked(), lambda _: 20.0, leased=tick.get("leased", False))
+    seen = node.until(lambda seen: len(seen.blocks) == 2, lambda _: 20.0)
+    assert [block.loss for block in seen.blocks] == [loss, Loss.NONE]
+
+
+def _ticked() -> Callable[[Experiment], bool]:
+    """Whether a tick was sent since it was made."""
+    asked = iter([False])
+    return lambda _: next(asked, True)
+
+
+def test_it_goes_on_after_a_restart_with_the_next_block(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    service = start(experiments=tmp_path / "experiments")
+    node = Node(service)
+    node.client.experiments.start(plan(tmp_path))
+    node.until(lambda seen: len(seen.blocks) == 2, lambda _: 20.0)
+    node.until(lambda seen: seen.phase is not None and seen.phase.measured, lambda _: 20.0)
+    node.end()
+    service.process.kill()
+    service.process.wait()
+    (tmp_path / "again").mkdir()
+    later = Service(tmp_path / "again", experiments=tmp_path / "experiments")
+    node = Node(later)
+    try:
+        ended = node.until(lambda seen: seen.progress is not Progress.RUNNING, lambda _: 20.0)
+        assert ended.progress is Progress.COMPLETE
+        losses = [block.loss for block in ended.blocks]
+        assert losses == [Loss.NONE] * 2 + [Loss.SERVICE_RESTARTED] + [Loss.NONE] * 3
+    finally:
+        node.end()
+        later.close()
+
+
+def test_what_cannot_be_started_is_refused_and_changes_nothing(node: Node, tmp_path: Path) -> None:
+    old = tmp_path / "old.onnx"
+    old.write_bytes(b"old")
+    node.client.load(str(old))
+    node.client.set_mode(Mode.ACTIVE)
+    wanted = plan(tmp_path)
+    with pytest.raises(PolicyError, match="There is no policy /nowhere"):
+        node.client.experiments.start(replace(wanted, treatment=Candidate(policy="/nowhere.onnx")))
+    with pytest.raises(RequestError, match="Both arms are the same"):
+        node.client.experiments.start(replace(wanted, treatment=Candidate()))
+    (tmp_path / "experiments").write_text("no folder")
+    with pytest.raises(DaemonError, match="cannot be kept"):
+        node.client.experiments.start(wanted)
+    assert node.client.experiments.get() is None
+    status = node.client.status()
+    assert status.mode is Mode.ACTIVE
+    assert status.policy is not None
+    assert status.policy.path == str(old)
+
+
+def test_without_a_folder_there_are_no_experiments(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    node = Node(start())
+    for call in (node.client.experiments.get, node.client.experiments.stop):
+        with pytest.raises(RequestError, match="Set dir under"):
+            call()
+    node.end()
+
+
+def test_the_commands_start_follow_and_stop_it(
+    node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = plan(tmp_path).treatment.policy
+    where = ("--socket", str(node.client.socket_path))
+    assert main(["ab", "status", *where]) == 2
+    assert "There was no experiment on this node" in capsys.readouterr().err
+    blocks = ("--block-seconds", str(BLOCK_S), "--burn-in-seconds", str(BURN_IN_S))
+    begun = ("ab", "start", "--treatment", policy, "--pairs", "2", *blocks)
+    assert main([*begun, "--measure", "p50", *where]) == 2
+    assert "'p50' is not a measure" in capsys.readouterr().err
+    assert main([*begun, *where]) == 0
+    assert "started: 2 pairs, at most 1.7 minutes, seed" in capsys.readouterr().out
+    assert main(["ab", "status", *where]) == 0
+    assert "block 1 of 4" in capsys.readouterr().out
+    assert main(["ctl", "status", *where]) == 0
+    assert "block 1 of 4" in capsys.readouterr().out
+    node.until(lambda seen: len(seen.blocks) == 2, lambda _: 20.0)
+    assert main(["ab", "stop", *where]) == 0
+    assert "stopped after 2 of 4 blocks" in capsys.readouterr().out
+    assert main(["ab", "report", *where]) == 0
+    said = capsys.readouterr().out
+    assert "It was stopped." in said
+    assert "baseline: 1 blocks, target kept in 100.0 %" in said
+    assert main(["ab", "report", "--json", *where]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["experiment"]["progress"] == "stopped"
+    assert answer["report"]["ratios"]["p95"]["pairs"] == 1
