@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import math
+import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from stallward.actuator.cli import output
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
+    from stallward.actuator.experiments.wire import Experiment
     from stallward.evaluation.experiments.planning import ExperimentNeeds
 
 app = typer.Typer(
     help="Compare two controllers on a node that serves.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    epilog="Example: stallward ab plan recordings/node --effect 0.1",
+    epilog="Example: stallward ab start --treatment default --pairs 20",
 )
 
 
@@ -93,3 +96,116 @@ def _rows(needs: ExperimentNeeds) -> list[tuple[str, str, str]]:
         else (what, str(pairs), output.duration(needs.length_s(pairs)))
         for what, pairs in cases
     ]
+
+
+@app.command("start", epilog="Example: stallward ab start --treatment november --pairs 20")
+def start(
+    treatment: Annotated[
+        str, typer.Option(help="A policy, as for `ctl load`; none: what decides without one.")
+    ] = "",
+    baseline: Annotated[
+        str, typer.Option(help="The same of the controller that it is compared with.")
+    ] = "",
+    pairs: Annotated[int, typer.Option(min=1, max=1000, help="The most pairs of blocks.")] = 20,
+    block_seconds: Annotated[
+        float, typer.Option(min=10.0, max=86400.0, help="Measured length of a block.")
+    ] = 60.0,
+    burn_in_seconds: Annotated[
+        float, typer.Option(min=0.0, max=86400.0, help="What `ab plan` says, or more.")
+    ] = 30.0,
+    measure: Annotated[str, typer.Option(help="Primary measure: p95, worst or work.")] = "p95",
+    margin: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Share of seconds by which it may miss more often."),
+    ] = 0.05,
+    stop_when_certain: Annotated[
+        bool, typer.Option("--stop-when-certain", help="End once the arms certainly differ.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**63 - 1, help="Of the orders of pairs [drawn].")
+    ] = None,
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Compare two controllers on the node, in pairs of blocks whose order is drawn.
+
+    The daemon runs it by itself, also after a restart, and puts back what was in force before at
+    the end. It stops if the treatment certainly keeps the target less often than --margin allows.
+    """
+    from stallward.actuator.experiments.plan import (  # noqa: PLC0415
+        Candidate,
+        ExperimentPlan,
+        PrimaryMeasure,
+    )
+
+    if measure not in set(PrimaryMeasure):
+        raise UsageError(
+            f"{measure!r:.40} is not a measure.",
+            next_step=f"Choose one of: {', '.join(PrimaryMeasure)}.",
+        )
+    wanted = ExperimentPlan(
+        baseline=Candidate(policy=_on_node(baseline)),
+        treatment=Candidate(policy=_on_node(treatment)),
+        pairs=pairs,
+        block_s=block_seconds,
+        burn_in_s=burn_in_seconds,
+        seed=secrets.randbits(63) if seed is None else seed,
+        primary=PrimaryMeasure(measure),
+        stop_when_certain=stop_when_certain,
+        margin=margin,
+    )
+    with connect(socket) as client:
+        client.experiments.start(wanted)
+    longest = output.duration(wanted.blocks * (block_seconds + burn_in_seconds))
+    output.line(f"started: {pairs} pairs, at most {longest}, seed {wanted.seed}")
+
+
+@app.command("status", epilog="Example: stallward ab status")
+def status(socket: Socket = DEFAULT_SOCKET) -> None:
+    """Say where the experiment is, and which blocks were lost."""
+    from stallward.evaluation.cli.ab_text import status_lines  # noqa: PLC0415
+
+    for text in status_lines(_experiment(socket)):
+        output.line(text)
+
+
+@app.command("stop", epilog="Example: stallward ab stop")
+def stop(socket: Socket = DEFAULT_SOCKET) -> None:
+    """Stop the experiment, and put back what was in force before."""
+    with connect(socket) as client:
+        ended = client.experiments.stop()
+    output.line(f"stopped after {len(ended.blocks)} of {ended.plan.blocks} blocks")
+
+
+@app.command("report", epilog="Example: stallward ab report --json")
+def report(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
+    """Say what the experiment showed, also while it runs."""
+    from stallward.evaluation.cli.ab_text import report_lines, report_rows  # noqa: PLC0415
+    from stallward.evaluation.experiments.node_report import report_on  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    experiment = _experiment(socket)
+    shown = report_on(experiment)
+    if as_json:
+        output.print_json({"experiment": to_json(experiment), "report": to_json(shown)})
+        return
+    rows = report_rows(shown)
+    if rows:
+        output.table(("treatment over baseline", "ratio", "95 %", "at every look", "p"), rows)
+        output.line()
+    for text in report_lines(experiment, shown):
+        output.line(text)
+
+
+def _on_node(policy: str) -> str:
+    """The name of a policy for the daemon: files need a whole path."""
+    return str(Path(policy).resolve()) if policy and Path(policy).exists() else policy
+
+
+def _experiment(socket: Path) -> Experiment:
+    with connect(socket) as client:
+        found = client.experiments.get()
+    if found is None:
+        raise UsageError(
+            "There was no experiment on this node.", next_step="Start one: stallward ab start."
+        )
+    return found

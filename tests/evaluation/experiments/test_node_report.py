@@ -1,0 +1,133 @@
+"""What an experiment on a node showed, and how it is said."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from stallward.actuator.experiments.block_tally import BlockResult, Loss
+from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, PrimaryMeasure
+from stallward.actuator.experiments.state import Progress
+from stallward.actuator.experiments.wire import Experiment, Phase
+from stallward.evaluation.cli.ab_text import report_lines, report_rows, status_lines
+from stallward.evaluation.experiments.node_report import report_on
+
+PLAN = ExperimentPlan(
+    baseline=Candidate(),
+    treatment=Candidate(policy="/policies/new.onnx", sha256="ab" * 32),
+    pairs=20,
+    block_s=60.0,
+    burn_in_s=10.0,
+    seed=11,
+)
+
+
+def experiment(
+    plan: ExperimentPlan,
+    p95_ms: Callable[[Arm], float],
+    lost: Callable[[int], Loss] = lambda _: Loss.NONE,
+    blocks: int = 40,
+) -> Experiment:
+    made = []
+    for number in range(blocks):
+        arm, loss = plan.arm_of(number), lost(number)
+        block = BlockResult(pair=number // 2, arm=arm, began_s=0.0, loss=loss)
+        if loss is Loss.NONE:
+            block = replace(
+                block,
+                seconds=60,
+                attainment=0.9 + 0.05 * arm,
+                p95_ms=p95_ms(arm),
+                worst_ms=50.0,
+                background_cores=0.5,
+            )
+        made.append(block)
+    return Experiment(
+        plan=plan,
+        progress=Progress.COMPLETE,
+        began_s=0.0,
+        ended_s=2800.0,
+        blocks=tuple(made),
+        phase=None,
+    )
+
+
+def noisy(effect: float, seed: int = 1) -> Callable[[Arm], float]:
+    rng = random.Random(seed)
+    return lambda arm: rng.lognormvariate(3.0, 0.1) * (effect if arm else 1.0)
+
+
+def test_an_effect_is_found_and_said() -> None:
+    seen = experiment(PLAN, noisy(0.8))
+    report = report_on(seen)
+    primary = report.primary
+    assert primary is not None
+    assert primary.ratio.low is not None
+    assert primary.ratio.high is not None
+    assert 0.7 < primary.ratio.low < 0.8 < primary.ratio.high < 0.9
+    assert report.significant == {
+        PrimaryMeasure.P95: True,
+        PrimaryMeasure.WORST: False,
+        PrimaryMeasure.WORK: False,
+    }
+    assert [one.attainment for one in report.arms] == pytest.approx([0.9, 0.95])
+    text = "\n".join(report_lines(seen, report))
+    assert "With the treatment the typical p95 of a second is 2" in text
+    assert "% shorter." in text
+    assert report_rows(report)[0][0] == "typical p95 of a second (primary)"
+
+
+def test_no_effect_is_not_claimed() -> None:
+    report = report_on(experiment(PLAN, noisy(1.0)))
+    assert not any(report.significant.values())
+    assert "do not certainly differ" in report_lines(experiment(PLAN, noisy(1.0)), report)[-1]
+
+
+def test_a_look_before_the_end_needs_more_than_one_at_the_end() -> None:
+    """A p-value counts only where the number of pairs was fixed before, and all were run."""
+    claims = {True: 0, False: 0}
+    for seed in range(60):
+        for plan in (PLAN, replace(PLAN, stop_when_certain=True)):
+            report = report_on(experiment(plan, noisy(0.92, seed)))
+            claims[plan.stop_when_certain] += report.significant[PrimaryMeasure.P95]
+    assert claims[True] < claims[False]
+
+
+def test_arms_that_lose_blocks_unevenly_are_said_to_be_not_comparable() -> None:
+    def lost(number: int) -> Loss:
+        is_treatment = PLAN.arm_of(number) is Arm.TREATMENT
+        return Loss.NO_REQUESTS if is_treatment and number > 10 else Loss.NONE
+
+    seen = experiment(PLAN, noisy(0.8), lost)
+    report = report_on(seen)
+    assert report.losses_differ
+    lines = report_lines(seen, report)
+    assert any("not comparable" in line for line in lines)
+    assert any("lost (too few requests)" in line for line in lines)
+    even = report_on(experiment(PLAN, noisy(0.8), lambda k: Loss.LEASE if k < 6 else Loss.NONE))
+    assert not even.losses_differ
+
+
+def test_an_experiment_without_a_pair_says_so() -> None:
+    seen = experiment(PLAN, noisy(1.0), lambda _: Loss.LOOP_SILENT, blocks=3)
+    report = report_on(seen)
+    assert report.primary is None
+    assert report_rows(report) == []
+    assert report_lines(seen, report)[-1] == "No pair of blocks is known yet."
+    empty = replace(seen, blocks=())
+    assert report_lines(empty, report_on(empty))[-1] == "No pair of blocks is known yet."
+
+
+def test_the_status_says_where_it_is_and_what_was_lost() -> None:
+    seen = experiment(PLAN, noisy(1.0), lambda k: Loss.LEASE if k == 1 else Loss.NONE, blocks=3)
+    phase = Phase(block=3, blocks=40, arm=Arm.TREATMENT, measured=False, left_s=65.0)
+    lines = status_lines(replace(seen, progress=Progress.RUNNING, ended_s=None, phase=phase))
+    assert lines[0] == (
+        "baseline is what decides without a policy, treatment is /policies/new.onnx "
+        "(sha256 abababababab)"
+    )
+    assert "block 4 of 40: treatment, burn-in, 65 s left" in lines
+    assert any("lost: a client's lease decided" in line for line in lines)
