@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -25,12 +26,13 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper, numpy_helper
 from sudden_death import kill_guardian_and_loop
 
-from stallward.actuator.client import ActuatorClient
+from stallward.actuator.client import ActuatorClient, Reported
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import (
     ControlConfig,
+    ExperimentsConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -47,11 +49,15 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
+from stallward.actuator.experiments.block_tally import Loss
+from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
+from stallward.actuator.experiments.state import Progress
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.latency.config import GrpcLatency
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import record_from_wire
@@ -389,6 +395,66 @@ def test_a_policy_is_loaded_watched_and_activated(
         policy=make_controller(f"onnx:path={policy}"),
     )
     assert difference is None
+
+
+def test_an_experiment_runs_on_the_node_and_survives_the_death_of_the_service(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    policy = write_policy(tmp_path / "pause.onnx")
+    config = little_sandbox.config(
+        latency=GrpcLatency(), experiments=ExperimentsConfig(dir=tmp_path / "experiments")
+    )
+    plan = ExperimentPlan(
+        baseline=Candidate(),
+        treatment=Candidate(policy=str(policy)),
+        pairs=2,
+        block_s=10.0,
+        burn_in_s=2.0,
+        seed=3,
+    )
+    hog, over = little_sandbox.hogs[0], threading.Event()
+
+    def requests() -> Iterator[list[Reported]]:
+        while not over.wait(0.05):
+            yield [Reported(latency_ms=5.0)] * 4
+
+    def keep_reporting() -> None:
+        while not over.is_set():
+            with daemon.client() as reporter, contextlib.suppress(DaemonError):
+                reporter.report(requests())
+
+    def reached(blocks: int) -> bool:
+        with contextlib.suppress(DaemonError):  # the service may be starting
+            found = client.experiments.get()
+            return found is not None and len(found.blocks) >= blocks
+        return False
+
+    with Daemon(config) as daemon, daemon.client() as client, ThreadPoolExecutor() as pool:
+        reporting = pool.submit(keep_reporting)
+        try:
+            client.experiments.start(plan)
+            paused_at_first = plan.arm_of(0) is Arm.TREATMENT
+            assert wait_for(lambda: frozen(hog) is paused_at_first)
+            assert wait_for(lambda: reached(1), 5 * PATIENCE_S)
+            assert wait_for(lambda: frozen(hog) is not paused_at_first)
+            os.kill(daemon.pids.service, signal.SIGKILL)
+            assert wait_for(lambda: reached(4), 10 * PATIENCE_S)
+            ended = client.experiments.get()
+        finally:
+            over.set()
+            reporting.result(PATIENCE_S)
+        assert ended is not None
+        assert ended.progress is Progress.COMPLETE
+        first, killed, *others = ended.blocks
+        assert killed.loss is Loss.SERVICE_RESTARTED
+        # A busy host may lose a block; what counts has the requests that were reported.
+        for block in (first, *others):
+            if block.loss is Loss.NONE:
+                assert block.p95_ms == pytest.approx(5.0, rel=0.1)
+                assert block.background_cores is not None
+        assert wait_for(lambda: not frozen(hog)), "what was in force before decides again"
+        assert client.status().mode is Mode.OFF
+    assert little_sandbox.leftovers() == []
 
 
 def test_a_rule_decides_where_a_policy_that_was_asked_for_is_off(
