@@ -437,6 +437,7 @@ def test_an_experiment_runs_on_the_node_and_survives_the_death_of_the_service(
             assert wait_for(lambda: frozen(hog) is paused_at_first)
             assert wait_for(lambda: reached(1), 5 * PATIENCE_S)
             assert wait_for(lambda: frozen(hog) is not paused_at_first)
+            assert daemon.pids.service is not None
             os.kill(daemon.pids.service, signal.SIGKILL)
             assert wait_for(lambda: reached(4), 10 * PATIENCE_S)
             ended = client.experiments.get()
