@@ -11,6 +11,7 @@ from pathlib import Path
 from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.ipc.channels import frame_status, frame_tick
+from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
@@ -55,11 +56,16 @@ class Loop(threading.Thread):
             result = pb.CommandResult(id=command.id)
             if command.HasField("load"):
                 path = Path(command.load.path)
-                if not path.exists():
+                specification = specification_of(command.load.path)
+                if specification is None and not path.exists():
                     result.code, result.message = "NOT_FOUND", f"There is no policy {path}."
                     self.connection.send(pb.LoopMessage(result=result).SerializeToString())
                     continue
-                sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+                sha256 = (
+                    hashlib.sha256(path.read_bytes()).hexdigest()
+                    if specification is None
+                    else digest_of(specification)
+                )
                 self.status.policy.CopyFrom(
                     pb.PolicyStatus(name=path.stem, path=str(path), sha256=sha256)
                 )

@@ -14,6 +14,7 @@ import pytest
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.loop import policy_loader
+from stallward.actuator.loop.commands import policy_status
 from stallward.actuator.loop.policy_loader import (
     LoadResult,
     PolicyLoader,
@@ -21,6 +22,7 @@ from stallward.actuator.loop.policy_loader import (
     load,
 )
 from stallward.actuator.policies.store import PolicyStore
+from stallward.agent.controllers.partition import PartitionController
 
 
 class SlowLoad:
@@ -119,3 +121,30 @@ def test_a_damaged_list_of_pushed_policies_hides_no_others(tmp_path: Path) -> No
     assert find_policy_file("theirs", places) == tmp_path / "theirs.onnx"
     assert find_policy_file(str(tmp_path / "theirs.onnx"), places) == tmp_path / "theirs.onnx"
     assert find_policy_file("default", places) is not None
+
+
+def test_a_controller_is_made_by_its_specification() -> None:
+    result = load("controller:partition:turn_s=7", PolicyConfig(), 3)
+    assert result.error is None
+    assert isinstance(result.controller, PartitionController)
+    assert result.controller.thresholds.turn_s == 7.0
+    status = policy_status(result.controller, result.name)
+    assert (status.name, status.path) == ("partition:turn_s=7", "controller:partition:turn_s=7")
+    assert status.sha256 == hashlib.sha256(b"partition:turn_s=7").hexdigest()
+    again = load(status.path, PolicyConfig())
+    assert again.controller is not None
+    assert policy_status(again.controller, again.name) == status
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("controller:nobody", "There is no controller 'nobody'"),
+        ("controller:partition:turn=7", "does not take 'turn=7'"),
+        ("controller:", "There is no controller ''"),
+    ],
+)
+def test_a_controller_that_cannot_be_made_is_said(name: str, message: str) -> None:
+    result = load(name, PolicyConfig())
+    assert result.controller is None
+    assert message in str(result.error)

@@ -134,6 +134,19 @@ def test_rolling_back_activates_what_decided_before(
     assert client.status().mode is Mode.OFF
 
 
+def test_a_controller_that_was_named_is_gone_back_to(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    loaded = client.load("controller:partition:turn_s=20")
+    assert loaded.path == "controller:partition:turn_s=20"
+    client.set_mode(Mode.ACTIVE)
+    activate(client, policy_file(tmp_path, b"policy"))
+    back = client.roll_back()
+    assert back is not None
+    assert back == loaded
+    assert client.status().mode is Mode.ACTIVE
+
+
 def test_a_policy_that_decided_from_the_start_is_gone_back_to(
     tmp_path: Path, start: Callable[..., Service]
 ) -> None:

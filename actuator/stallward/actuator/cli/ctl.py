@@ -156,7 +156,10 @@ def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
 @ctl.command(epilog="Example: stallward ctl load default")
 def load(
     policy: Annotated[
-        str, typer.Argument(help="A policy file, or the name or digest of one there.")
+        str,
+        typer.Argument(
+            help="A policy file, the name or digest of one there, or controller:NAME[:key=value]."
+        ),
     ],
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:

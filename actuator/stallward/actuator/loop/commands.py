@@ -10,6 +10,7 @@ from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
+from stallward.actuator.policies.named_controller import PREFIX, digest_of, specification_of
 from stallward.actuator.record.reasons_text import problem_text
 from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.record.tick_record import Mode
@@ -19,7 +20,7 @@ from stallward.actuator.record.wire import (
     mode_from_wire,
     mode_to_wire,
 )
-from stallward.agent.controller import PolicyController
+from stallward.agent.controller import Controller, PolicyController
 from stallward.agent.errors import StallwardError
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -40,13 +41,23 @@ def _result(ticket: int, **answer: Any) -> bytes:
     return pb.LoopMessage(result=result).SerializeToString()
 
 
-def policy_status(policy: PolicyController) -> pb.PolicyStatus:
-    """Return the status of a loaded policy for clients."""
+def policy_status(controller: Controller, name: str) -> pb.PolicyStatus:
+    """Return the status of what was loaded, for clients.
+
+    Args:
+        controller: A policy or another controller.
+        name: How it was named.
+    """
+    if isinstance(controller, PolicyController):
+        return pb.PolicyStatus(
+            name=controller.path.stem,
+            path=str(controller.path),
+            schema_hash=controller.schema_hash,
+            sha256=controller.sha256,
+        )
+    specification = specification_of(name) or controller.name
     return pb.PolicyStatus(
-        name=policy.path.stem,
-        path=str(policy.path),
-        schema_hash=policy.schema_hash,
-        sha256=policy.sha256,
+        name=specification, path=f"{PREFIX}{specification}", sha256=digest_of(specification)
     )
 
 
@@ -156,7 +167,7 @@ class CommandHandler:
         if result.controller is None:
             raise result.error or StallwardError("The policy was not loaded.")
         self._engine.install(result.controller)
-        self.policy = policy_status(result.controller)
+        self.policy = policy_status(result.controller, result.name)
 
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
         mode = mode_from_wire(wire)

@@ -10,15 +10,17 @@ from typing import Final
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError, PolicyDiskError
+from stallward.actuator.policies.named_controller import specification_of
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.process_setup import (
     raise_priority,
     release_code_pages,
     take_back_priority,
 )
-from stallward.agent.controller import PolicyController
+from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
+from stallward.agent.registry import make_controller
 
 LIMIT_S: Final = 20.0
 """How long loading may take; the service waits a little longer for the answer. Loading the shipped
@@ -31,8 +33,10 @@ class LoadResult:
 
     ticket: int
     """The ticket that was given to :meth:`PolicyLoader.start`."""
-    controller: PolicyController | None = None
-    """The policy; ``None`` after a failure."""
+    name: str = ""
+    """What was to be loaded."""
+    controller: Controller | None = None
+    """The policy, or another controller that was named; ``None`` after a failure."""
     error: StallwardError | None = None
     """Why it failed; ``None`` if it did not."""
     missing: bool = False
@@ -148,8 +152,12 @@ class PolicyLoader:
 
 
 def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
-    """Find, check and try a policy; errors are part of the result."""
+    """Find, check and try a policy, or make the controller that is named; errors are results."""
     try:
+        specification = specification_of(name)
+        if specification is not None:
+            made = make_controller(specification)
+            return LoadResult(ticket=ticket, name=name, controller=made)
         path = find_policy_file(name, places)
         if path is None:
             where = f" (nor in {places.dir})" if places.dir else ""
@@ -158,7 +166,7 @@ def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
                 next_step="Give an absolute path on the node, or the name of a shipped policy.",
             )
             return LoadResult(ticket=ticket, error=error, missing=True)
-        return LoadResult(ticket=ticket, controller=OnnxController(path))
+        return LoadResult(ticket=ticket, name=name, controller=OnnxController(path))
     except StallwardError as error:
         return LoadResult(ticket=ticket, error=error)
     except Exception as error:  # a thread that dies silently would leave the caller waiting

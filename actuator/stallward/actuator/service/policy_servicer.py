@@ -17,6 +17,7 @@ from stallward.actuator.errors import (
     PolicyStoreError,
 )
 from stallward.actuator.policies.index import Activation, StoredPolicy
+from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
@@ -168,7 +169,11 @@ class PolicyServicer(ReportServicer):
 
     async def _load_again(self, context: _Context, earlier: Activation) -> pb.PolicyStatus:
         """Load the policy of an activation, if its file is still the same."""
-        found = await asyncio.to_thread(_digest_of, Path(earlier.path))
+        specification = specification_of(earlier.path)
+        if specification is not None:
+            found = digest_of(specification)
+        else:
+            found = await asyncio.to_thread(_digest_of, Path(earlier.path))
         loaded = pb.PolicyStatus()
         if found == earlier.sha256:
             request = pb.LoadRequest(path=earlier.path)
