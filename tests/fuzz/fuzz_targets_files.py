@@ -37,9 +37,10 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, extent, read_frames
+from stallward.actuator.record.reading import read_ticks
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
-from stallward.env.recording.from_frames import read_ticks, since_boot
+from stallward.env.recording.from_frames import since_boot
 from stallward.env.scenario.file import parse_scenario
 from stallward.evaluation.blocks.record_plan import load_plan
 from stallward.evaluation.errors import PlanError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,7 +15,9 @@ from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.client import ActuatorClient, Mode
 from stallward.actuator.errors import DaemonError, RequestError
+from stallward.actuator.ipc.channels import frame_tick
 from stallward.agent.errors import PolicyError
+from stallward.evaluation.cli import main
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -272,3 +275,38 @@ def test_seconds_of_a_lease_or_a_fallback_are_not_the_policys(
         assert status.canary.watching
         assert status.canary.attainment == 1.0
     loop.end()
+
+
+def test_a_shadow_run_is_watched_and_summarised(
+    tmp_path: Path, start: Callable[..., Service], capsys: pytest.CaptureFixture[str]
+) -> None:
+    service = start()
+    loop, over = Loop(service), threading.Event()
+    record = pb.TickRecord(mode=pb.MODE_SHADOW)
+    record.sample.slots.add(name="hog")
+    record.shadow.controller = "onnx"
+
+    def tick() -> None:
+        while not over.wait(0.02):
+            record.sequence += 1
+            record.time_s += 0.1
+            del record.shadow.desired.slots[:]
+            record.shadow.desired.slots.add(paused=record.sequence % 2 == 0)
+            loop.connection.send(frame_tick(record.SerializeToString()))
+
+    where = ("--socket", str(service.socket), "--seconds", "1")
+    ticking = threading.Thread(target=tick)
+    with ActuatorClient(service.socket) as client:
+        client.wait_ready(WAIT_S)
+    ticking.start()
+    try:
+        assert main(["ctl", "shadow", *where]) == 0
+        said = capsys.readouterr().out
+    finally:
+        over.set()
+        ticking.join(WAIT_S)
+        loop.end()
+    assert "slot 0: paused" in said
+    assert "in shadow mode the policy wanted something else in" in said
+    assert main(["ctl", "shadow", "--recording", str(tmp_path)]) == 2
+    assert "There is no" in capsys.readouterr().err

@@ -12,7 +12,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
-from stallward.actuator.cli.options import Json
+from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import UsageError
 
 ctl = typer.Typer(
@@ -188,6 +188,51 @@ def mode(
     with connect(socket) as client:
         client.set_mode(names[wanted])
     output.line(f"mode {wanted}")
+
+
+@ctl.command(epilog="Example: stallward ctl shadow --recording /var/lib/stallward/recording")
+def shadow(
+    socket: Socket = DEFAULT_SOCKET,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="How long to watch.")
+    ] = 60,
+    recording: Annotated[
+        Path | None, typer.Option(help="Instead, the daemon's record: [record] dir.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say how often a policy in shadow mode would have decided otherwise, and when."""
+    from stallward.actuator.cli.shadow_text import shadow_lines, shadow_rows  # noqa: PLC0415
+    from stallward.actuator.record.shadow_summary import ShadowTally  # noqa: PLC0415
+
+    tally = ShadowTally()
+    names: tuple[str, ...] = ()
+    if recording is None:
+        with connect(socket) as client:
+            names = client.status().slots
+            deadline_s = time.monotonic() + seconds
+            for watched in client.watch():
+                tally.take(watched.record)
+                if time.monotonic() >= deadline_s:
+                    break
+    else:
+        from stallward.actuator.record.reading import read_records  # noqa: PLC0415
+
+        for record in read_records(recording):
+            tally.take(record)
+    summary = tally.summary()
+    if summary is None:
+        raise UsageError(
+            "No policy ran in shadow mode.",
+            next_step="Load one, and turn it on: stallward ctl mode shadow.",
+        )
+    if as_json:
+        output.print_json(asdict(summary))
+        return
+    output.table(("", "decides", "shadow"), shadow_rows(summary, names))
+    output.line()
+    for text in shadow_lines(summary):
+        output.line(text)
 
 
 @ctl.command(epilog="Example: tail -Fn0 access.log | stallward ctl report --latency 3 --unit s")

@@ -171,7 +171,7 @@ class PolicyServicer(ReportServicer):
         """Load the policy of an activation, if its file is still the same."""
         specification = specification_of(earlier.path)
         if specification is not None:
-            found = digest_of(specification)
+            found: str | None = digest_of(specification)
         else:
             found = await asyncio.to_thread(_digest_of, Path(earlier.path))
         loaded = pb.PolicyStatus()

@@ -8,20 +8,18 @@ recording has no background work, because nothing on the node measures it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
 import numpy as np
-from google.protobuf.message import DecodeError
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
-from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
-from stallward.actuator.record.frames import FRAMES_NAME, extent
-from stallward.actuator.record.segments import read_segments
+from stallward.actuator.record.frames import extent
+from stallward.actuator.record.reading import frames_file, read_ticks
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.node_facts import node_info, versions
@@ -76,12 +74,7 @@ def convert_frames(
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
-    file = source / FRAMES_NAME if source.is_dir() else source
-    if not file.is_file():
-        raise UsageError(
-            f"There is no {file}.",
-            next_step="Give the directory that [record] of the daemon's configuration names.",
-        )
+    file = frames_file(source)
     settings = load_config(config)
     all_ticks = list(read_ticks(file))
     ticks = since_boot(all_ticks)
@@ -99,24 +92,6 @@ def convert_frames(
         left_out_ticks=len(all_ticks) - len(ticks),
         torn_bytes=extent(file).torn_bytes,
     )
-
-
-def read_ticks(file: Path) -> Iterator[pb.TickRecord]:
-    """Yield the tick records of a frames file, after those of the segments set aside from it.
-
-    An incomplete record that a crash left is the last of its file.
-
-    Raises:
-        FramesError: If the file cannot be read or holds other frames.
-    """
-    for payload in read_segments(file):
-        try:
-            yield pb.TickRecord.FromString(payload)
-        except DecodeError as error:
-            raise FramesError(
-                f"{file} holds a frame that is no tick record.",
-                next_step="It was written by another version; read it with that one.",
-            ) from error
 
 
 def since_boot(ticks: Sequence[pb.TickRecord]) -> Sequence[pb.TickRecord]:

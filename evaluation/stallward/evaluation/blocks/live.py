@@ -16,8 +16,8 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.record.frames import FRAMES_NAME
+from stallward.actuator.record.reading import read_ticks
 from stallward.actuator.record.tick_record import Mode
-from stallward.env.recording.from_frames import read_ticks
 from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.recording import write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
