@@ -12,30 +12,15 @@ from typing import Final
 from stallward.actuator.errors import ExperimentError
 from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, Loss, TickFacts
 from stallward.actuator.experiments.file import load_state, save_state
-from stallward.actuator.experiments.plan import Candidate, ExperimentPlan
-from stallward.actuator.experiments.state import Before, ExperimentState, Progress
+from stallward.actuator.experiments.plan import Arm, ExperimentPlan
+from stallward.actuator.experiments.state import ExperimentState, Progress
 from stallward.actuator.experiments.wire import Phase
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.arm_switch import ArmSwitch, LoadRefusedError
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
 
-LOAD_ANSWER_S: Final = 30.0
-"""How long the runner waits for a policy to be loaded."""
 _LEAST_SILENCE_S: Final = 2.0
-_MODES: Final = {"off": pb.MODE_OFF, "shadow": pb.MODE_SHADOW, "active": pb.MODE_ACTIVE}
-
-
-class LoadRefusedError(Exception):
-    """The loop did not load a policy.
-
-    Args:
-        code: The name of a gRPC status code.
-        message: Why.
-    """
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code, self.message = code, message
 
 
 class ExperimentRunner:
@@ -61,7 +46,7 @@ class ExperimentRunner:
         silence_s: float,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        self._link = link
+        self._arms = ArmSwitch(link)
         self._folder = folder
         self._slo_ms = slo_ms
         self._silence_s = max(silence_s, _LEAST_SILENCE_S)
@@ -70,6 +55,7 @@ class ExperimentRunner:
         """That of the block that runs; ``None`` while the arms change places."""
         self._start_s: float | None = None
         self._time_s = self._block_began_s = 0.0
+        self._judged_batches = 0
         self._changing: asyncio.Task[None] | None = None
         self._starting = False
         self.state: ExperimentState | None = None
@@ -133,10 +119,10 @@ class ExperimentRunner:
             self._starting = False
 
     async def _start(self, plan: ExperimentPlan) -> ExperimentState:
-        before = self._in_force()
+        before = self._arms.in_force()
         try:
-            baseline = await self._resolved(plan.baseline)
-            treatment = await self._resolved(plan.treatment)
+            baseline = await self._arms.resolved(plan.baseline)
+            treatment = await self._arms.resolved(plan.treatment)
             if baseline.sha256 == treatment.sha256:
                 raise ExperimentError(
                     "Both arms are the same controller.", next_step="Give two different ones."
@@ -145,7 +131,7 @@ class ExperimentRunner:
             state = ExperimentState(plan=resolved, before=before, began_s=self._now_s())
             await asyncio.to_thread(save_state, self._folder, state)
         except (ExperimentError, LoadRefusedError):
-            await self._put_back(before)
+            await self._arms.put_back(before)
             raise
         self.problem = ""
         self._advance(state)
@@ -159,13 +145,16 @@ class ExperimentRunner:
         """
         if self.state is None or not self.state.running:
             raise ExperimentError("No experiment runs.")
-        if self._changing is not None:
-            await asyncio.wait({self._changing})
+        await self._settled()
         if self.state.running:
             self._advance(self.state.ended(Progress.STOPPED, self._now_s()))
-        if self._changing is not None:
-            await asyncio.wait({self._changing})
+            await self._settled()
         return self.state
+
+    async def _settled(self) -> None:
+        """Wait until no arm is being changed: a tick may have begun another change meanwhile."""
+        while self._changing is not None:
+            await asyncio.wait({self._changing})
 
     def take(self, record: pb.TickRecord) -> None:
         """Take one tick."""
@@ -181,8 +170,8 @@ class ExperimentRunner:
         arm = plan.arm_of(len(self.state.blocks))
         is_over = elapsed_s >= plan.burn_in_s + plan.block_s
         if is_late or not is_over:  # a late tick loses the block, also when it is over by then
-            self._tally.take(_facts(record, fits=self._decides(plan.candidate(arm), record)))
-        if not is_over and not self.state.breaks_guardrail(arm, self._tally.batches):
+            self._tally.take(_facts(record, fits=self._arms.decides(plan.candidate(arm), record)))
+        if not is_over and not self._breaks_guardrail(self.state, self._tally, arm):
             return
         number = len(self.state.blocks)
         result = self._tally.result(
@@ -193,15 +182,30 @@ class ExperimentRunner:
         )
         self._advance(self.state.with_block(result))
 
+    def _breaks_guardrail(self, state: ExperimentState, tally: BlockTally, arm: Arm) -> bool:
+        """Whether the treatment certainly misses the target too often; asked once a batch."""
+        batches = tally.batches
+        if len(batches) == self._judged_batches:
+            return False
+        self._judged_batches = len(batches)
+        return state.breaks_guardrail(arm, batches)
+
     def _advance(self, state: ExperimentState) -> None:
         """Go on to the next block, or end."""
-        self._tally, self._start_s = None, None
+        self._tally, self._start_s, self._judged_batches = None, None, 0
         if not state.running and state.ended_s is None:
             state = state.ended(state.progress, self._now_s())
         self.state = state
         self._changing = asyncio.create_task(self._change(state))
 
     async def _change(self, state: ExperimentState) -> None:
+        try:
+            await self._change_to(state)
+        finally:
+            self._changing = None
+
+    async def _change_to(self, state: ExperimentState) -> None:
+        """Keep the state, and make the arm of its next block decide, or what did before."""
         try:
             await asyncio.to_thread(save_state, self._folder, state)
             self.problem = ""
@@ -210,72 +214,11 @@ class ExperimentRunner:
         if state.running:
             candidate = state.plan.candidate(state.plan.arm_of(len(state.blocks)))
             # If that fails, the ticks show it, and the block is lost.
-            await self._make_decide(candidate)
+            await self._arms.make_decide(candidate)
             self._tally = BlockTally(slo_ms=self._slo_ms, silence_s=self._silence_s)
         else:
             say(f"The experiment ended: {state.progress}.", "service")
-            await self._put_back(state.before)
-        self._changing = None
-
-    async def _make_decide(self, candidate: Candidate) -> bool:
-        """Make a controller decide; returns whether it does."""
-        if not candidate.is_policy:
-            return await self._set_mode(pb.MODE_OFF)
-        loaded = self._link.policy
-        if loaded is None or loaded.sha256 != candidate.sha256:
-            try:
-                loaded = await self._load(candidate.policy)
-            except LoadRefusedError as error:
-                say(f"{candidate.policy} cannot be loaded: {error.message}", "service")
-                return False
-        return loaded.sha256 == candidate.sha256 and await self._set_mode(pb.MODE_ACTIVE)
-
-    async def _put_back(self, before: Before) -> None:
-        """Put back what was in force before the experiment."""
-        loaded = self._link.policy
-        try:
-            if before.policy and (loaded is None or loaded.path != before.policy):
-                await self._load(before.policy)
-        except LoadRefusedError as error:
-            say(f"{before.policy} cannot be loaded again: {error.message}", "service")
-            await self._set_mode(pb.MODE_OFF)
-            return
-        await self._set_mode(_MODES[before.mode])
-
-    def _in_force(self) -> Before:
-        status = self._link.status()
-        if status is None or not status.HasField("policy"):
-            return Before()
-        mode = next((name for name, wire in _MODES.items() if wire == status.mode), "off")
-        return Before(policy=status.policy.path, mode=mode)
-
-    async def _resolved(self, candidate: Candidate) -> Candidate:
-        """The candidate with the file and the digest that its name means now."""
-        if not candidate.is_policy:
-            return Candidate()
-        loaded = await self._load(candidate.policy)
-        return Candidate(policy=loaded.path, sha256=loaded.sha256)
-
-    async def _load(self, policy: str) -> pb.PolicyStatus:
-        command = pb.Command(load=pb.LoadRequest(path=policy))
-        result = await self._link.ask(command, LOAD_ANSWER_S)
-        if result is None:
-            raise LoadRefusedError("UNAVAILABLE", "The loop does not answer.")
-        if result.code:
-            raise LoadRefusedError(result.code, result.message)
-        return result.load.policy
-
-    async def _set_mode(self, mode: pb.Mode) -> bool:
-        result = await self._link.ask(pb.Command(set_mode=pb.SetModeRequest(mode=mode)))
-        return result is not None and not result.code
-
-    def _decides(self, candidate: Candidate, record: pb.TickRecord) -> bool:
-        """Whether a controller is in force at a tick."""
-        is_active = record.mode == pb.MODE_ACTIVE
-        if not candidate.is_policy:
-            return not is_active
-        loaded = self._link.policy
-        return is_active and loaded is not None and loaded.sha256 == candidate.sha256
+            await self._arms.put_back(state.before)
 
 
 def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:

@@ -10,7 +10,8 @@ import grpc
 from stallward.actuator.errors import ExperimentDiskError, ExperimentError
 from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.wire import experiment_to_wire, plan_from_wire
-from stallward.actuator.service.experiment_runner import ExperimentRunner, LoadRefusedError
+from stallward.actuator.service.arm_switch import LoadRefusedError
+from stallward.actuator.service.experiment_runner import ExperimentRunner
 from stallward.actuator.service.policy_servicer import PolicyServicer
 from stallward.proto.v1 import stallward_pb2 as pb
 

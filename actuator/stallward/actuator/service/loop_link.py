@@ -18,6 +18,8 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 ANSWER_S: Final = 2.0
 """How long a call waits for the loop, where nothing else is said."""
+LOAD_ANSWER_S: Final = 30.0
+"""How long a call waits for a policy to be loaded."""
 WATCH_QUEUE: Final = 64
 """The most records that wait for one watcher; if it is too slow, the oldest are dropped."""
 

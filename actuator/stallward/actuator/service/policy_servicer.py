@@ -20,13 +20,11 @@ from stallward.actuator.policies.index import Activation, StoredPolicy
 from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.latency_reports import LatencyReports
-from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
+from stallward.actuator.service.loop_link import ANSWER_S, LOAD_ANSWER_S, LoopLink
 from stallward.actuator.service.report_servicer import ReportServicer
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MAX_CHUNK_BYTES: Final = 1 << 20
-LOAD_ANSWER_S: Final = 30.0
-"""How long a call waits for a policy to be loaded."""
 RESTARTING: Final = "The loop does not answer: it is restarting. Try again in a second."
 _NO_STORE: Final = "No folder for pushed policies is configured. Set store under [policy]."
 _CODES: Final = (

@@ -1,0 +1,102 @@
+"""Makes the controller of an arm decide, and puts back what was in force before."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stallward.actuator.experiments.plan import Candidate
+from stallward.actuator.experiments.state import Before
+from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.loop_link import LOAD_ANSWER_S, LoopLink
+from stallward.proto.v1 import stallward_pb2 as pb
+
+_MODES: Final = {"off": pb.MODE_OFF, "shadow": pb.MODE_SHADOW, "active": pb.MODE_ACTIVE}
+
+
+class LoadRefusedError(Exception):
+    """The loop did not load a policy.
+
+    Args:
+        code: The name of a gRPC status code.
+        message: Why.
+    """
+
+    def __init__(self, code: str, message: str) -> None:
+        super().__init__(message)
+        self.code, self.message = code, message
+
+
+class ArmSwitch:
+    """Loads policies and sets their modes. The event loop's thread uses it.
+
+    Args:
+        link: The connection to the loop.
+    """
+
+    def __init__(self, link: LoopLink) -> None:
+        self._link = link
+
+    async def make_decide(self, candidate: Candidate) -> bool:
+        """Make a controller decide; returns whether it does."""
+        if not candidate.is_policy:
+            return await self._set_mode(pb.MODE_OFF)
+        loaded = self._link.policy
+        if loaded is None or loaded.sha256 != candidate.sha256:
+            try:
+                loaded = await self._load(candidate.policy)
+            except LoadRefusedError as error:
+                say(f"{candidate.policy} cannot be loaded: {error.message}", "service")
+                return False
+        return loaded.sha256 == candidate.sha256 and await self._set_mode(pb.MODE_ACTIVE)
+
+    async def put_back(self, before: Before) -> None:
+        """Put back what was in force before the experiment."""
+        loaded = self._link.policy
+        try:
+            if before.policy and (loaded is None or loaded.path != before.policy):
+                await self._load(before.policy)
+        except LoadRefusedError as error:
+            say(f"{before.policy} cannot be loaded again: {error.message}", "service")
+            await self._set_mode(pb.MODE_OFF)
+            return
+        await self._set_mode(_MODES[before.mode])
+
+    def in_force(self) -> Before:
+        """What is loaded now, and what it may do."""
+        status = self._link.status()
+        if status is None or not status.HasField("policy"):
+            return Before()
+        mode = next((name for name, wire in _MODES.items() if wire == status.mode), "off")
+        return Before(policy=status.policy.path, mode=mode)
+
+    async def resolved(self, candidate: Candidate) -> Candidate:
+        """The candidate with the file and the digest that its name means now.
+
+        Raises:
+            LoadRefusedError: If it cannot be loaded.
+        """
+        if not candidate.is_policy:
+            return Candidate()
+        loaded = await self._load(candidate.policy)
+        return Candidate(policy=loaded.path, sha256=loaded.sha256)
+
+    async def _load(self, policy: str) -> pb.PolicyStatus:
+        command = pb.Command(load=pb.LoadRequest(path=policy))
+        result = await self._link.ask(command, LOAD_ANSWER_S)
+        if result is None:
+            raise LoadRefusedError("UNAVAILABLE", "The loop does not answer.")
+        if result.code:
+            raise LoadRefusedError(result.code, result.message)
+        return result.load.policy
+
+    async def _set_mode(self, mode: pb.Mode) -> bool:
+        result = await self._link.ask(pb.Command(set_mode=pb.SetModeRequest(mode=mode)))
+        return result is not None and not result.code
+
+    def decides(self, candidate: Candidate, record: pb.TickRecord) -> bool:
+        """Whether a controller is in force at a tick."""
+        is_active = record.mode == pb.MODE_ACTIVE
+        if not candidate.is_policy:
+            return not is_active
+        loaded = self._link.policy
+        return is_active and loaded is not None and loaded.sha256 == candidate.sha256
