@@ -51,7 +51,7 @@ USES_DEFAULTS = {
     "actuator/stallward/actuator/runtime/locks.py": "there is one lock for the machine's settings",
     "env/stallward/env/sandbox/sandbox.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/bench/sample_cost.py": ENTRY_POINT,
-    "actuator/stallward/actuator/cli/ctl.py": ENTRY_POINT,
+    "actuator/stallward/actuator/cli/connect.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/node.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/demo/run.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,

@@ -201,7 +201,10 @@ def shadow(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say how often a policy in shadow mode would have decided otherwise, and when."""
+    """Say how often a policy in shadow mode wanted something else.
+
+    Also what it wanted of each slot, and when they differed longest.
+    """
     from stallward.actuator.cli.shadow_text import shadow_lines, shadow_rows  # noqa: PLC0415
     from stallward.actuator.record.shadow_summary import ShadowTally  # noqa: PLC0415
 
