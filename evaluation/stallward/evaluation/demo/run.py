@@ -113,7 +113,8 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
         blocks = plan_live_blocks(total_s - (time.monotonic() - start_s))
     request = _request(settings, policy, "twin" if why else "live", blocks)
     with stages.next(f"compare {'on the twin' if why else 'live'}") as report:
-        result = _compare(request, start_s + total_s, report)
+        once_s = 0.0 if why else blocks.calibration_s
+        result = _compare(request, start_s + total_s, once_s, report)
         seen = scenario.name in twin_names()
         opening = first_screen(result, trained_s=trained_s, seen=seen)
         write_report(request.out, opening)
@@ -123,11 +124,19 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
     return result
 
 
-def _compare(request: ComparisonRequest, deadline_s: float, report: Report) -> ComparisonResult:
+def _compare(
+    request: ComparisonRequest, deadline_s: float, once_s: float, report: Report
+) -> ComparisonResult:
     """Run the rounds that are planned, but begin none that would probably end after the deadline.
 
     Blocks may take longer than planned: on a slow disk the programs of a scenario need longer to
     start and to end. The first round is always run.
+
+    Args:
+        request: The comparison, with the rounds that are planned.
+        deadline_s: When the demo is to end, CLOCK_MONOTONIC.
+        once_s: How much of the first round is for finding the target, which later ones need not.
+        report: Is told the progress.
     """
     number, round_s = 0, 0.0
     while number == 0 or (
@@ -138,7 +147,7 @@ def _compare(request: ComparisonRequest, deadline_s: float, report: Report) -> C
         number += 1
         bar = part(report, share, number / request.rounds)
         result = run_comparison(replace(request, rounds=number), bar).result
-        round_s = time.monotonic() - begin_s
+        round_s = time.monotonic() - begin_s - (once_s if number == 1 else 0.0)
     report("done", 1.0)
     return result
 
