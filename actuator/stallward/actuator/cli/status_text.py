@@ -55,7 +55,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("stepped aside", f"{status.stepped_aside}"),
         ("held without pressure", _hold_budget_row(status.hold_budget)),
         ("canary", _canary_row(status.canary)),
-        ("experiment", _experiment_row(status.experiment)),
+        ("experiment", phase_text(status.experiment) if status.experiment else "none runs"),
     ]
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
@@ -83,9 +83,8 @@ def _canary_row(canary: CanaryInfo | None) -> str:
     return f"{canary.left_s:.0f} s left; target kept {now}, before {before}"
 
 
-def _experiment_row(phase: Phase | None) -> str:
-    if phase is None:
-        return "none runs"
+def phase_text(phase: Phase) -> str:
+    """Where an experiment is, in one line."""
     state = "measured" if phase.measured else "burn-in"
     arm = phase.arm.name.lower()
     return f"block {phase.block + 1} of {phase.blocks}: {arm}, {state}, {phase.left_s:.0f} s left"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import grpc
 
 from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.wire import Experiment, experiment_from_wire, plan_to_wire
+from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -39,11 +40,7 @@ class Experiments:
             DaemonError: If the daemon cannot be reached, or cannot write.
         """
         request = pb.StartExperimentRequest(plan=plan_to_wire(plan))
-        try:
-            answer = self._stub.StartExperiment(request, timeout=_START_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise to_error(error, self._socket_path) from error
-        return experiment_from_wire(answer.experiment)
+        return self._call(self._stub.StartExperiment, request, _START_TIMEOUT_S)
 
     def get(self) -> Experiment | None:
         """The experiment that runs, or else the last one; ``None`` if there was none.
@@ -53,12 +50,9 @@ class Experiments:
             DaemonError: If it cannot be reached.
         """
         try:
-            answer = self._stub.GetExperiment(pb.GetExperimentRequest(), timeout=_TIMEOUT_S)
-        except grpc.RpcError as error:
-            if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.NOT_FOUND:
-                return None
-            raise to_error(error, self._socket_path) from error
-        return experiment_from_wire(answer.experiment)
+            return self._call(self._stub.GetExperiment, pb.GetExperimentRequest(), _TIMEOUT_S)
+        except PolicyError:  # what NOT_FOUND stands for
+            return None
 
     def stop(self) -> Experiment:
         """Stop the experiment that runs; what was in force before is put back.
@@ -74,3 +68,9 @@ class Experiments:
         except grpc.RpcError as error:
             raise to_error(error, self._socket_path) from error
         return experiment_from_wire(answer.experiment)
+
+    def _call(self, method: Any, request: Any, timeout_s: float) -> Experiment:
+        try:
+            return experiment_from_wire(method(request, timeout=timeout_s).experiment)
+        except grpc.RpcError as error:
+            raise to_error(error, self._socket_path) from error

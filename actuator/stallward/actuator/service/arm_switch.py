@@ -36,18 +36,20 @@ class ArmSwitch:
     def __init__(self, link: LoopLink) -> None:
         self._link = link
 
-    async def make_decide(self, candidate: Candidate) -> bool:
-        """Make a controller decide; returns whether it does."""
+    async def make_decide(self, candidate: Candidate) -> None:
+        """Make a controller decide; ``decides`` says at each tick whether it does."""
         if not candidate.is_policy:
-            return await self._set_mode(pb.MODE_OFF)
+            await self._set_mode(pb.MODE_OFF)
+            return
         loaded = self._link.policy
         if loaded is None or loaded.sha256 != candidate.sha256:
             try:
                 loaded = await self._load(candidate.policy)
             except LoadRefusedError as error:
                 say(f"{candidate.policy} cannot be loaded: {error.message}", "service")
-                return False
-        return loaded.sha256 == candidate.sha256 and await self._set_mode(pb.MODE_ACTIVE)
+                return
+        if loaded.sha256 == candidate.sha256:
+            await self._set_mode(pb.MODE_ACTIVE)
 
     async def put_back(self, before: Before) -> None:
         """Put back what was in force before the experiment."""
@@ -89,9 +91,8 @@ class ArmSwitch:
             raise LoadRefusedError(result.code, result.message)
         return result.load.policy
 
-    async def _set_mode(self, mode: pb.Mode) -> bool:
-        result = await self._link.ask(pb.Command(set_mode=pb.SetModeRequest(mode=mode)))
-        return result is not None and not result.code
+    async def _set_mode(self, mode: pb.Mode) -> None:
+        await self._link.ask(pb.Command(set_mode=pb.SetModeRequest(mode=mode)))
 
     def decides(self, candidate: Candidate, record: pb.TickRecord) -> bool:
         """Whether a controller is in force at a tick."""

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from stallward.actuator.cli import output
+from stallward.actuator.cli.status_text import phase_text
 from stallward.actuator.experiments.block_tally import Loss
 from stallward.actuator.experiments.plan import Candidate, PrimaryMeasure
 from stallward.actuator.experiments.state import Progress
@@ -36,20 +37,13 @@ _LOSSES: Final = {
 
 def status_lines(experiment: Experiment) -> tuple[str, ...]:
     """Where an experiment is."""
-    plan, phase = experiment.plan, experiment.phase
+    plan = experiment.plan
     lines = [
         f"baseline {_named(plan.baseline)}, treatment {_named(plan.treatment)}",
         f"{plan.pairs} pairs of blocks of {plan.block_s:g} s after {plan.burn_in_s:g} s, primary "
         f"measure {plan.primary}, seed {plan.seed}",
     ]
-    if phase is not None:
-        state = "measured" if phase.measured else "burn-in"
-        lines.append(
-            f"block {phase.block + 1} of {phase.blocks}: {phase.arm.name.lower()}, {state}, "
-            f"{phase.left_s:.0f} s left"
-        )
-    else:
-        lines.append(_end(experiment))
+    lines.append(phase_text(experiment.phase) if experiment.phase else _end(experiment))
     for number, block in enumerate(experiment.blocks, start=1):
         if block.loss is not Loss.NONE:
             lines.append(f"block {number} ({block.arm.name.lower()}) lost: {_LOSSES[block.loss]}")
