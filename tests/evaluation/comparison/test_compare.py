@@ -35,6 +35,8 @@ class KnownRunner:
     oom_first: dict[str, int] = field(default_factory=dict)
     stolen_shares: dict[str, list[float]] = field(default_factory=dict)
     kernel: str = "test"
+    calibration_ratio: float = 1.0
+    """How much slower the first block is than others with the same memory."""
     ran: list[str] = field(default_factory=list)
     slo_ms: list[float] = field(default_factory=list)
     lengths_s: list[float] = field(default_factory=list)
@@ -54,17 +56,20 @@ class KnownRunner:
         self.lengths_s.append(request.duration_s)
         shares = self.stolen_shares.get(name)
         share = shares.pop(0) if shares else 0.0
-        _record(out, request, name, share)
+        slower = self.calibration_ratio if len(self.ran) == 1 else 1.0
+        _record(out, request, name, share, slower * LATENCY_MS[name])
         kills_left = self.oom_first.get(name, 0)
         self.oom_first[name] = max(kills_left - 1, 0)
         return Disturbances(oom_kills=int(kills_left > 0), steal_share=share)
 
 
-def _record(out: Path, request: RunRequest, name: str, stolen_share: float) -> None:
+def _record(
+    out: Path, request: RunRequest, name: str, stolen_share: float, latency_ms: float
+) -> None:
     rng = np.random.default_rng([request.seed, len(name)])
     start, length = 1000.0, request.burn_in_s + request.duration_s
     scheduled = start + np.arange(0.0, length, 0.04)
-    delay = 1e-3 * LATENCY_MS[name] * np.exp(0.1 * rng.normal(size=scheduled.size))
+    delay = 1e-3 * latency_ms * np.exp(0.1 * rng.normal(size=scheduled.size))
     requests = Requests(
         scheduled_s=scheduled,
         start_s=scheduled,
@@ -177,6 +182,17 @@ def test_controllers_get_a_target_measured_with_ample_memory(
     assert scenario.protected.slo.calibration_s == 135.0
     assert runner.lengths_s[0] == 135.0
     assert set(runner.lengths_s[1:]) == {comparison.request.block_s}
+
+
+def test_arms_are_judged_by_the_target_that_their_controllers_were_given(
+    tmp_path: Path, scenario: Scenario
+) -> None:
+    comparison, runner = _comparison(tmp_path / "out"), KnownRunner(calibration_ratio=0.5)
+    _run(comparison, runner, scenario)
+    table = comparison.outcome(scenario).result.table
+    assert table.slo_ms == comparison.controller_slo_ms(scenario)
+    assert set(runner.slo_ms[1:]) == {table.slo_ms}
+    assert table.references.ample.slo_attainment.value == 0.0
 
 
 def test_an_interrupted_comparison_runs_only_the_missing_blocks(

@@ -1,4 +1,4 @@
-"""The target that controllers are given if a scenario does not state one.
+"""The target of a scenario that does not state one: controllers are given it, and judged by it.
 
 There is one target for each scenario and node, because runs with different targets cannot be
 compared. It comes from one block with ample memory, or from recordings that were made with it
@@ -13,17 +13,32 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import NodeInfo, load_run
 from stallward.evaluation.blocks.request import Runner, RunRequest
 from stallward.evaluation.blocks.rerun import run_undisturbed
 from stallward.evaluation.errors import ComparisonError
-from stallward.evaluation.measures.block_measures import measure_recording
-from stallward.evaluation.measures.estimates import auto_target_ms
+from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
+from stallward.evaluation.measures.bootstrap import pooled_quantiles
 
 UNCALIBRATED_SLO_MS: Final = 100.0
 """The target of the daemon in the calibration block itself; no controller acts on it."""
 _BURN_IN_S: Final = 3.0
+_AUTO_SLO_FACTOR: Final = 1.5
+
+
+def auto_target_ms(ample: BlockMeasures) -> float | None:
+    """The target by a block with ample memory: 1.5 x the p99 of its answered requests.
+
+    Failed requests are left out, because they would make the target easier.
+
+    Returns:
+        ``None`` if no request was answered.
+    """
+    p99_ms = float(pooled_quantiles([ample.latency_ms[ample.ok]], [0.99])[0])
+    return _AUTO_SLO_FACTOR * p99_ms if np.isfinite(p99_ms) else None
 
 
 def target_ms(ample: Path) -> float:
@@ -32,7 +47,7 @@ def target_ms(ample: Path) -> float:
     Raises:
         ComparisonError: If no request was answered in it.
     """
-    slo_ms = auto_target_ms([measure_recording(ample)])
+    slo_ms = auto_target_ms(measure_recording(ample))
     if slo_ms is None:
         raise ComparisonError(
             "No request was answered with ample memory.",

@@ -154,7 +154,7 @@ class Comparison:
         )
 
     def controller_slo_ms(self, scenario: Scenario) -> float:
-        """The target that controllers are given: the scenario's, or that of the calibration."""
+        """The target that controllers are given and judged by: stated, or of the calibration."""
         slo_ms = scenario.protected.slo.latency_ms
         if slo_ms is not None:
             return slo_ms
@@ -213,7 +213,7 @@ class Comparison:
         estimates = estimate(
             measures,
             [arm.label for arm in self.request.arms],
-            slo_ms=scenario.protected.slo.latency_ms,
+            slo_ms=self.controller_slo_ms(scenario),
             slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
         )
@@ -228,7 +228,7 @@ class Comparison:
                 table=tabulate(
                     estimates,
                     facts,
-                    target_given=scenario.protected.slo.latency_ms is not None,
+                    target_stated=scenario.protected.slo.latency_ms is not None,
                 ),
                 method=self._method(scenario),
             ),

@@ -40,14 +40,14 @@ from stallward.evaluation.results.interval import Interval
 
 
 def tabulate(
-    estimates: ComparisonEstimates, facts: Mapping[str, ArmFacts], *, target_given: bool
+    estimates: ComparisonEstimates, facts: Mapping[str, ArmFacts], *, target_stated: bool
 ) -> Table:
     """Make the table of a comparison.
 
     Args:
         estimates: The estimates of all conditions.
         facts: Label of an arm -> further facts about it.
-        target_given: Whether the scenario states the target.
+        target_stated: Whether the scenario states the target.
     """
     conditions, figures = estimates.conditions, estimates.figures
     own, ample = conditions[BACKGROUND].rates("units"), conditions[AMPLE].rates("units")
@@ -55,7 +55,7 @@ def tabulate(
     return Table(
         slo_ms=estimates.target.ms,
         slo_quantile=estimates.target.quantile,
-        slo_source="scenario" if target_given else "1.5 x p99 ample",
+        slo_source="scenario" if target_stated else "1.5 x p99 ample",
         resampled="windows" if estimates.rounds == 1 else "blocks",
         alone=_reference(conditions[ALONE], figures[ALONE].estimates, own[0]),
         ample=_reference(conditions[AMPLE], figures[AMPLE].estimates, ample[0]),

@@ -32,7 +32,6 @@ from stallward.evaluation.measures.contrasts import Estimate, Estimates
 from stallward.evaluation.measures.slo import slo_windows_met
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
-AUTO_SLO_FACTOR: Final = 1.5
 
 Blocks = Sequence[BlockMeasures]
 
@@ -176,7 +175,7 @@ def estimate(
     blocks: Mapping[str, Blocks],
     arms: Sequence[str],
     *,
-    slo_ms: float | None,
+    slo_ms: float,
     seed: int,
     slo_quantile: float = 0.95,
 ) -> ComparisonEstimates:
@@ -185,7 +184,7 @@ def estimate(
     Args:
         blocks: The blocks of every condition, in the order of rounds.
         arms: Labels of the arms.
-        slo_ms: The target; ``None`` means :func:`auto_target_ms`.
+        slo_ms: The target.
         seed: Seeds the resampling. Comparisons with the same seed and the same number of rounds
             have the same resamples in the same rows.
         slo_quantile: The quantile that has to meet the target in each window.
@@ -200,26 +199,12 @@ def estimate(
                 f"No request was answered in the blocks of {name!r}.",
                 next_step="Check that the application and its load generator run.",
             )
-    ms = slo_ms if slo_ms is not None else auto_target_ms(conditions[AMPLE].blocks)
-    assert ms is not None  # a request was answered with ample memory, as checked above
-    slo = Target(ms=ms, quantile=slo_quantile)
+    slo = Target(ms=slo_ms, quantile=slo_quantile)
     own = conditions[BACKGROUND].rates("units")
     figures = {name: _figures(conditions[name], own, slo) for name in (ALONE, AMPLE, *arms)}
     return ComparisonEstimates(
         target=slo, arms=tuple(arms), conditions=conditions, figures=figures
     )
-
-
-def auto_target_ms(ample: Blocks) -> float | None:
-    """The target from blocks with ample memory: 1.5 x the p99 of their answered requests.
-
-    Failed requests are left out, because they would make the target easier.
-
-    Returns:
-        ``None`` if no request was answered.
-    """
-    answered = pooled_quantiles([block.latency_ms[block.ok] for block in ample], [0.99])[0]
-    return AUTO_SLO_FACTOR * float(answered) if np.isfinite(answered) else None
 
 
 def _conditions(

@@ -23,10 +23,9 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
     lifted = [label for label, arm in table.arms.items() if arm.facts.budgets_lifted]
     memory = f"{node.memory_total_bytes / 2**30:.1f} GiB" if node.memory_total_bytes else ""
     background = ", ".join(f"{name} ({unit})" for name, unit in method.unit_of_group.items())
-    target_text = (
-        f"{target(table)} in each window ({table.slo_source}); controllers were given "
-        f"{number(method.controller_slo_ms, 'ms')} ms"
-    )
+    target_text = f"{target(table)} in each window ({table.slo_source})"
+    if method.controller_slo_ms != table.slo_ms:  # older results judged by another target
+        target_text += f"; controllers were given {number(method.controller_slo_ms, 'ms')} ms"
     blocks = (
         f"{method.rounds} rounds of {seconds(method.block_s)} after "
         f"{seconds(method.burn_in_s)} of burn-in, order drawn from seed {method.seed}"

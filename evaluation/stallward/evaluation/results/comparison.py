@@ -166,7 +166,7 @@ class Method:
     seed: int
     """The seed of the order, the load and the resampling."""
     controller_slo_ms: float
-    """The target that controllers were given."""
+    """The target that controllers were given: that of the table, except in older results."""
     groups: tuple[str, ...]
     """Names of the background groups."""
     units: tuple[str, ...]
