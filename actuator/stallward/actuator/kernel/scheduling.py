@@ -7,6 +7,7 @@ number by then. For that all other numbers must have been used within microsecon
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Final
@@ -17,6 +18,20 @@ from stallward.actuator.kernel.paths import Paths
 
 NICE: Final = "nice"
 CPUS: Final = "cpus"
+
+_WORST_NICE: Final = 19
+_RATIO_PER_NICE: Final = 1.25
+"""How much more CPU time a thread gets than one whose nice value is 1 worse (sched(7))."""
+_NORMAL_WEIGHT: Final = 100
+
+
+def nice_of_weight(weight: int) -> int:
+    """The nice value that gives threads about the share of a group with this cpu.weight.
+
+    It is never better than 0: that of a weight of 100.
+    """
+    steps = math.log(_NORMAL_WEIGHT / weight) / math.log(_RATIO_PER_NICE)
+    return min(max(round(steps), 0), _WORST_NICE)
 
 
 def thread_ids(proc: Path, pid: int) -> tuple[int, ...]:

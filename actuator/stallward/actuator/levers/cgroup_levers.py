@@ -130,6 +130,7 @@ class _Slot:
         self._short = cpu_and_io.short(self._group)
         self._check = partial(site.exempt.check, self._group)
         self._members = partial(self._group.pids, recursive=True)
+        self._weight = cpu_and_io.cpu_weight(group, self._desire, self._check)
 
     def _desire(self, granted: DesiredState) -> SlotDesire:
         return granted.slot(self._index)
@@ -228,7 +229,7 @@ class _Slot:
         group, paths = self._group, self._site.paths
         specs = (
             cpu_and_io.swap_max(group, self._desire, self._check),
-            cpu_and_io.cpu_weight(group, self._desire, self._check),
+            self._weight,
             cpu_and_io.cpu_max(group, self._desire, self._check),
             cpu_and_io.io_weight(group, self._desire, self._check, paths),
             cpu_and_io.io_max(group, self._desire, self._check, paths),
@@ -248,5 +249,6 @@ class _Slot:
             check=self._check,
             proc=self._site.paths.proc,
             folder=self._group.unified_dir,
+            weight_by_nice=bool(self._weight.missing),
         )
         return process_levers(slot, self._originals)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
-from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus
+from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus, nice_of_weight
 from stallward.actuator.levers.base.lever import Lever, Members
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.page_advice import (
@@ -42,14 +42,19 @@ class SlotProcesses:
     """The /proc directory."""
     folder: Path | None = None
     """The cgroup directory of the slot, for the journal; ``None`` for a process tree."""
+    weight_by_nice: bool = True
+    """Whether a CPU weight is given as a nice value, because the slot has no weight of its own."""
 
 
 def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ...]:
     """Make the levers on nice values, CPUs and pages, and the one that terminates the slot."""
 
     def nice(granted: DesiredState) -> str | None:
-        value = slot.desire_of(granted).nice
-        return None if value is None else str(value)
+        desire = slot.desire_of(granted)
+        weight = desire.cpu_weight if slot.weight_by_nice else None
+        wanted = [] if desire.nice is None else [desire.nice]
+        wanted += [] if weight is None else [nice_of_weight(weight)]
+        return str(max(wanted)) if wanted else None
 
     def cpus(granted: DesiredState) -> str | None:
         return format_cpus(slot.desire_of(granted).cpus) or None

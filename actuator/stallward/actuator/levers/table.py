@@ -94,7 +94,7 @@ LEVERS: Final = (
         unit="1..10000, 100 is the kernel's default",
         v2="cpu.weight",
         hybrid="cpu.shares, 10.24 times the weight",
-        none=NOT_THERE,
+        none="the nice value that gives about the same share",
         blocking=False,
         undone=_BACK,
     ),
@@ -284,7 +284,8 @@ _NOTES: Final = """
 - v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not
   in it, the lever is missing. The daemon makes no groups there.
 - The nice value orders threads of the same CPU group (and, with autogroup, of the same session).
-  It needs CAP_SYS_NICE, without which it could not be undone.
+  It needs CAP_SYS_NICE, without which it could not be undone. It stands in for the CPU weight
+  where the CPU controller is off for a group: each step of 1 is a factor of 1.25.
 - Disk weights act only where the disk's scheduler (or iocost) knows them. Elsewhere the lever is
   missing, even if the files exist.
 - Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as

@@ -18,7 +18,14 @@ from stallward.actuator.errors import GroupError, LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.scheduling import CPUS, NICE, format_cpus, read_value, thread_ids
+from stallward.actuator.kernel.scheduling import (
+    CPUS,
+    NICE,
+    format_cpus,
+    nice_of_weight,
+    read_value,
+    thread_ids,
+)
 from stallward.actuator.levers.base.lever import Lever, Members
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.page_advice import (
@@ -28,6 +35,7 @@ from stallward.actuator.levers.process.page_advice import (
 )
 from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
+from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, PageAdvice, SlotDesire
 
@@ -284,6 +292,40 @@ def test_after_a_crash_processes_forked_meanwhile_get_their_value_back(family: C
     assert restore(held.sent, Paths()) == ()
     assert family.values(NICE) == ["0", "0", "0"]
     held.apply(RELEASED, 3.0)
+
+
+def test_a_cpu_weight_becomes_a_nice_value_where_the_slot_has_no_weight(family: Children) -> None:
+    assert [nice_of_weight(weight) for weight in (1, 10, 33, 80, 100, 10_000)] == [
+        19,
+        10,
+        5,
+        1,
+        0,
+        0,
+    ]
+
+    def nice_lever(*, weight_by_nice: bool) -> Lever:
+        slot = SlotProcesses(
+            name="bg",
+            members=family.pids,
+            holds=lambda pid: pid in family.pids(),
+            populated=lambda: True,
+            kill=lambda: (),
+            desire_of=lambda granted: granted.slot(0),
+            check=lambda: None,
+            proc=PROC,
+            weight_by_nice=weight_by_nice,
+        )
+        return process_levers(slot, Originals(lambda *_: None))[0]
+
+    low = DesiredState(slots=(SlotDesire(cpu_weight=10),))
+    settle(nice_lever(weight_by_nice=False), low)
+    assert family.values(NICE) == ["0", "0"], "the group's own weight was set instead"
+    lever = nice_lever(weight_by_nice=True)
+    settle(lever, low)
+    assert family.values(NICE) == ["10", "10"]
+    settle(lever, DesiredState(slots=(SlotDesire(cpu_weight=10, nice=15),)), 5.0)
+    assert family.values(NICE) == ["15", "15"], "the worse of both"
 
 
 def test_cpus_are_given_and_taken_back(family: Children) -> None:

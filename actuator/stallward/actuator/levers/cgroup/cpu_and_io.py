@@ -41,13 +41,18 @@ def short(group: Target) -> str:
 
 
 def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
-    """The lever on cpu.weight, or on v1 cpu.shares scaled to it."""
+    """The lever on cpu.weight, or on v1 cpu.shares scaled to it.
+
+    Where it is missing, nothing is asked of it: nice values stand in for it.
+    """
     v1 = group.v1_dir("cpu")
     path, missing = _controller_file(group, "cpu", "cpu.shares" if v1 else "cpu.weight")
+    if missing:
+        missing = f"{missing.rstrip('.')}; nice values stand in for it"
 
     def value_of(granted: DesiredState) -> str | None:
         weight = desire_of(granted).cpu_weight
-        if weight is None:
+        if weight is None or missing:
             return None
         return str(max(round(weight * _V1_SHARES_PER_WEIGHT), 2) if v1 else weight)
 
