@@ -12,6 +12,7 @@ from divided_zone import (
     CONTEXT,
     FLOOR,
     MARGIN_MIB,
+    NUMBERS,
     OBSERVATION,
     ZONE_MIB,
     Zone,
@@ -36,6 +37,13 @@ def test_the_background_shares_what_the_application_leaves_over() -> None:
     assert limits_mib(decision) == [pytest.approx(room / 2), pytest.approx(room / 2)]
     assert not any(slot.paused for slot in decision.desired.slots)
     assert decision.desired.protected_low_bytes == 200 * MIB
+
+
+def test_the_background_runs_while_the_application_does_not_want_the_cpu() -> None:
+    assert {slot.cpu_weight for slot in Zone(200, 250, 250).run(2.0).desired.slots} == {1}
+    equal = PartitionController(replace(NUMBERS, background_cpu_weight=100))
+    decision = Zone(200, 250, 250, controller=equal).run(2.0)
+    assert {slot.cpu_weight for slot in decision.desired.slots} == {None}
 
 
 def test_a_small_group_keeps_what_it_wants() -> None:

@@ -16,6 +16,9 @@ demand is lent to the background (``lending``), and in danger more is kept for t
 (``caution``). For an application that reports no latencies nothing is lent, and danger is measured
 by its stall on memory.
 
+Reclaim, swapping and refaults take processor time, so the background has the lowest CPU weight
+meanwhile: it runs while the application does not want to.
+
 Where the application is in danger and waits for the disk, but does not lack memory, the background
 keeps the disk busy: then what that reads and writes is limited (``throttle``).
 """
@@ -61,6 +64,7 @@ from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 
 MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
+NORMAL_CPU_WEIGHT: Final = 100
 KEEP_ANON_BAND: Final = 0.05
 """How far the anonymous share of the demand must be from its threshold to change the tuning."""
 
@@ -90,6 +94,10 @@ class PartitionThresholds(
     turn_s: float = tuned(
         60.0, "how long a turn lasts while others wait, s", 2.0, 120.0, logarithmic=True
     )
+    background_cpu_weight: float = tuned(
+        1, "CPU weight of the background while memory is short; 100 is what all have", 1, 100,
+        logarithmic=True, whole=True,
+    )  # fmt: skip
     keep_anon_share: float = tuned(
         0.75, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
     )
@@ -190,13 +198,17 @@ class PartitionController:
         )
         least = sum(want.least_bytes for want in wants)
         desired = DesiredState(
-            slots=_slots(division, sample, disk_limits),
+            slots=_slots(division, sample, disk_limits, self._cpu_weight()),
             tuning=set_points.tuning or own_tuning,
             # What the background keeps in any case must stay reclaimable for it.
             protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
         return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
+
+    def _cpu_weight(self) -> int | None:
+        weight = round(self._thresholds.background_cpu_weight)
+        return weight if weight < NORMAL_CPU_WEIGHT else None
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
@@ -231,7 +243,10 @@ class PartitionController:
 
 
 def _slots(
-    division: Division, sample: Sample, disk_limits: Sequence[int | None]
+    division: Division,
+    sample: Sample,
+    disk_limits: Sequence[int | None],
+    cpu_weight: int | None,
 ) -> tuple[SlotDesire, ...]:
     waiting = frozenset(division.waiting)
     return tuple(
@@ -239,6 +254,7 @@ def _slots(
             paused=index in waiting,
             limit_bytes=steady_limit(max(int(share), 1), state.limit_bytes),
             io_max_bytes_per_s=disk_limit,
+            cpu_weight=cpu_weight,
         )
         for index, (share, state, disk_limit) in enumerate(
             zip(division.shares_bytes, sample.slot_states, disk_limits, strict=True)

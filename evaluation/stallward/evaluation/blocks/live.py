@@ -153,7 +153,7 @@ def open_session(
         swap_bytes=scenario.sandbox.swap_bytes,
         disk=scenario.sandbox.disk,
         # A slow disk's limit does not add up over groups, so its zone is one group of blkio.
-        controllers=("blkio",) if scenario.sandbox.disk is None else (),
+        controllers=("cpu", "blkio") if scenario.sandbox.disk is None else ("cpu",),
         cache_dir=cache_dir,
         paths=paths,
     ) as sandbox:

@@ -57,12 +57,19 @@ def _of_law(law: Callable[[Sequence[Any], int], Law]) -> Callable[[Any], Arm]:
 TUNABLE: Final = {
     "rule": Tunable(name="rule", thresholds=RuleThresholds, arm=_of_law(RuleLaw)),
     "pi": Tunable(name="pi", thresholds=PiThresholds, arm=_of_law(PiLaw)),
-    # The twin thinks too well of programs with a part of their memory, and limits no reads.
+    # The twin thinks too well of programs with a part of their memory, limits no reads, and gives
+    # everybody the CPU.
     "partition": Tunable(
         name="partition",
         thresholds=PartitionThresholds,
         arm=Arm.of_partition,
-        not_searched=frozenset({*spans(ThrashingThresholds), *spans(ThrottleThresholds)}),
+        not_searched=frozenset(
+            {
+                *spans(ThrashingThresholds),
+                *spans(ThrottleThresholds),
+                "background_cpu_weight",
+            }
+        ),
     ),
 }
 

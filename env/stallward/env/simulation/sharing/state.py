@@ -40,6 +40,7 @@ class Numbers(NamedTuple):
     near_share: float
     release_after_s: float
     turn_s: float
+    background_cpu_weight: float
     keep_anon_share: float
 
 
