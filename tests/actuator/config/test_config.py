@@ -179,6 +179,42 @@ def test_the_socket_for_reports_has_a_group_and_a_mode() -> None:
     assert (service.report_group, service.report_mode) == ("app", 0o666)
 
 
+REMOTE = """
+[remote]
+address = "0.0.0.0:7443"
+certificate = "/etc/stallward/node.pem"
+key = "/etc/stallward/node.key"
+client_ca = "/etc/stallward/clients.pem"
+operators = ["ops.example"]
+"""
+
+
+def test_other_machines_reach_the_daemon_by_mutual_tls() -> None:
+    remote = parse_config(MINIMAL + REMOTE).remote
+    assert remote is not None
+    assert (remote.listening.host, remote.listening.port) == ("0.0.0.0", 7443)
+    assert remote.operators == ("ops.example",)
+    assert parse_config(MINIMAL).remote is None
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('certificate = "/etc/stallward/node.pem"\n', "", r"remote\.certificate is missing"),
+        ('key = "/etc/stallward/node.key"\n', "", r"remote\.key is missing"),
+        ('client_ca = "/etc/stallward/clients.pem"\n', "", r"remote\.client_ca is missing"),
+        ("/etc/stallward/node.key", "node.key", r"remote\.key is 'node\.key', a relative path"),
+        ("0.0.0.0:7443", "everywhere", r"remote\.address is 'everywhere', not an address"),
+        ("0.0.0.0:7443", "/run/s.sock", r"remote\.address is '/run/s\.sock', a path"),
+        ("ops.example", "", r"remote\.operators\[0\] is empty"),
+    ],
+)
+def test_without_mutual_tls_there_is_no_port_for_others(old: str, new: str, message: str) -> None:
+    assert old in REMOTE
+    with pytest.raises(ConfigError, match=message):
+        parse_config(MINIMAL + REMOTE.replace(old, new, 1))
+
+
 BY_PROCESSES = """
 [protected]
 processes = { pidfile = "/run/app.pid" }

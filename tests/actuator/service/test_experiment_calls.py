@@ -235,7 +235,7 @@ def test_the_commands_start_follow_and_stop_it(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     policy = plan(tmp_path).treatment.policy
-    where = ("--socket", str(node.client.socket_path))
+    where = ("--socket", str(node.client.daemon))
     assert main(["ab", "status", *where]) == 2
     assert "There was no experiment on this node" in capsys.readouterr().err
     blocks = ("--block-seconds", str(BLOCK_S), "--burn-in-seconds", str(BURN_IN_S))

@@ -19,7 +19,7 @@ from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.server import Servicer
+from stallward.actuator.service.servicer import Servicer
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -68,7 +68,7 @@ async def serve_and_misuse(
     await server.stop(None)
     commands.close()
     other.close()
-    return codes, sum(servicer.refused.values())
+    return codes, sum(servicer.refusals.counts.values())
 
 
 def test_too_many_streams_and_too_large_messages_are_refused_and_counted(

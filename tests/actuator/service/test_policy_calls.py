@@ -69,7 +69,7 @@ def test_an_upload_that_broke_off_goes_on(client: ActuatorClient, tmp_path: Path
         call.cancel()
         yield half
 
-    with grpc.insecure_channel(f"unix:{client.socket_path}") as channel:
+    with grpc.insecure_channel(f"unix:{client.daemon}") as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
         call = stub.PushPolicy.future(iter([half]), timeout=WAIT_S)
         with pytest.raises(grpc.RpcError) as raised:
@@ -107,7 +107,7 @@ def test_what_cannot_be_a_policy_is_refused_and_counted(
             sha256=sha256, name="mine", chunk=b"1" * ((1 << 20) + 1)
         ),
     }
-    with grpc.insecure_channel(f"unix:{client.socket_path}") as channel:
+    with grpc.insecure_channel(f"unix:{client.daemon}") as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
         for message, part in wrong.items():
             with pytest.raises(grpc.RpcError) as raised:

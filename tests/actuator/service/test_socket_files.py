@@ -92,7 +92,7 @@ def test_only_the_services_socket_is_given_to_a_group(tmp_path: Path) -> None:
 
 
 def test_a_group_has_a_name_or_a_number() -> None:
-    assert group_id("root") == 0
-    assert group_id("12345") == 12345
-    with pytest.raises(DaemonError, match="no group 'nobody-at-all'"):
-        group_id("nobody-at-all")
+    assert group_id("root", "report_group") == 0
+    assert group_id("12345", "report_group") == 12345
+    with pytest.raises(DaemonError, match=r"no group 'nobody-at-all'.*`socket_group`"):
+        group_id("nobody-at-all", "socket_group")

@@ -48,8 +48,8 @@ _PAGE_CACHE_CAPABILITIES: Final = (
     "# BPF, PERFMON: page-cache hits by eBPF. DAC_READ_SEARCH: a cgroup is found by its number.",
     "CapabilityBoundingSet=CAP_BPF CAP_PERFMON CAP_DAC_READ_SEARCH",
 )
-_REPORT_CALLS: Final = (
-    "# Giving the socket for reports to its group.",
+_GIVING_CALLS: Final = (
+    "# Giving sockets to their groups.",
     "SystemCallFilter=chown fchownat",
 )
 _PAGE_CACHE_CALLS: Final = (
@@ -98,8 +98,8 @@ def unit_text(installation: Installation, config: DaemonConfig) -> str:
         "HOMES": homes((*installed.values(), *installation.read), config),
         "NETWORK": network(config),
         "PAGE_CACHE_CALLS": _PAGE_CACHE_CALLS if page_cache else (),
-        "REPORT_GROUP": _report_group(config),
-        "REPORT_CALLS": _REPORT_CALLS if config.service.report_group else (),
+        "SOCKET_GROUPS": _socket_groups(config),
+        "GIVING_CALLS": _GIVING_CALLS if _socket_groups(config) else (),
         "WANTED_BY": (f"WantedBy=multi-user.target {zone}".rstrip(),),
     }
     words = {
@@ -132,17 +132,21 @@ def _zone_slice(installation: Installation, config: DaemonConfig) -> str:
     return unit if installation.kind == "v2" and is_slice and inside else ""
 
 
-def _report_group(config: DaemonConfig) -> tuple[str, ...]:
-    group = config.service.report_group
-    if group is None:
+def _socket_groups(config: DaemonConfig) -> tuple[str, ...]:
+    keys = {
+        "socket_group": config.service.socket_group,
+        "report_group": config.service.report_group,
+    }
+    groups = {key: group for key, group in keys.items() if group is not None}
+    for key, group in groups.items():
+        if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", group):
+            raise ConfigError(
+                f"config.service.{key} is {group!r}, which a systemd unit does not take.",
+                next_step="Write its number.",
+            )
+    if not groups:
         return ()
-    if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", group):
-        raise ConfigError(
-            f"config.service.report_group is {group!r}, which a systemd unit does not take.",
-            next_step="Write its number.",
-        )
     return (
-        "# The socket for reports is given to this group, which a member of it may do without",
-        "# CAP_CHOWN.",
-        f"SupplementaryGroups={group}",
+        "# Sockets are given to these groups, which a member of them may do without CAP_CHOWN.",
+        f"SupplementaryGroups={' '.join(dict.fromkeys(groups.values()))}",
     )

@@ -57,6 +57,8 @@ def listening_addresses(config: DaemonConfig) -> dict[str, Address]:
         found["service.metrics"] = config.service.metrics_address
     if isinstance(config.latency, StatsdLatency):
         found["latency.listen"] = config.latency.address
+    if config.remote is not None:
+        found["remote.address"] = config.remote.listening
     return found
 
 
@@ -72,6 +74,10 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
         found["latency.path"] = config.latency.path
     if config.policy.dir is not None:
         found["policy.dir"] = config.policy.dir
+    if config.remote is not None:
+        found["remote.certificate"] = config.remote.certificate
+        found["remote.key"] = config.remote.key
+        found["remote.client_ca"] = config.remote.client_ca
     return found
 
 
@@ -156,6 +162,8 @@ def _open_to_others(config: DaemonConfig) -> dict[str, Path]:
     found = {key: Path(at.path) for key, at in listening_addresses(config).items() if at.path}
     if config.service.report_socket is not None:
         found["service.report_socket"] = config.service.report_socket
+    if config.service.socket_group is not None:
+        found["service.socket"] = config.service.socket
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallward.actuator.client.client import ActuatorClient, Granted, Watched
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
+from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
     CanaryInfo,
     DaemonStatus,
@@ -21,6 +22,7 @@ __all__ = [
     "LatencyInfo",
     "Mode",
     "PolicyInfo",
+    "RemoteDaemon",
     "ReportSummary",
     "Reported",
     "StoredPolicyInfo",

@@ -16,6 +16,7 @@ from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.experiments import Experiments
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
 from stallward.actuator.client.pushing import push_policy
+from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
     DaemonStatus,
     PolicyInfo,
@@ -77,24 +78,29 @@ class Watched:
 
 
 class ActuatorClient:
-    """A connection to one daemon over its Unix socket. Use it as a context manager, or close it.
+    """A connection to one daemon. Use it as a context manager, or close it.
 
     Args:
-        socket_path: The daemon's socket.
+        daemon: The daemon's Unix socket, or where another machine's daemon is reached.
 
     Raises:
-        ConfigError: If the path is too long for a socket.
+        ConfigError: If the path is too long for a socket, or a certificate cannot be read.
     """
 
-    def __init__(self, socket_path: Path) -> None:
-        self.socket_path = socket_path
+    def __init__(self, daemon: Path | RemoteDaemon) -> None:
+        self.daemon = daemon
         options = [
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 500),
         ]
-        self._channel = grpc.insecure_channel(grpc_target(socket_path), options=options)
+        if isinstance(daemon, RemoteDaemon):
+            self._channel = grpc.secure_channel(
+                daemon.address, daemon.credentials(), options=options
+            )
+        else:
+            self._channel = grpc.insecure_channel(grpc_target(daemon), options=options)
         self._stub = pb_grpc.ActuatorServiceStub(self._channel)  # type: ignore[no-untyped-call]
-        self.experiments: Final = Experiments(self._stub, socket_path)
+        self.experiments: Final = Experiments(self._stub, daemon)
         self._closed = False
 
     def __enter__(self) -> Self:
@@ -129,7 +135,7 @@ class ActuatorClient:
             except grpc.RpcError as error:
                 if time.monotonic() + _RETRY_S >= deadline_s:
                     raise DaemonUnavailableError(
-                        f"No daemon answers at {self.socket_path} within {timeout_s:g} s.",
+                        f"No daemon answers at {self.daemon} within {timeout_s:g} s.",
                         next_step="Start one with `stallward serve`, or give its socket.",
                     ) from error
                 time.sleep(_RETRY_S)
@@ -192,7 +198,7 @@ class ActuatorClient:
         try:
             return push_policy(self._stub, content, name)
         except grpc.RpcError as error:
-            raise to_error(error, self.socket_path) from error
+            raise to_error(error, self.daemon) from error
 
     def policies(self) -> tuple[StoredPolicyInfo, ...]:
         """Return the policies in the node's store, oldest first.
@@ -268,7 +274,7 @@ class ActuatorClient:
                 yield Watched(record=record_from_wire(answer.record), skipped=answer.skipped)
         except grpc.RpcError as error:
             if not self._closed:
-                raise to_error(error, self.socket_path) from error
+                raise to_error(error, self.daemon) from error
         finally:
             with contextlib.suppress(Exception):
                 call.cancel()
@@ -284,4 +290,4 @@ class ActuatorClient:
         try:
             return method(request, timeout=timeout_s)
         except grpc.RpcError as error:
-            raise to_error(error, self.socket_path, precondition) from error
+            raise to_error(error, self.daemon, precondition) from error

@@ -8,6 +8,7 @@ from typing import Any, Final
 import grpc
 
 from stallward.actuator.client.call_errors import to_error
+from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.wire import Experiment, experiment_from_wire, plan_to_wire
 from stallward.agent.errors import PolicyError
@@ -24,12 +25,12 @@ class Experiments:
 
     Args:
         stub: Calls the daemon.
-        socket_path: The daemon's socket, for messages.
+        daemon: Where the daemon is reached, for messages.
     """
 
-    def __init__(self, stub: pb_grpc.ActuatorServiceStub, socket_path: Path) -> None:
+    def __init__(self, stub: pb_grpc.ActuatorServiceStub, daemon: Path | RemoteDaemon) -> None:
         self._stub = stub
-        self._socket_path = socket_path
+        self._daemon = daemon
 
     def start(self, plan: ExperimentPlan) -> Experiment:
         """Start an experiment.
@@ -66,11 +67,11 @@ class Experiments:
                 pb.StopExperimentRequest(), timeout=_START_TIMEOUT_S
             )
         except grpc.RpcError as error:
-            raise to_error(error, self._socket_path) from error
+            raise to_error(error, self._daemon) from error
         return experiment_from_wire(answer.experiment)
 
     def _call(self, method: Any, request: Any, timeout_s: float) -> Experiment:
         try:
             return experiment_from_wire(method(request, timeout=timeout_s).experiment)
         except grpc.RpcError as error:
-            raise to_error(error, self._socket_path) from error
+            raise to_error(error, self._daemon) from error

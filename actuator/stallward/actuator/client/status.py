@@ -81,6 +81,8 @@ class DaemonStatus:
     controller: str
     mode: Mode
     policy: PolicyInfo | None
+    slo_ms: float | None
+    """The latency target; ``None`` from a daemon of an earlier version."""
     slots: tuple[str, ...]
     lease_held: bool
     lease_remaining_s: float
@@ -127,6 +129,7 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         controller=wire.controller,
         mode=mode_from_wire(wire.mode) or Mode.OFF,
         policy=policy_from_wire(wire.policy) if wire.HasField("policy") else None,
+        slo_ms=wire.slo_ms if wire.HasField("slo_ms") else None,
         slots=tuple(wire.slots),
         lease_held=wire.lease_held,
         lease_remaining_s=wire.lease_remaining_s,

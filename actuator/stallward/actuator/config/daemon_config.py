@@ -15,6 +15,7 @@ from stallward.actuator.config.tables import (
     PolicyConfig,
     ProtectedConfig,
     RecordConfig,
+    RemoteConfig,
     RestartConfig,
     ServiceConfig,
     SlotConfig,
@@ -37,6 +38,8 @@ class DaemonConfig:
     background: tuple[SlotConfig, ...]
     service: ServiceConfig
     journal: JournalConfig
+    remote: RemoteConfig | None = None
+    """How other machines reach the daemon; ``None`` if they do not."""
     node: NodeConfig = field(default_factory=NodeConfig)
     latency: LatencyConfig | None = None
     """The source of request latencies; ``None`` for none."""
@@ -185,6 +188,12 @@ def _check_paths(config: DaemonConfig) -> None:
         ("experiments.dir", config.experiments.dir),
         ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
     ]
+    if config.remote is not None:
+        paths += [
+            ("remote.certificate", config.remote.certificate),
+            ("remote.key", config.remote.key),
+            ("remote.client_ca", config.remote.client_ca),
+        ]
     for name, path in paths:
         if path is not None and not path.is_absolute():
             raise ConfigError(
@@ -193,6 +202,8 @@ def _check_paths(config: DaemonConfig) -> None:
             )
     grpc_target(config.service.socket, "config.service.socket")
     _check_report_socket(config.service)
+    if config.remote is not None:
+        _check_remote(config.remote)
     metrics = config.service.metrics_address
     if metrics is not None and not (metrics.is_local or config.service.metrics_public):
         raise ConfigError(
@@ -221,3 +232,14 @@ def _check_report_socket(service: ServiceConfig) -> None:
             f"config.service.report_mode is {mode:#o}, not a mode of a socket.",
             next_step="Write 0o660 for a group, 0o600 for this user alone, or 0o666.",
         )
+
+
+def _check_remote(remote: RemoteConfig) -> None:
+    if remote.listening.path:
+        raise ConfigError(
+            f"config.remote.address is {remote.address!r}, a path.",
+            next_step="Write HOST:PORT; a Unix socket is the socket under [service].",
+        )
+    for i, name in enumerate(remote.operators):
+        if not name.strip():
+            raise ConfigError(f"config.remote.operators[{i}] is empty: no certificate is meant.")

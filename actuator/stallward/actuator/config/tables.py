@@ -136,7 +136,10 @@ class ServiceConfig:
     """How the daemon is reached."""
 
     socket: Path
-    """The Unix socket of the gRPC service, with mode 0600."""
+    """The Unix socket of the gRPC service."""
+    socket_group: str | None = None
+    """A group whose members may use this socket, and so tell the daemon everything, by name or
+    number; ``None`` for this user alone."""
     metrics: str | None = None
     """Where Prometheus metrics are served: ``HOST:PORT`` or the path of a Unix socket."""
     metrics_public: bool = False
@@ -155,6 +158,28 @@ class ServiceConfig:
         if self.metrics is None:
             return None
         return parse_address(self.metrics, "config.service.metrics")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteConfig:
+    """How other machines reach the daemon: by TCP, with mutual TLS and no other way."""
+
+    address: str
+    """Where to listen, ``HOST:PORT``."""
+    certificate: Path
+    """The certificate that the daemon shows, with those between it and its authority, as PEM."""
+    key: Path
+    """Its private key, as PEM."""
+    client_ca: Path
+    """The authorities whose certificates clients must show, as PEM."""
+    operators: tuple[str, ...] = ()
+    """The names of clients that may change something: the common name of their certificate, or one
+    of its alternative names. All others may only observe."""
+
+    @property
+    def listening(self) -> Address:
+        """The address."""
+        return parse_address(self.address, "config.remote.address")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -130,12 +130,13 @@ class Channels:
 
     def launch_service(self) -> Launch:
         """How to start the service."""
-        config, latency = self._config, self._config.latency
+        config, latency, remote = self._config, self._config.latency, self._config.remote
         latency_fd = -1
         if self._latencies and isinstance(latency, GrpcLatency):
             latency_fd = self._latencies[1].fileno()
         options = ServiceOptions(
             socket=config.service.socket,
+            socket_group=config.service.socket_group or "",
             command_fd=self._service_commands.fileno(),
             life_fd=self._life_read,
             silence_s=self._service_silence_s,
@@ -148,6 +149,11 @@ class Channels:
             canary_s=config.policy.canary_s,
             canary_margin=config.policy.canary_margin,
             experiments=config.experiments.dir,
+            remote=remote.address if remote else "",
+            remote_certificate=remote.certificate if remote else None,
+            remote_key=remote.key if remote else None,
+            remote_client_ca=remote.client_ca if remote else None,
+            remote_operators=remote.operators if remote else (),
             report_socket=config.service.report_socket,
             report_group=config.service.report_group or "",
             report_mode=config.service.report_mode,

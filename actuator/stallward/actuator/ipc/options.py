@@ -71,6 +71,8 @@ class ServiceOptions:
 
     socket: Path
     """The Unix socket at which the service listens."""
+    socket_group: str = ""
+    """The group that this socket is given to, by name or number; empty for none."""
     command_fd: int
     """The socket to the loop."""
     life_fd: int
@@ -93,6 +95,13 @@ class ServiceOptions:
     """By how much less often it may keep the target, as a share of the seconds."""
     experiments: Path | None = None
     """The folder in which experiments are kept; ``None`` to run none."""
+    remote: str = ""
+    """The TCP address for other machines; empty for none."""
+    remote_certificate: Path | None = None
+    remote_key: Path | None = None
+    remote_client_ca: Path | None = None
+    remote_operators: tuple[str, ...] = ()
+    """The names in certificates of clients that may change something."""
     report_socket: Path | None = None
     """The Unix socket for reports of latencies alone; ``None`` for none."""
     report_group: str = ""

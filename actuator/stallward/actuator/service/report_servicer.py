@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any, Final, NoReturn
 
@@ -14,6 +13,7 @@ from stallward.actuator.service.latency_reports import (
     LatencyReports,
     TooManyStreamsError,
 )
+from stallward.actuator.service.refusals import Refusals
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -31,7 +31,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
     def __init__(self, reports: LatencyReports | None = None, latency_source: str = "") -> None:
         self._reports = reports
         self._latency_source = latency_source
-        self.refused: Counter[str] = Counter()
+        self.refusals = Refusals()
 
     async def Report(  # noqa: N802 - gRPC's name
         self,
@@ -58,7 +58,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
     async def _refuse(
         self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
     ) -> NoReturn:
-        self.refused[code.name] += 1
+        self.refusals.note(code.name, message, context.peer())
         await context.abort(code, message)
         raise AssertionError  # abort raises
 

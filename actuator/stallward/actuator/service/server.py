@@ -1,4 +1,4 @@
-"""The service process: serves gRPC on a Unix socket, so that no client can disturb the loop.
+"""The service process: serves gRPC, so that no client can disturb the loop.
 
 The guardian starts it as ``python -m stallward.actuator.service OPTIONS``. It passes commands to
 the loop and tick records to watchers. What it remembers besides counters are the seconds that the
@@ -12,16 +12,13 @@ import contextlib
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
-from importlib.metadata import version
-from typing import Any
+from pathlib import Path
 
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.experiments.wire import phase_to_wire
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.feed import LatencyFeed
@@ -30,101 +27,20 @@ from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_runner import ExperimentRunner
-from stallward.actuator.service.experiment_servicer import ExperimentServicer
 from stallward.actuator.service.latency_reports import LatencyReports
-from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
+from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
-from stallward.actuator.service.policy_servicer import RESTARTING
+from stallward.actuator.service.remote_port import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
+from stallward.actuator.service.servicer import Servicer
 from stallward.actuator.service.socket_files import (
     claim_socket,
     give_to_group,
     group_id,
     socket_mode,
 )
-from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
-
-
-class Servicer(ExperimentServicer):
-    """Answers clients by asking the loop. A refused call gets the reason and is counted.
-
-    Args:
-        link: The connection to the loop.
-        silence_s: The time without a tick after which the loop counts as gone.
-        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
-        latency_source: The configured source of latencies; empty for none.
-        store: The policies that were sent; ``None`` if no folder for them is configured.
-    """
-
-    def __init__(
-        self,
-        link: LoopLink,
-        silence_s: float,
-        reports: LatencyReports | None = None,
-        latency_source: str = "",
-        store: PolicyStore | None = None,
-    ) -> None:
-        super().__init__(link, reports, latency_source, store)
-        self._silence_s = silence_s
-        self.canary: CanaryWatch | None = None
-        """Watches policies that were activated."""
-        self.problems: Callable[[], tuple[str, ...]] = tuple
-        """Returns what the service itself cannot do now, and why."""
-
-    def take(self, record: pb.TickRecord) -> None:
-        """Pass a tick to what watches. An experiment changes policies, which is no canary's."""
-        if self.runner is not None and self.runner.running:
-            self.runner.take(record)
-        elif self.canary is not None:
-            self.canary.take(record)
-
-    async def Status(  # noqa: N802 - gRPC's name
-        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.StatusResponse:
-        """The daemon's status."""
-        # The loop is not asked, so that a thousand calls a second cannot delay a tick.
-        await self._link.wait_for_status(ANSWER_S)  # so clients need not retry at the start
-        status = self._link.status()
-        if status is None or self._link.silent_s > self._silence_s:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
-        status.version = version("stallward")
-        status.refused.update(self.refused)
-        if self.canary is not None:
-            status.canary.CopyFrom(self.canary.status())
-        unkept = ""
-        if self.runner is not None:
-            unkept = self.runner.problem
-            if self.runner.phase is not None:
-                status.experiment.CopyFrom(phase_to_wire(self.runner.phase))
-        status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
-        status.records_dropped += self._link.skipped
-        return status
-
-    async def Watch(  # noqa: N802
-        self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> AsyncIterator[pb.WatchResponse]:
-        """Stream tick records as they happen."""
-        every = max(request.every, 1)
-        with self._link.watch() as watcher:
-            await context.send_initial_metadata(())  # the client knows that it is watching
-            while True:
-                record = await watcher.queue.get()
-                if record.sequence % every == 0:
-                    yield pb.WatchResponse(record=record, skipped=watcher.skipped)
-
-    async def Apply(  # noqa: N802
-        self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.ApplyResponse:
-        """Put a desired state in force for the time of a lease."""
-        return (await self._ask(context, apply=request)).apply
-
-    async def Release(  # noqa: N802
-        self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
-    ) -> pb.ReleaseResponse:
-        """Release the lease."""
-        return (await self._ask(context, release=request)).release
 
 
 async def _follow_health(
@@ -146,38 +62,50 @@ def _open_reports(latency_fd: int) -> LatencyReports | None:
     return LatencyReports(LatencyFeed(socket.socket(fileno=latency_fd)))
 
 
+def _group_ids(options: ServiceOptions) -> dict[Path, int]:
+    """The sockets that are given to a group, and the group's number.
+
+    Raises:
+        DaemonError: If there is no such group.
+    """
+    gids = {}
+    if options.socket_group:
+        gids[options.socket] = group_id(options.socket_group, "socket_group")
+    if options.report_socket is not None and options.report_group:
+        gids[options.report_socket] = group_id(options.report_group, "report_group")
+    return gids
+
+
+def _give(path: Path, gid: int) -> str:
+    """Give a socket to a group; returns what went wrong, if anything."""
+    try:
+        give_to_group(path, gid)
+    except OSError as error:
+        return f"socket: {path} is not the group {gid}'s ({error.strerror})"
+    return ""
+
+
 async def _serve_reports(
     options: ServiceOptions,
-    gid: int | None,
     servicer: ReportServicer,
     health_servicer: health.aio.HealthServicer,
-) -> tuple[grpc.aio.Server | None, str]:
-    """Serve Report, and health, on the socket for them; return also what went wrong, if anything.
+) -> grpc.aio.Server | None:
+    """Serve Report, and health, on the socket for them.
 
     Args:
         options: The options of the service.
-        gid: The group to which the socket is given; ``None`` for none.
         servicer: Takes the reports.
         health_servicer: Answers whether the service is well.
     """
-    path = options.report_socket
-    if path is None:
-        return None, ""
+    if options.report_socket is None:
+        return None
     server = grpc.aio.server()
     add_report_only(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     with socket_mode(options.report_mode):
-        server.add_insecure_port(grpc_target(path))
+        server.add_insecure_port(grpc_target(options.report_socket))
         await server.start()
-    try:
-        if gid is not None:
-            give_to_group(path, gid)
-    except OSError as error:
-        return (
-            server,
-            f"report: {path} has not the group {options.report_group} ({error.strerror})",
-        )
-    return server, ""
+    return server
 
 
 def _make_metrics(
@@ -187,25 +115,16 @@ def _make_metrics(
         return None
     address = parse_address(options.metrics, "options.metrics")
     config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
-    return make_metrics_server(address, link, servicer.refused, config)
+    return make_metrics_server(address, link, servicer.refusals.counts, config)
 
 
-async def serve(options: ServiceOptions) -> None:
-    """Serve until the guardian ends or a signal to stop arrives."""
-    # First: a process whose server runs may not end by itself.
-    gid = group_id(options.report_group) if options.report_group else None
-    events = asyncio.get_running_loop()
-    done = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        events.add_signal_handler(number, done.set)
-    events.add_reader(options.life_fd, done.set)
-    commands = socket.socket(fileno=options.command_fd)
-    link = LoopLink(commands)
-    events.add_reader(commands.fileno(), link.receive)
-    server = grpc.aio.server()
-    reports = _open_reports(options.latency_fd)
+def _make_servicer(
+    options: ServiceOptions, link: LoopLink, reports: LatencyReports | None
+) -> Servicer:
     store = None if options.policy_store is None else PolicyStore(options.policy_store)
-    servicer = Servicer(link, options.silence_s, reports, options.latency_source, store)
+    servicer = Servicer(
+        link, options.silence_s, reports, options.latency_source, store, options.slo_ms
+    )
     if options.canary_s > 0.0:
         settings = CanarySettings(length_s=options.canary_s, margin=options.canary_margin)
         servicer.canary = CanaryWatch(Canary(settings), options.slo_ms, link, servicer.forget)
@@ -214,27 +133,61 @@ async def serve(options: ServiceOptions) -> None:
             link, options.experiments, slo_ms=options.slo_ms, silence_s=options.silence_s
         )
     link.listeners.append(servicer.take)
+    return servicer
+
+
+async def _serve_everything(
+    options: ServiceOptions, servicer: Servicer, health_servicer: health.aio.HealthServicer
+) -> grpc.aio.Server:
+    """Serve the whole service on the Unix socket."""
+    server = grpc.aio.server()
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
-    health_servicer = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
     reflection.enable_server_reflection(names, server)
-    with socket_mode(0o600):
+    with socket_mode(0o660 if options.socket_group else 0o600):
         server.add_insecure_port(grpc_target(options.socket))
         await server.start()
-    report_server, report_problem = await _serve_reports(options, gid, servicer, health_servicer)
+    return server
+
+
+def _stop_event(options: ServiceOptions) -> asyncio.Event:
+    """An event that is set when the guardian ends or a signal to stop arrives."""
+    events, done = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        events.add_signal_handler(number, done.set)
+    events.add_reader(options.life_fd, done.set)
+    return done
+
+
+async def serve(options: ServiceOptions) -> None:
+    """Serve until the guardian ends or a signal to stop arrives."""
+    # First: a process whose server runs may not end by itself.
+    gids = _group_ids(options)
+    done = _stop_event(options)
+    commands = socket.socket(fileno=options.command_fd)
+    link = LoopLink(commands)
+    asyncio.get_running_loop().add_reader(commands.fileno(), link.receive)
+    reports = _open_reports(options.latency_fd)
+    servicer, health_servicer = _make_servicer(options, link, reports), health.aio.HealthServicer()
+    servers = [
+        await _serve_everything(options, servicer, health_servicer),
+        await _serve_reports(options, servicer, health_servicer),
+    ]
+    not_given = [why for path, gid in gids.items() if (why := _give(path, gid))]
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
     if servicer.runner is not None:
         await servicer.runner.resume()
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
     metrics = _make_metrics(options, link, servicer)
-    if metrics is not None:
-        tasks.append(asyncio.create_task(metrics.keep_trying()))
+    remote = RemotePort.of(options, servicer, health_servicer)
+    ports = {name: port for name, port in (("metrics", metrics), ("remote", remote)) if port}
+    tasks += [asyncio.create_task(port.keep_trying()) for port in ports.values()]
 
     def problems() -> tuple[str, ...]:
-        unserved = f"metrics: {metrics.problem}" if metrics and metrics.problem else ""
-        return tuple(filter(None, (report_problem, unserved)))
+        unserved = (f"{name}: {port.problem}" for name, port in ports.items() if port.problem)
+        return (*not_given, *unserved)
 
     servicer.problems = problems
     await done.wait()
@@ -243,7 +196,9 @@ async def serve(options: ServiceOptions) -> None:
     if metrics is not None:
         await metrics.stop()
     await health_servicer.enter_graceful_shutdown()
-    for one in (server, report_server):
+    if remote is not None:
+        await remote.stop()
+    for one in servers:
         if one is not None:
             await one.stop(0.2)
 

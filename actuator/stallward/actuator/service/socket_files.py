@@ -68,8 +68,12 @@ def make_room(path: Path) -> None:
         path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
 
 
-def group_id(group: str) -> int:
-    """Return the number of a group that is given by name or number.
+def group_id(group: str, key: str) -> int:
+    """Return the number of a group.
+
+    Args:
+        group: Its name or number.
+        key: The key of the configuration that names it, for messages.
 
     Raises:
         DaemonError: If there is no such group.
@@ -81,7 +85,7 @@ def group_id(group: str) -> int:
     except (KeyError, ValueError) as error:
         raise DaemonError(
             f"There is no group {group!r} on this machine.",
-            next_step="Correct `report_group` in the configuration, or give the number.",
+            next_step=f"Correct `{key}` in the configuration, or give the number.",
         ) from error
 
 

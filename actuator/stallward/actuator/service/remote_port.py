@@ -1,0 +1,189 @@
+"""The service's TCP port for other machines, which speaks mutual TLS only."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Final, Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2_grpc
+
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.ipc.options import ServiceOptions
+from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.report_servicer import ReportServicer
+from stallward.actuator.service.roles import Roles
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+_RETRY_S: Final = 1.0
+"""The delay before the next try to listen; it doubles with each that fails."""
+_MAX_RETRY_S: Final = 60.0
+_STOP_S: Final = 0.2
+
+
+class Certificates:
+    """The files of the port, which are read again when they change, for renewed certificates.
+
+    Args:
+        files: The key, the certificate, and the authorities of clients.
+    """
+
+    def __init__(self, *files: Path) -> None:
+        self._files = files
+        self._seen: tuple[tuple[int, int], ...] = ()
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """Read the files.
+
+        Raises:
+            DaemonError: If one cannot be read.
+        """
+        texts = []
+        for file in self._files:
+            try:
+                texts.append(file.read_bytes())
+            except OSError as error:
+                raise DaemonError(
+                    f"{file} cannot be read ({error.strerror}).",
+                    next_step="Correct [remote] in the configuration, or make the file.",
+                ) from error
+        self._seen = self._state()
+        key, certificate, client_ca = texts
+        return grpc.ssl_server_certificate_configuration(((key, certificate),), client_ca)
+
+    def renewed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Read the files again if they have changed; gRPC calls this before each handshake.
+
+        Returns:
+            ``None`` to go on with what was read last, also while a file cannot be read.
+        """
+        state = self._state()
+        if state == self._seen:
+            return None
+        self._seen = state  # so that what is wrong is said once
+        try:
+            return self.read()
+        except DaemonError as error:
+            say(f"{error} The earlier certificates stay in force.", "service")
+            return None
+
+    def _state(self) -> tuple[tuple[int, int], ...]:
+        states = []
+        for file in self._files:
+            try:
+                status = file.stat()
+            except OSError:
+                states.append((0, 0))
+            else:
+                states.append((status.st_ino, status.st_mtime_ns))
+        return tuple(states)
+
+
+class RemotePort:
+    """One TCP port with the whole service behind it.
+
+    Args:
+        address: Where to listen, ``HOST:PORT``.
+        certificate: The daemon's certificate.
+        key: Its key.
+        client_ca: The authorities of clients' certificates.
+        operators: The names in certificates that may change something.
+        servicer: Answers the calls.
+        health_servicer: Answers whether the service is well.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        certificate: Path,
+        key: Path,
+        client_ca: Path,
+        operators: tuple[str, ...],
+        servicer: ReportServicer,
+        health_servicer: health.aio.HealthServicer,
+    ) -> None:
+        self._address = address
+        self._certificates = Certificates(key, certificate, client_ca)
+        self._operators = operators
+        self._servicer = servicer
+        self._health = health_servicer
+        self._server: grpc.aio.Server | None = None
+        self.problem = ""
+        """Why it does not listen now; empty if it does."""
+
+    @classmethod
+    def of(
+        cls,
+        options: ServiceOptions,
+        servicer: ReportServicer,
+        health_servicer: health.aio.HealthServicer,
+    ) -> Self | None:
+        """The port that the options ask for; ``None`` if they do not.
+
+        Raises:
+            DaemonError: If they ask for one without mutual TLS, which the configuration refuses.
+        """
+        if not options.remote:
+            return None
+        certificate, key = options.remote_certificate, options.remote_key
+        client_ca = options.remote_client_ca
+        if certificate is None or key is None or client_ca is None:
+            raise DaemonError(f"{options.remote} is not served without mutual TLS.")
+        return cls(
+            options.remote,
+            certificate=certificate,
+            key=key,
+            client_ca=client_ca,
+            operators=options.remote_operators,
+            servicer=servicer,
+            health_servicer=health_servicer,
+        )
+
+    async def keep_trying(self, retry_s: float = _RETRY_S) -> None:
+        """Start to listen; try again for ever while that fails.
+
+        The daemon protects the application without this port, too.
+        """
+        while True:
+            try:
+                await self.start()
+            except DaemonError as error:
+                if not self.problem:
+                    say(f"{error} It is tried again.", "service")
+                self.problem = error.cause
+            else:
+                self.problem = ""
+                return
+            await asyncio.sleep(retry_s)
+            retry_s = min(retry_s * 2, _MAX_RETRY_S)
+
+    async def start(self) -> None:
+        """Start to listen.
+
+        Raises:
+            DaemonError: If a file cannot be read or does not fit, or the port is taken.
+        """
+        server = grpc.aio.server(interceptors=(Roles(self._operators, self._servicer.refusals),))
+        pb_grpc.add_ActuatorServiceServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        try:
+            credentials = grpc.dynamic_ssl_server_credentials(
+                self._certificates.read(),
+                self._certificates.renewed,
+                require_client_authentication=True,
+            )
+            server.add_secure_port(self._address, credentials)
+            await server.start()
+        except (RuntimeError, ValueError) as error:
+            raise DaemonError(
+                f"{self._address} cannot be served with the certificates of [remote] ({error}).",
+                next_step="Check that the address is free and that key and certificate fit.",
+            ) from error
+        self._server = server
+
+    async def stop(self) -> None:
+        """Close the port."""
+        if self._server is not None:
+            await self._server.stop(_STOP_S)

@@ -1,0 +1,109 @@
+"""What a client on another machine may do, by the names in its certificate.
+
+Every client with a certificate of the configured authorities may observe. Only those that are
+named as operators may change something. A call that is not known to change nothing counts as one
+that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import grpc
+
+from stallward.actuator.service.refusals import Refusals
+from stallward.actuator.service.report_servicer import SERVICE
+
+OBSERVING: Final = frozenset(
+    {
+        f"/{SERVICE}/Status",
+        f"/{SERVICE}/Watch",
+        f"/{SERVICE}/ListPolicies",
+        f"/{SERVICE}/GetExperiment",
+        "/grpc.health.v1.Health/Check",
+        "/grpc.health.v1.Health/Watch",
+    }
+)
+"""The calls that change nothing."""
+_NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
+
+_Context = grpc.aio.ServicerContext[Any, Any]
+if TYPE_CHECKING:
+    _Handler = grpc.RpcMethodHandler[Any, Any]
+
+
+def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
+    """The names in a client's certificate, by the context of its connection."""
+    return frozenset(
+        name.decode("utf-8", "replace") for key in _NAMES for name in auth_context.get(key, ())
+    )
+
+
+class Roles(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+    """Refuses calls that a client's certificate does not allow.
+
+    Args:
+        operators: The names that may change something.
+        refusals: Takes the refused calls.
+    """
+
+    def __init__(self, operators: Iterable[str], refusals: Refusals) -> None:
+        self._operators = frozenset(operators)
+        self._refusals = refusals
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> _Handler | None:
+        """Return the handler of a call, which checks the role first."""
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method in OBSERVING:
+            return handler
+        call = method.rpartition("/")[2]
+
+        async def check(context: _Context) -> None:
+            await self._check(call, context)
+
+        return _guarded(handler, check)
+
+    async def _check(self, call: str, context: _Context) -> None:
+        names = names_of(context.auth_context())
+        if names & self._operators:
+            return
+        who = ", ".join(sorted(names)) or "a certificate without a name"
+        code = grpc.StatusCode.PERMISSION_DENIED
+        self._refusals.note(code.name, f"{call} by {who}", context.peer())
+        await context.abort(
+            code,
+            f"{who} may observe, and {call} changes something. An administrator of the node may "
+            "add the name to operators under [remote].",
+        )
+
+
+def _guarded(handler: _Handler, check: Callable[[_Context], Awaitable[None]]) -> _Handler:
+    """The same handler, which calls ``check`` first."""
+    behaviours = {
+        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
+        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
+        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
+        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
+    }
+    make, behaviour = behaviours[handler.request_streaming, handler.response_streaming]
+
+    async def answer(request: Any, context: _Context) -> Any:
+        await check(context)
+        return await behaviour(request, context)
+
+    async def answers(request: Any, context: _Context) -> AsyncIterator[Any]:
+        await check(context)
+        async for one in behaviour(request, context):
+            yield one
+
+    return make(
+        answers if handler.response_streaming else answer,
+        request_deserializer=handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )

@@ -1,0 +1,103 @@
+"""Answers the calls of clients."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from importlib.metadata import version
+from typing import Any
+
+import grpc
+
+from stallward.actuator.experiments.wire import phase_to_wire
+from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.service.canary_watch import CanaryWatch
+from stallward.actuator.service.experiment_servicer import ExperimentServicer
+from stallward.actuator.service.latency_reports import LatencyReports
+from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
+from stallward.actuator.service.policy_servicer import RESTARTING
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+class Servicer(ExperimentServicer):
+    """Answers clients by asking the loop. A refused call gets the reason and is counted.
+
+    Args:
+        link: The connection to the loop.
+        silence_s: The time without a tick after which the loop counts as gone.
+        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        latency_source: The configured source of latencies; empty for none.
+        store: The policies that were sent; ``None`` if no folder for them is configured.
+        slo_ms: The latency target; ``None`` if it is not known.
+    """
+
+    def __init__(
+        self,
+        link: LoopLink,
+        silence_s: float,
+        reports: LatencyReports | None = None,
+        latency_source: str = "",
+        store: PolicyStore | None = None,
+        slo_ms: float | None = None,
+    ) -> None:
+        super().__init__(link, reports, latency_source, store)
+        self._silence_s = silence_s
+        self._slo_ms = slo_ms
+        self.canary: CanaryWatch | None = None
+        """Watches policies that were activated."""
+        self.problems: Callable[[], tuple[str, ...]] = tuple
+        """Returns what the service itself cannot do now, and why."""
+
+    def take(self, record: pb.TickRecord) -> None:
+        """Pass a tick to what watches. An experiment changes policies, which is no canary's."""
+        if self.runner is not None and self.runner.running:
+            self.runner.take(record)
+        elif self.canary is not None:
+            self.canary.take(record)
+
+    async def Status(  # noqa: N802 - gRPC's name
+        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.StatusResponse:
+        """The daemon's status."""
+        # The loop is not asked, so that a thousand calls a second cannot delay a tick.
+        await self._link.wait_for_status(ANSWER_S)  # so clients need not retry at the start
+        status = self._link.status()
+        if status is None or self._link.silent_s > self._silence_s:
+            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
+        status.version = version("stallward")
+        if self._slo_ms is not None:
+            status.slo_ms = self._slo_ms
+        status.refused.update(self.refusals.counts)
+        if self.canary is not None:
+            status.canary.CopyFrom(self.canary.status())
+        unkept = ""
+        if self.runner is not None:
+            unkept = self.runner.problem
+            if self.runner.phase is not None:
+                status.experiment.CopyFrom(phase_to_wire(self.runner.phase))
+        status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
+        status.records_dropped += self._link.skipped
+        return status
+
+    async def Watch(  # noqa: N802
+        self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[pb.WatchResponse]:
+        """Stream tick records as they happen."""
+        every = max(request.every, 1)
+        with self._link.watch() as watcher:
+            await context.send_initial_metadata(())  # the client knows that it is watching
+            while True:
+                record = await watcher.queue.get()
+                if record.sequence % every == 0:
+                    yield pb.WatchResponse(record=record, skipped=watcher.skipped)
+
+    async def Apply(  # noqa: N802
+        self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ApplyResponse:
+        """Put a desired state in force for the time of a lease."""
+        return (await self._ask(context, apply=request)).apply
+
+    async def Release(  # noqa: N802
+        self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> pb.ReleaseResponse:
+        """Release the lease."""
+        return (await self._ask(context, release=request)).release

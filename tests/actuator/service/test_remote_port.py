@@ -1,0 +1,251 @@
+"""The TCP port: every way in without the right certificate is closed."""
+
+from __future__ import annotations
+
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+import trustme
+from google.protobuf.descriptor import MethodDescriptor
+from service_without_loop import WAIT_S, Service
+from typer.testing import CliRunner
+
+from stallward.actuator.cli.ctl import ctl
+from stallward.actuator.client import ActuatorClient, RemoteDaemon
+from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
+from stallward.agent.desired import DesiredState
+from stallward.agent.errors import UsageError
+from stallward.proto.v1 import stallward_pb2 as pb
+
+CALLS = pb.DESCRIPTOR.services_by_name["ActuatorService"]
+OBSERVED = {"Status", "Watch", "ListPolicies", "GetExperiment"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Party:
+    """The certificates of a node and of its clients."""
+
+    folder: Path
+    ca: trustme.CA
+    port: int
+
+    def client(self, name: str, ca: trustme.CA | None = None) -> RemoteDaemon:
+        """A client whose certificate has a common name."""
+        folder = self.folder / name
+        folder.mkdir(exist_ok=True)
+        made = (ca or self.ca).issue_cert(f"{name}.example", common_name=name)
+        self.ca.cert_pem.write_to_path(folder / "ca.pem")
+        made.cert_chain_pems[0].write_to_path(folder / "client.pem")
+        made.private_key_pem.write_to_path(folder / "client.key")
+        return RemoteDaemon.with_folder(f"127.0.0.1:{self.port}", folder)
+
+    def certify(self) -> None:
+        """Write a new certificate of the node."""
+        made = self.ca.issue_cert("127.0.0.1")
+        made.private_key_pem.write_to_path(self.folder / "node.key")
+        made.cert_chain_pems[0].write_to_path(self.folder / "node.pem")
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Party:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        made = Party(folder=tmp_path, ca=trustme.CA(), port=free.getsockname()[1])
+    made.ca.cert_pem.write_to_path(tmp_path / "clients.pem")
+    made.certify()
+    return made
+
+
+@pytest.fixture
+def service(party: Party) -> Iterator[Service]:
+    made = Service(
+        party.folder,
+        remote=f"127.0.0.1:{party.port}",
+        remote_certificate=party.folder / "node.pem",
+        remote_key=party.folder / "node.key",
+        remote_client_ca=party.folder / "clients.pem",
+        remote_operators=("operator",),
+    )
+    made.tick()
+    yield made
+    made.close()
+
+
+def wait_for_port(party: Party) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", party.port), timeout=WAIT_S).close()
+        except OSError:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        else:
+            return
+
+
+@pytest.mark.usefixtures("service")
+def test_an_observer_sees_everything_and_changes_nothing(party: Party) -> None:
+    with ActuatorClient(party.client("observer")) as client:
+        client.wait_ready(WAIT_S)
+        changing: tuple[Callable[[], object], ...] = (
+            lambda: client.apply(DesiredState(), lease_s=1.0, holder="x"),
+            lambda: client.release(holder="x"),
+            lambda: client.load("default"),
+            client.roll_back,
+            client.experiments.stop,
+            lambda: client.push(party.folder / "node.pem", name="x"),
+            lambda: client.report([[]]),
+        )
+        for call in changing:
+            with pytest.raises(RequestError, match=r"observer\.example may observe, and \w+ "):
+                call()
+        assert dict(client.status().refused) == {"PERMISSION_DENIED": len(changing)}
+
+
+@pytest.mark.usefixtures("service")
+def test_every_call_that_is_not_known_to_observe_needs_an_operator(party: Party) -> None:
+    """So that a call which is added later is closed to observers until somebody opens it."""
+    remote = party.client("observer")
+    codes = {}
+    with grpc.secure_channel(remote.address, remote.credentials()) as channel:
+        grpc.channel_ready_future(channel).result(WAIT_S)
+        for call in CALLS.methods:
+            if call.name not in OBSERVED:
+                codes[call.name] = _code(channel, call)
+    assert set(codes.values()) == {grpc.StatusCode.PERMISSION_DENIED}
+    assert len(codes) == len(CALLS.methods) - len(OBSERVED)
+
+
+def _code(channel: grpc.Channel, call: MethodDescriptor) -> grpc.StatusCode:
+    """How an empty request is refused."""
+    kinds = {False: (channel.unary_unary, b""), True: (channel.stream_unary, iter([b""]))}
+    make, request = kinds[call.client_streaming]
+    with pytest.raises(grpc.RpcError) as caught:
+        make(f"/{CALLS.full_name}/{call.name}")(request, timeout=WAIT_S)
+    code = caught.value.code()
+    assert isinstance(code, grpc.StatusCode)
+    return code
+
+
+@pytest.mark.usefixtures("service")
+def test_an_operator_may_do_everything(party: Party) -> None:
+    with ActuatorClient(party.client("operator")) as client:
+        client.wait_ready(WAIT_S)
+        with pytest.raises(RequestError, match="No folder for pushed policies"):
+            client.push(party.folder / "node.pem", name="x")
+
+
+@pytest.mark.usefixtures("service")
+def test_the_command_line_reaches_another_machine(
+    party: Party, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ActuatorClient(party.client("observer")) as client:
+        client.wait_ready(WAIT_S)
+    socket_option = ("--socket", f"127.0.0.1:{party.port}")
+    refused = CliRunner().invoke(ctl, ["status", *socket_option])
+    assert isinstance(refused.exception, UsageError)
+    assert "STALLWARD_TLS" in str(refused.exception)
+    monkeypatch.setenv("STALLWARD_TLS", str(party.folder / "observer"))
+    done = CliRunner().invoke(ctl, ["status", "--json", *socket_option])
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["slo_ms"] == 60.0
+
+
+@pytest.mark.usefixtures("service")
+def test_nobody_comes_in_without_a_certificate_of_the_authority(party: Party) -> None:
+    wait_for_port(party)
+    ours = party.client("operator")
+    address = ours.address
+    authority = ours.authority.read_bytes()
+    stranger = party.client("stranger", trustme.CA())
+    channels = {
+        "without TLS": grpc.insecure_channel(address),
+        "without a certificate": grpc.secure_channel(
+            address, grpc.ssl_channel_credentials(authority)
+        ),
+        "of another authority": grpc.secure_channel(address, stranger.credentials()),
+    }
+    for how, channel in channels.items():
+        with channel, pytest.raises(grpc.RpcError) as caught:
+            channel.unary_unary(f"/{CALLS.full_name}/Status")(b"", timeout=WAIT_S)
+        assert caught.value.code() == grpc.StatusCode.UNAVAILABLE, how
+
+
+@pytest.mark.usefixtures("service")
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+def test_old_versions_of_tls_are_refused(party: Party) -> None:
+    wait_for_port(party)
+    context = ssl.create_default_context(cafile=party.folder / "clients.pem")
+    context.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    context.maximum_version = ssl.TLSVersion.TLSv1_1
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with (
+        socket.create_connection(("127.0.0.1", party.port), timeout=WAIT_S) as plain,
+        pytest.raises((ssl.SSLError, ConnectionError)),
+    ):
+        context.wrap_socket(plain, server_hostname="127.0.0.1")
+
+
+def test_a_renewed_certificate_is_shown_without_a_restart(party: Party, service: Service) -> None:
+    wait_for_port(party)
+    context = ssl.create_default_context(cafile=party.folder / "clients.pem")
+
+    def shown() -> bytes | None:
+        with (
+            socket.create_connection(("127.0.0.1", party.port), timeout=WAIT_S) as plain,
+            context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted,
+        ):
+            return encrypted.getpeercert(binary_form=True)
+
+    first = shown()
+    assert shown() == first
+    party.certify()
+    assert shown() != first
+    (party.folder / "node.key").unlink()
+    assert shown() is not None, "what was read last stays in force"
+    assert service.process.poll() is None
+
+
+def test_without_its_key_the_port_stays_closed_and_the_status_says_so(party: Party) -> None:
+    (party.folder / "node.key").unlink()
+    service = Service(
+        party.folder,
+        remote=f"127.0.0.1:{party.port}",
+        remote_certificate=party.folder / "node.pem",
+        remote_key=party.folder / "node.key",
+        remote_client_ca=party.folder / "clients.pem",
+    )
+    try:
+        service.tick()
+        with ActuatorClient(service.socket) as client:
+            client.wait_ready(WAIT_S)
+            deadline_s = time.monotonic() + WAIT_S
+            while len(missing := client.status().missing) < 2:
+                assert time.monotonic() < deadline_s
+                time.sleep(0.05)
+        assert missing[1].startswith(f"remote: {party.folder / 'node.key'} cannot be read")
+        with pytest.raises(OSError, match="refused"):
+            socket.create_connection(("127.0.0.1", party.port), timeout=1.0)
+        party.certify()
+        wait_for_port(party)  # it is tried again
+    finally:
+        service.close()
+
+
+def test_what_is_missing_for_a_remote_daemon_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ca\.pem cannot be read.*10\.0\.0\.1:7443"):
+        ActuatorClient(RemoteDaemon.with_folder("10.0.0.1:7443", tmp_path))
+
+
+def test_a_node_that_is_not_there_is_named(party: Party) -> None:
+    with (
+        ActuatorClient(party.client("operator")) as client,
+        pytest.raises(DaemonUnavailableError, match=f"127.0.0.1:{party.port}"),
+    ):
+        client.wait_ready(0.5)
