@@ -55,7 +55,7 @@ class TickPrinter:
                 )
             ),
             f"-> {record.decision.controller}: {record.decision.decision.reason or '-'}",
-            _granted(record.granted),
+            granted_text(record.granted),
         ]
         if record.fallback:
             parts.append("FALLBACK")
@@ -97,7 +97,7 @@ def _group(group: GroupSample, state: SlotState) -> str:
     return text
 
 
-def _granted(granted: DesiredState) -> str:
+def granted_text(granted: DesiredState) -> str:
     """Describe a desired state in a few words."""
     words = [f"pause {i}" for i, slot in enumerate(granted.slots) if slot.paused]
     words += [
@@ -132,7 +132,7 @@ def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
         ],
         "controller": record.decision.controller,
         "reason": record.decision.decision.reason,
-        "granted": _granted(record.granted),
+        "granted": granted_text(record.granted),
         "fallback": record.fallback,
         "fault": None if fault is None else fault.kind.value,
         "guard_changes": [_change_values(change) for change in record.reasons.changes],

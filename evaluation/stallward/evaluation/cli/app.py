@@ -9,6 +9,7 @@ import typer
 
 from stallward.actuator.cli import node, output
 from stallward.actuator.cli.ctl import ctl
+from stallward.actuator.cli.top.command import top
 from stallward.evaluation.cli import (
     ab,
     bench,
@@ -69,6 +70,7 @@ app.command(
 )(node.systemd_unit)
 app.command(epilog="Example: stallward doctor --config /etc/stallward.toml")(node.doctor)
 app.add_typer(ctl, name="ctl")
+app.command("top", epilog="Example: stallward top --socket /run/stallward/actuator.sock")(top)
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)

@@ -1,0 +1,85 @@
+"""The command ``stallward top``."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from stallward.actuator.cli import output
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.cli.options import LONGEST_S
+from stallward.actuator.cli.top.history import History
+from stallward.actuator.record.tick_record import TickRecord
+from stallward.agent.errors import UsageError
+
+_LIVE_S: Final = 2.0
+"""How long a running daemon is watched for --once: rates need a second."""
+
+
+def top(
+    socket: Socket = DEFAULT_SOCKET,
+    replay: Annotated[
+        Path | None, typer.Option(help="Show a daemon's record.dir instead.")
+    ] = None,
+    at: Annotated[
+        float, typer.Option(min=0, max=LONGEST_S, help="Seconds after its first tick.")
+    ] = 0.0,
+    speed: Annotated[
+        float, typer.Option(min=0.1, max=1000, help="How many times faster than it was.")
+    ] = 1.0,
+    target_ms: Annotated[
+        float | None, typer.Option(min=0.001, help="The target of a recording.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Print it once, as text.")] = False,
+) -> None:
+    """Show latency, stalls, groups and decisions of a node.
+
+    Of a running daemon, or of what one has recorded. A terminal is needed, unless --once is given.
+    """
+    if not once and not sys.stdout.isatty():
+        raise UsageError(
+            "This is no terminal.", next_step="Give --once to print everything as text."
+        )
+    if replay is not None:
+        from stallward.actuator.cli.top.source import LEAD_S, replayed  # noqa: PLC0415
+
+        history = History(target_ms)
+        if once:
+            records = replayed(replay, at_s=at, sleep=lambda _seconds: None)
+            _print(records, history, min(at, LEAD_S))
+        else:
+            _show(replayed(replay, at_s=at, speed=speed), history, f"{replay}")
+        return
+    with connect(socket) as client:
+        status = client.status()
+        history = History(target_ms or status.slo_ms, status.slots)
+        watched = (one.record for one in client.watch())
+        if once:
+            _print(watched, history, _LIVE_S)
+        else:
+            _show(watched, history, f"{socket}")
+
+
+def _print(records: Iterable[TickRecord], history: History, length_s: float) -> None:
+    """Print what is known after some seconds of records."""
+    from stallward.actuator.cli.top.text import whole  # noqa: PLC0415
+
+    first_s: float | None = None
+    for record in records:
+        history.add(record)
+        first_s = record.sample.time_s if first_s is None else first_s
+        if record.sample.time_s - first_s >= length_s:
+            break
+    view = history.view()
+    if view is not None:
+        output.line(whole(view, history.target_ms))
+
+
+def _show(records: Iterable[TickRecord], history: History, title: str) -> None:
+    from stallward.actuator.cli.top.screen import TopScreen  # noqa: PLC0415 - Textual is large
+
+    TopScreen(records, history, title).run()

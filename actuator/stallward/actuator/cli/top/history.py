@@ -1,0 +1,268 @@
+"""What the screen shows, made from tick records. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.cli.tick_text import granted_text
+from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.sample import GroupSample, PsiTotals, Sample
+
+HISTORY_S: Final = 120
+"""How many seconds the curves show."""
+ATTAINMENT_S: Final = 60
+"""The seconds over which the share that met the target is counted."""
+RATE_S: Final = 1.0
+"""The least time over which rates are measured."""
+MOST_CHANGES: Final = 200
+SMALL_RATIO: Final = 0.1
+"""A limit that has moved by less than this share since it was listed is not listed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One group, and what is done to it. Rates are ``None`` while they are not known."""
+
+    name: str
+    memory_bytes: int | None
+    swap_bytes: int | None
+    limit_bytes: int | None
+    cpu_cores: float | None
+    """CPU seconds per second."""
+    memory_stall_share: float | None
+    io_stall_share: float | None
+    refaults_per_s: float | None
+    paused: bool = False
+    paused_share: float = 0.0
+    """Share of the last minute."""
+    levers: tuple[str, ...] = ()
+    """Its other levers that are not at their original values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """A change of what the guard granted, and why."""
+
+    wall_time_s: float
+    controller: str
+    granted: str
+    reason: str
+    notes: tuple[str, ...] = ()
+    """What the guard changed of what the controller wanted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """Everything on the screen."""
+
+    sequence: int
+    wall_time_s: float
+    controller: str
+    mode: Mode
+    fallback: bool
+    reason: str
+    p95_ms: float | None
+    attainment: float | None
+    """The share of the last minute's seconds whose p95 met the target; ``None`` if unknown."""
+    p95_history_ms: tuple[float, ...]
+    """One value a second, the worst of it, oldest first; 0 where there was none."""
+    stall_history: tuple[float, ...]
+    """The memory stall of the application in each second, share of the time."""
+    zone_usage_bytes: int | None
+    zone_limit_bytes: int | None
+    profile: str
+    protected: GroupView
+    slots: tuple[GroupView, ...]
+    changes: tuple[Change, ...]
+    """Newest first."""
+
+
+class History:
+    """Collects tick records.
+
+    Args:
+        target_ms: The latency target; ``None`` if it is not known.
+        names: The slots' names; by default the names of their groups.
+    """
+
+    def __init__(self, target_ms: float | None = None, names: Sequence[str] = ()) -> None:
+        self.target_ms = target_ms
+        self._names = tuple(names)
+        self._records: deque[TickRecord] = deque()
+        self._seconds: deque[tuple[int, float | None, float]] = deque(maxlen=HISTORY_S)
+        self._stalled_us: int | None = None
+        self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
+        self._granted = RELEASED
+        """What the newest change listed."""
+
+    def add(self, record: TickRecord) -> None:
+        """Take one more record; older ones than the newest start the history anew."""
+        if self._records and record.sample.time_s < self._records[-1].sample.time_s:
+            self.__init__(self.target_ms, self._names)  # type: ignore[misc]
+        self._records.append(record)
+        while len(self._records) > 2 and (
+            record.sample.time_s - self._records[1].sample.time_s >= RATE_S
+        ):
+            self._records.popleft()
+        self._add_second(record.sample)
+        if _differ(self._granted, record.granted):
+            self._granted = record.granted
+            self._changes.appendleft(
+                Change(
+                    wall_time_s=record.wall_time_s,
+                    controller=record.decision.controller,
+                    granted=granted_text(record.granted),
+                    reason=record.decision.decision.reason,
+                    notes=record.guard_notes,
+                )
+            )
+
+    def _add_second(self, sample: Sample) -> None:
+        second = int(sample.time_s)
+        now_us = sample.protected.psi.memory_some_us
+        stalled_us = 0
+        if now_us is not None and self._stalled_us is not None:
+            stalled_us = max(now_us - self._stalled_us, 0)
+        self._stalled_us = now_us
+        p95_ms = sample.latency.p95_ms if sample.latency else None
+        stall = 1e-6 * stalled_us
+        if self._seconds and self._seconds[-1][0] == second:
+            _, before_ms, before = self._seconds.pop()
+            p95_ms = max(filter(None, (before_ms, p95_ms)), default=None)
+            stall += before
+        self._seconds.append((second, p95_ms, min(stall, 1.0)))
+
+    def view(self) -> View | None:
+        """What to show now; ``None`` before the first record."""
+        if not self._records:
+            return None
+        record, earlier = self._records[-1], self._records[0].sample
+        sample = record.sample
+        elapsed_s = sample.time_s - earlier.time_s
+        slots = []
+        for index, (group, state) in enumerate(zip(sample.slots, sample.slot_states, strict=True)):
+            before = earlier.slots[index] if index < len(earlier.slots) else group
+            name = self._names[index] if index < len(self._names) else _short(group.name)
+            slots.append(
+                _group_view(
+                    name,
+                    group,
+                    before,
+                    elapsed_s,
+                    limit_bytes=state.limit_bytes,
+                    paused=state.paused,
+                    paused_share=state.paused_share,
+                    levers=_levers(sample, {group.name, _short(group.name), name}),
+                )
+            )
+        latency = sample.latency
+        return View(
+            sequence=record.sequence,
+            wall_time_s=record.wall_time_s,
+            controller=record.decision.controller,
+            mode=record.mode,
+            fallback=record.fallback,
+            reason=record.decision.decision.reason,
+            p95_ms=latency.p95_ms if latency else None,
+            attainment=self._attainment(),
+            p95_history_ms=tuple(p95 or 0.0 for _, p95, _ in self._seconds),
+            stall_history=tuple(stall for _, _, stall in self._seconds),
+            zone_usage_bytes=sample.zone.memory_usage_bytes,
+            zone_limit_bytes=sample.zone.memory_limit_bytes,
+            profile=record.granted.tuning.name,
+            protected=_group_view(
+                _short(sample.protected.name) or "application",
+                sample.protected,
+                earlier.protected,
+                elapsed_s,
+                limit_bytes=sample.protected.memory_limit_bytes,
+            ),
+            slots=tuple(slots),
+            changes=tuple(self._changes),
+        )
+
+    def _attainment(self) -> float | None:
+        if self.target_ms is None:
+            return None
+        known = [p95 for _, p95, _ in list(self._seconds)[-ATTAINMENT_S:] if p95 is not None]
+        if not known:
+            return None
+        return sum(p95 <= self.target_ms for p95 in known) / len(known)
+
+
+def _differ(before: DesiredState, now: DesiredState) -> bool:
+    """Whether what is granted has changed by more than a small step of a limit."""
+    if (before.tuning, before.stopped) != (now.tuning, now.stopped):
+        return True
+    for index in range(max(len(before.slots), len(now.slots))):
+        then, since = before.slot(index), now.slot(index)
+        if then.paused != since.paused or _moved(then.limit_bytes, since.limit_bytes):
+            return True
+        if _moved(then.io_max_bytes_per_s, since.io_max_bytes_per_s):
+            return True
+    return False
+
+
+def _moved(before: int | None, now: int | None) -> bool:
+    if before is None or now is None:
+        return before is not now
+    return abs(now - before) > SMALL_RATIO * before
+
+
+def _group_view(
+    name: str,
+    now: GroupSample,
+    before: GroupSample,
+    elapsed_s: float,
+    *,
+    limit_bytes: int | None,
+    paused: bool = False,
+    paused_share: float = 0.0,
+    levers: tuple[str, ...] = (),
+) -> GroupView:
+    return GroupView(
+        name=name,
+        memory_bytes=now.memory_usage_bytes,
+        swap_bytes=now.swap_bytes,
+        limit_bytes=limit_bytes,
+        cpu_cores=_scaled(_rate(before.cpu_usage_us, now.cpu_usage_us, elapsed_s), 1e-6),
+        memory_stall_share=_share(before.psi, now.psi, "memory_some_us", elapsed_s),
+        io_stall_share=_share(before.psi, now.psi, "io_some_us", elapsed_s),
+        refaults_per_s=_rate(before.refaulted_pages, now.refaulted_pages, elapsed_s),
+        paused=paused,
+        paused_share=paused_share,
+        levers=levers,
+    )
+
+
+def _levers(sample: Sample, names: set[str]) -> tuple[str, ...]:
+    """The levers of one group that are moved, with their values."""
+    found = []
+    for state in sample.levers:
+        kind, _, group = state.lever.partition(":")
+        if group in names:
+            found.append(f"{kind} {state.value}{' (set by others)' if state.foreign else ''}")
+    return tuple(found)
+
+
+def _share(before: PsiTotals, now: PsiTotals, key: str, elapsed_s: float) -> float | None:
+    rate = _scaled(_rate(getattr(before, key), getattr(now, key), elapsed_s), 1e-6)
+    return None if rate is None else min(rate, 1.0)
+
+
+def _rate(before: int | None, now: int | None, elapsed_s: float) -> float | None:
+    if before is None or now is None or elapsed_s <= 0.0:
+        return None
+    return max(now - before, 0) / elapsed_s
+
+
+def _scaled(rate: float | None, factor: float) -> float | None:
+    return None if rate is None else rate * factor
+
+
+def _short(name: str) -> str:
+    return name.rpartition("/")[2]

@@ -1,0 +1,84 @@
+"""The parts of the screen as text. Pure."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from stallward.actuator.cli.top.history import ATTAINMENT_S, Change, GroupView, View
+from stallward.actuator.record.tick_record import Mode
+from stallward.agent.desired import MIB
+
+COLUMNS: Final = (
+    "group", "memory", "swap", "limit", "CPUs", "memory stall", "disk stall", "refaults/s",
+    "paused", "also",
+)  # fmt: skip
+UNKNOWN: Final = "-"
+
+
+def headline(view: View, target_ms: float | None) -> str:
+    """How the application does, and who decides."""
+    p95 = UNKNOWN if view.p95_ms is None else f"{view.p95_ms:.3g} ms"
+    target = "" if target_ms is None else f" of at most {target_ms:.3g} ms"
+    kept = "" if view.attainment is None else f", kept in {100 * view.attainment:.0f} %"
+    last = f" of the last {ATTAINMENT_S} s" if kept else ""
+    zone = f"{_mib(view.zone_usage_bytes)} of {_mib(view.zone_limit_bytes)} MiB"
+    return f"p95 {p95}{target}{kept}{last}   memory {zone}"
+
+
+def decider(view: View) -> str:
+    """Which controller decides, and why it decides so."""
+    role = {Mode.OFF: "", Mode.SHADOW: ", a policy in its shadow", Mode.ACTIVE: ", a policy"}
+    fallback = ", in place of a controller that failed" if view.fallback else ""
+    tuning = "" if view.profile == "default" else f" [{view.profile}]"
+    reason = view.reason or "nothing to do"
+    return f"{view.controller}{role[view.mode]}{fallback}: {reason}{tuning}"
+
+
+def group_rows(view: View) -> list[tuple[str, ...]]:
+    """The cells of the table, one row for each group, the application first."""
+    return [_row(group) for group in (view.protected, *view.slots)]
+
+
+def _row(group: GroupView) -> tuple[str, ...]:
+    share = f" ({100 * group.paused_share:.0f} %)" if group.paused_share >= 0.005 else ""
+    return (
+        group.name,
+        _mib(group.memory_bytes),
+        _mib(group.swap_bytes),
+        _mib(group.limit_bytes),
+        UNKNOWN if group.cpu_cores is None else f"{group.cpu_cores:.2f}",
+        _percent(group.memory_stall_share),
+        _percent(group.io_stall_share),
+        UNKNOWN if group.refaults_per_s is None else f"{group.refaults_per_s:.0f}",
+        f"{'yes' if group.paused else 'no'}{share}",
+        ", ".join(group.levers),
+    )
+
+
+def change_line(change: Change) -> str:
+    """One change, with its time of day."""
+    at = time.strftime("%H:%M:%S", time.localtime(change.wall_time_s))
+    why = f" ({change.reason})" if change.reason else ""
+    notes = "".join(f"; guard: {note}" for note in change.notes)
+    return f"{at}  {change.controller}: {change.granted}{why}{notes}"
+
+
+def whole(view: View, target_ms: float | None, changes: int = 10) -> str:
+    """Everything as plain text, for a terminal that is none."""
+    rows = [COLUMNS, *group_rows(view)]
+    widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
+    table = [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+    lines = [headline(view, target_ms), decider(view), "", *table, ""]
+    return "\n".join([*lines, *map(change_line, view.changes[:changes])]).rstrip()
+
+
+def _mib(size_bytes: int | None) -> str:
+    return UNKNOWN if size_bytes is None else f"{size_bytes / MIB:.0f}"
+
+
+def _percent(share: float | None) -> str:
+    return UNKNOWN if share is None else f"{100 * share:.0f} %"

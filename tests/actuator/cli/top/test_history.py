@@ -1,0 +1,97 @@
+"""What the screen shows is what the ticks say."""
+
+from __future__ import annotations
+
+import pytest
+from top_ticks import tick
+
+from stallward.actuator.cli.top.history import HISTORY_S, MOST_CHANGES, History
+from stallward.actuator.cli.top.text import change_line, decider, group_rows, headline, whole
+
+
+def test_without_a_tick_there_is_nothing_to_show() -> None:
+    assert History(60.0).view() is None
+
+
+def test_rates_are_measured_over_the_last_second() -> None:
+    history = History(60.0)
+    for number in range(10):
+        # The application stalls for half of each of the last two ticks.
+        history.add(tick(number, stalled_us=250_000 * max(number - 7, 0)))
+    view = history.view()
+    assert view is not None
+    assert view.protected.cpu_cores == pytest.approx(0.5)
+    assert view.protected.refaults_per_s == pytest.approx(100.0)
+    assert view.protected.memory_stall_share == pytest.approx(0.5)
+    assert view.slots[0].cpu_cores is None, "what was not counted is not zero"
+
+
+def test_the_share_that_met_the_target_counts_seconds_by_their_worst_tick() -> None:
+    history = History(60.0)
+    for number in range(20):  # ten seconds, of which two have one tick above the target
+        history.add(tick(number, p95_ms=90.0 if number in {4, 11} else 20.0))
+    view = history.view()
+    assert view is not None
+    assert view.attainment == pytest.approx(0.8)
+    assert view.p95_history_ms.count(90.0) == 2
+    assert headline(view, 60.0) == (
+        "p95 20 ms of at most 60 ms, kept in 80 % of the last 60 s   memory 500 of 600 MiB"
+    )
+
+
+def test_without_a_target_nothing_is_said_of_it() -> None:
+    history = History()
+    history.add(tick(0, p95_ms=None))
+    view = history.view()
+    assert view is not None
+    assert headline(view, None) == "p95 -   memory 500 of 600 MiB"
+
+
+def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
+    history = History(60.0)
+    limits = [None, 200, 195, 185, 150, 150, None]
+    for number, limit in enumerate(limits):
+        history.add(tick(number, limit_mib=limit))
+    history.add(tick(7, paused=True))
+    history.add(tick(8, paused=True))
+    view = history.view()
+    assert view is not None
+    assert [change.granted for change in view.changes] == [
+        "pause 0",
+        "nothing",
+        "limit 0 to 150",
+        "limit 0 to 200",
+    ]
+    assert "partition: pause 0 (room 300)" in change_line(view.changes[0])
+
+
+def test_a_long_watch_keeps_a_bounded_history() -> None:
+    history = History(60.0)
+    for number in range(4 * HISTORY_S):
+        history.add(tick(number, paused=number % 2 == 0))
+    view = history.view()
+    assert view is not None
+    assert len(view.p95_history_ms) == HISTORY_S
+    assert len(view.changes) == MOST_CHANGES
+
+
+def test_a_daemon_that_starts_anew_begins_a_new_history() -> None:
+    history = History(60.0)
+    for number in range(50, 60):
+        history.add(tick(number))
+    history.add(tick(0))
+    view = history.view()
+    assert view is not None
+    assert len(view.p95_history_ms) == 1
+
+
+def test_a_group_shows_what_is_done_to_it() -> None:
+    history = History(60.0, names=("hog",))
+    history.add(tick(0, limit_mib=100, paused=True))
+    view = history.view()
+    assert view is not None
+    app, hog = group_rows(view)
+    assert app[0] == "app"
+    assert hog == ("hog", "300", "10", "100", "-", "-", "-", "-", "yes (25 %)", "cpu_weight 10")
+    assert decider(view) == "partition: room 300"
+    assert whole(view, 60.0).splitlines()[3].startswith("group")
