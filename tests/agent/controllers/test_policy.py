@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from policy_files import ZEROS, metadata, write_policy
 
 from stallward.agent.controller import PolicyController
@@ -214,7 +214,7 @@ def _other_kind_of_weights(model: onnx.ModelProto) -> None:
     [
         (_next_ir_version, "its IR version is 99, and this ONNX Runtime reads up to"),
         (_next_opset, "its opset is 999, and this ONNX Runtime knows up to"),
-        (_unknown_operator, "has no operator Ponder"),
+        (_unknown_operator, "uses what no policy may: Ponder"),
         (_loose_end, "p.onnx"),
         (_other_kind_of_weights, "p.onnx"),
     ],
@@ -226,6 +226,66 @@ def test_a_model_that_the_runtime_refuses_is_explained_without_its_code(
         OnnxController(changed(write_policy(tmp_path / "p.onnx"), change))
     assert cause in caught.value.cause
     check_plain(caught.value)
+
+
+def _branch(model: onnx.ModelProto) -> None:
+    inner = helper.make_graph([helper.make_node("Loop", ["w"], ["y"])], "inner", [], [])
+    model.graph.node.append(helper.make_node("If", ["w"], ["z"], then_branch=inner))
+
+
+def _foreign(model: onnx.ModelProto) -> None:
+    model.graph.node[0].domain = "com.example"
+
+
+def _dice(model: onnx.ModelProto) -> None:
+    model.graph.node.append(helper.make_node("RandomNormal", [], ["z"], shape=[1]))
+
+
+def _functions(model: onnx.ModelProto) -> None:
+    model.functions.add(name="Gemm", domain="")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (_branch, "If, Loop"),
+        (_foreign, "Gemm of com.example"),
+        (_dice, "RandomNormal"),
+        (_functions, "functions of its own"),
+    ],
+)
+def test_a_network_that_is_more_than_arithmetic_is_refused_before_it_runs(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[onnx.ModelProto], None],
+    named: str,
+) -> None:
+    path = changed(write_policy(tmp_path / "p.onnx"), change)
+    monkeypatch.setattr(
+        "stallward.agent.controllers.onnx.import_runtime", lambda: pytest.fail("it is opened")
+    )
+    with pytest.raises(PolicyError, match=f"uses what no policy may: {named}"):
+        OnnxController(path)
+
+
+def test_a_policy_that_fails_inside_its_training_bounds_is_refused_at_once(
+    tmp_path: Path,
+) -> None:
+    def steep(model: onnx.ModelProto) -> None:
+        weights = next(t for t in model.graph.initializer if t.name == "w")
+        huge = np.full(numpy_helper.to_array(weights).shape, 3e38, dtype=np.float32)
+        weights.CopyFrom(numpy_helper.from_array(huge, "w"))
+
+    with pytest.raises(PolicyError, match="not finite"):
+        OnnxController(changed(write_policy(tmp_path / "p.onnx"), steep))
+
+
+def test_a_policy_that_is_too_slow_for_a_tick_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stallward.agent.controllers.onnx.MAX_INFERENCE_S", 0.0)
+    with pytest.raises(PolicyError, match="ms for an action, and at most"):
+        OnnxController(write_policy(tmp_path / "p.onnx"))
 
 
 def _outside(model: onnx.ModelProto, location: str) -> None:

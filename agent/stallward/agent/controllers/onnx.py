@@ -9,6 +9,7 @@ trained; a file with another schema is refused, with the first difference in the
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,7 @@ from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import PolicyMetadata, parse_metadata
+from stallward.agent.controllers.policy_operators import check_operators
 from stallward.agent.controllers.runtime_errors import runtime_cause
 from stallward.agent.desired import RELEASED, check_action, decode_action
 from stallward.agent.errors import ActionError, ControllerError, PolicyError
@@ -33,6 +35,10 @@ from stallward.agent.set_points import decode_set_points
 
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")
+_PROBES: Final = 5
+"""How many observations between the bounds of training are tried."""
+MAX_INFERENCE_S: Final = 0.02
+"""The longest time for an action, at best: a fifth of a tick."""
 
 
 class OnnxController:
@@ -56,8 +62,30 @@ class OnnxController:
         self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-        # A policy that does not run fails here, not on a tick.
-        self._check(self._infer(np.zeros(OBSERVATION_SIZE, dtype=np.float32)))
+        self._probe()
+
+    def _probe(self) -> None:
+        """Run the policy where it was trained to, so that one that fails does so here.
+
+        Raises:
+            PolicyError: If an action or a value is not what it must be, or it takes too long.
+        """
+        rng = np.random.default_rng(0)
+        low, high = self._low.astype(np.float64), self._high.astype(np.float64)
+        inside = rng.uniform(low, high, size=(_PROBES, OBSERVATION_SIZE))
+        zeros = np.zeros(OBSERVATION_SIZE)
+        took_s = []
+        for observation in (zeros, low, high, *inside):
+            begin_s = time.perf_counter()
+            action = self._infer(np.asarray(observation, dtype=np.float32))
+            took_s.append(time.perf_counter() - begin_s)
+            self._check(action)
+        if min(took_s) > MAX_INFERENCE_S:
+            raise PolicyError(
+                f"{self.path} takes {1e3 * min(took_s):.0f} ms for an action, and at most "
+                f"{1e3 * MAX_INFERENCE_S:.0f} ms are allowed.",
+                next_step="Train a smaller network.",
+            )
 
     @property
     def sha256(self) -> str:
@@ -193,6 +221,7 @@ class _Inference:
 
 def _open(path: Path) -> tuple[PolicyMetadata, Any]:
     data = read_policy(path)
+    check_operators(path, data)
     try:
         onnxruntime = import_runtime()
     except ImportError as error:

@@ -41,7 +41,7 @@ _PARTS: Final[dict[str, dict[int, str]]] = {
     "SparseTensorProto": {1: "TensorProto", 2: "TensorProto"},
     "FunctionProto": {7: "NodeProto", 11: "AttributeProto"},
     "TrainingInfoProto": {1: "GraphProto", 2: "GraphProto"},
-    "TensorProto": {13: "StringStringEntryProto"},
+    "TensorProto": {},
 }
 _LOCATION: Final = 14
 """The field of a tensor that says whether its data is in another file."""
@@ -134,12 +134,31 @@ def is_guarded(status: os.stat_result, program: os.stat_result) -> bool:
 def external_files(model: bytes) -> tuple[str, ...]:
     """The names of the files, besides its own, in which an ONNX model keeps tensors.
 
+    Raises:
+        ValueError: If this is not the message of a model.
+    """
+    names: dict[str, None] = {}
+    for kind, fields in messages(model):
+        if kind == "TensorProto":
+            for number, value in fields:
+                if number == 13 or (number == _LOCATION and value == 1):
+                    names.setdefault(_location(value))
+    named = tuple(name for name in names if name)
+    return named or tuple(names)
+
+
+Fields = tuple[tuple[int, memoryview | int], ...]
+"""The numbers and values of the fields of a message."""
+
+
+def messages(model: bytes) -> Iterator[tuple[str, Fields]]:
+    """Yield the kind and the fields of every message that may hold a tensor.
+
     Only the structure is read, so that this needs neither the package ``onnx`` nor much time.
 
     Raises:
         ValueError: If this is not the message of a model.
     """
-    names: dict[str, None] = {}
     parts = 0
     left: list[tuple[str, memoryview, int]] = [("ModelProto", memoryview(model), 0)]
     while left:
@@ -147,16 +166,15 @@ def external_files(model: bytes) -> tuple[str, ...]:
         if depth > _MAX_DEPTH:
             raise ValueError("its graphs are nested too deeply")
         known = _PARTS[kind]
+        found: list[tuple[int, memoryview | int]] = []
         for number, value in _fields(message):
             parts += 1
             if parts > _MAX_PARTS:
                 raise ValueError("it has too many parts")
-            if kind == "TensorProto" and (number == 13 or (number == _LOCATION and value == 1)):
-                names.setdefault(_location(value))
-            elif number in known and isinstance(value, memoryview):
+            found.append((number, value))
+            if number in known and isinstance(value, memoryview):
                 left.append((known[number], value, depth + 1))
-    named = tuple(name for name in names if name)
-    return named or tuple(names)
+        yield kind, tuple(found)
 
 
 def _location(value: memoryview | int) -> str:
