@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Final
 
 from stallward.actuator.errors import ExperimentError
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
@@ -40,6 +41,30 @@ class Experiment:
     """The blocks that ended, in their order; without their batches."""
     phase: Phase | None
     """Where it is; ``None`` if it ended."""
+
+
+_LOSSES: Final = {
+    loss: pb.BlockLoss.Value(
+        "BLOCK_LOSS_UNSPECIFIED" if loss is Loss.NONE else f"BLOCK_LOSS_{loss.name}"
+    )
+    for loss in Loss
+}
+_KNOWN_LOSSES: Final = {number: loss for loss, number in _LOSSES.items()}
+
+
+def _arm_from_wire(number: int) -> Arm:
+    """The arm of a number.
+
+    Raises:
+        ExperimentError: If it is none.
+    """
+    arms = {pb.ExperimentArm.Value(f"EXPERIMENT_ARM_{arm.name}"): arm for arm in Arm}
+    if number not in arms:
+        raise ExperimentError(
+            f"The daemon's answer cannot be understood: there is no arm {number}.",
+            next_step="Use the client of the daemon's version.",
+        )
+    return arms[number]
 
 
 def _name(value: Enum, prefix: str) -> str:
@@ -148,7 +173,7 @@ def phase_from_wire(wire: pb.ExperimentPhase) -> Phase:
     return Phase(
         block=wire.block,
         blocks=wire.blocks,
-        arm=Arm(wire.arm),
+        arm=_arm_from_wire(wire.arm),
         measured=wire.measured,
         left_s=wire.left_s,
     )
@@ -159,7 +184,7 @@ def _block_to_wire(block: BlockResult) -> pb.ExperimentBlock:
         pair=block.pair,
         arm=_name(block.arm, "EXPERIMENT_ARM"),
         began_s=block.began_s,
-        loss=_name(block.loss, "BLOCK_LOSS"),
+        loss=_LOSSES[block.loss],
         seconds=block.seconds,
         attainment=block.attainment,
         p95_ms=block.p95_ms,
@@ -172,9 +197,9 @@ def _block_to_wire(block: BlockResult) -> pb.ExperimentBlock:
 def _block_from_wire(wire: pb.ExperimentBlock) -> BlockResult:
     return BlockResult(
         pair=wire.pair,
-        arm=Arm(wire.arm),
+        arm=_arm_from_wire(wire.arm),
         began_s=wire.began_s,
-        loss=Loss[pb.BlockLoss.Name(wire.loss).removeprefix("BLOCK_LOSS_")],
+        loss=_KNOWN_LOSSES[wire.loss],
         seconds=wire.seconds,
         attainment=wire.attainment if wire.HasField("attainment") else None,
         p95_ms=wire.p95_ms if wire.HasField("p95_ms") else None,

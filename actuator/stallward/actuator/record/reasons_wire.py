@@ -1,8 +1,8 @@
 """Conversion of the reasons of a tick to the wire and back.
 
-The members of each enumeration have the same names on the wire. A member that this version does
-not know becomes ``OTHER``. The kind of a fault is written beside its cause, so that a reader that
-does not know the cause still knows the kind.
+The members of each enumeration have the same names on the wire, except for the one that stands for
+members that this version does not know: there it is ``UNSPECIFIED``. The kind of a fault is
+written beside its cause, so that a reader that does not know the cause still knows the kind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class _EnumWire(Generic[_E]):
     """
 
     def __init__(self, domain: type[_E], wire: EnumTypeWrapper, prefix: str, other: _E):
-        self.to_wire = {member: wire.Value(f"{prefix}{member.name}") for member in domain}
+        names = {member: "UNSPECIFIED" if member is other else member.name for member in domain}
+        self.to_wire = {member: wire.Value(f"{prefix}{name}") for member, name in names.items()}
         self._from_wire = {number: member for member, number in self.to_wire.items()}
         self._other = other
 

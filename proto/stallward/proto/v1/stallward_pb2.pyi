@@ -9,7 +9,7 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 class FaultKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    FAULT_KIND_OTHER: _ClassVar[FaultKind]
+    FAULT_KIND_UNSPECIFIED: _ClassVar[FaultKind]
     FAULT_KIND_STALE: _ClassVar[FaultKind]
     FAULT_KIND_INVALID: _ClassVar[FaultKind]
     FAULT_KIND_LOST: _ClassVar[FaultKind]
@@ -23,7 +23,7 @@ class FaultKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Flaw(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    FLAW_OTHER: _ClassVar[Flaw]
+    FLAW_UNSPECIFIED: _ClassVar[Flaw]
     FLAW_WRONG_TYPE: _ClassVar[Flaw]
     FLAW_OUT_OF_RANGE: _ClassVar[Flaw]
     FLAW_NOT_FINITE: _ClassVar[Flaw]
@@ -32,7 +32,7 @@ class Flaw(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Expected(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    EXPECTED_NOTHING_ELSE: _ClassVar[Expected]
+    EXPECTED_UNSPECIFIED: _ClassVar[Expected]
     EXPECTED_DECISION: _ClassVar[Expected]
     EXPECTED_DESIRED_STATE: _ClassVar[Expected]
     EXPECTED_SLOT_DESIRE: _ClassVar[Expected]
@@ -50,7 +50,7 @@ class Expected(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    WISH_OTHER: _ClassVar[Wish]
+    WISH_UNSPECIFIED: _ClassVar[Wish]
     WISH_SLOT: _ClassVar[Wish]
     WISH_PAUSE: _ClassVar[Wish]
     WISH_STOP: _ClassVar[Wish]
@@ -71,7 +71,7 @@ class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    GUARD_RULE_OTHER: _ClassVar[GuardRule]
+    GUARD_RULE_UNSPECIFIED: _ClassVar[GuardRule]
     GUARD_RULE_MAX_PAUSE: _ClassVar[GuardRule]
     GUARD_RULE_PAUSE_SHARE: _ClassVar[GuardRule]
     GUARD_RULE_MIN_RUN: _ClassVar[GuardRule]
@@ -101,7 +101,7 @@ class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    UNIT_NONE: _ClassVar[Unit]
+    UNIT_UNSPECIFIED: _ClassVar[Unit]
     UNIT_SECONDS: _ClassVar[Unit]
     UNIT_SHARE: _ClassVar[Unit]
     UNIT_BYTES: _ClassVar[Unit]
@@ -119,6 +119,7 @@ class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class ExperimentArm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
+    EXPERIMENT_ARM_UNSPECIFIED: _ClassVar[ExperimentArm]
     EXPERIMENT_ARM_BASELINE: _ClassVar[ExperimentArm]
     EXPERIMENT_ARM_TREATMENT: _ClassVar[ExperimentArm]
 
@@ -131,7 +132,7 @@ class PrimaryMeasure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 
 class BlockLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
-    BLOCK_LOSS_NONE: _ClassVar[BlockLoss]
+    BLOCK_LOSS_UNSPECIFIED: _ClassVar[BlockLoss]
     BLOCK_LOSS_NO_REQUESTS: _ClassVar[BlockLoss]
     BLOCK_LOSS_LEASE: _ClassVar[BlockLoss]
     BLOCK_LOSS_OTHER_CONTROLLER: _ClassVar[BlockLoss]
@@ -147,7 +148,7 @@ class ExperimentProgress(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPERIMENT_PROGRESS_GUARDRAIL: _ClassVar[ExperimentProgress]
     EXPERIMENT_PROGRESS_LOSSES: _ClassVar[ExperimentProgress]
     EXPERIMENT_PROGRESS_STOPPED: _ClassVar[ExperimentProgress]
-FAULT_KIND_OTHER: FaultKind
+FAULT_KIND_UNSPECIFIED: FaultKind
 FAULT_KIND_STALE: FaultKind
 FAULT_KIND_INVALID: FaultKind
 FAULT_KIND_LOST: FaultKind
@@ -158,13 +159,13 @@ FAULT_KIND_NOT_FINITE: FaultKind
 FAULT_KIND_LATE: FaultKind
 FAULT_KIND_OUT_OF_RANGE: FaultKind
 FAULT_KIND_WAITING: FaultKind
-FLAW_OTHER: Flaw
+FLAW_UNSPECIFIED: Flaw
 FLAW_WRONG_TYPE: Flaw
 FLAW_OUT_OF_RANGE: Flaw
 FLAW_NOT_FINITE: Flaw
 FLAW_TOO_MANY_SLOTS: Flaw
 FLAW_EMPTY_ENTRY: Flaw
-EXPECTED_NOTHING_ELSE: Expected
+EXPECTED_UNSPECIFIED: Expected
 EXPECTED_DECISION: Expected
 EXPECTED_DESIRED_STATE: Expected
 EXPECTED_SLOT_DESIRE: Expected
@@ -179,7 +180,7 @@ EXPECTED_FLAG: Expected
 EXPECTED_TEXT: Expected
 EXPECTED_SHORT_TEXT: Expected
 EXPECTED_PAGE_ADVICE: Expected
-WISH_OTHER: Wish
+WISH_UNSPECIFIED: Wish
 WISH_SLOT: Wish
 WISH_PAUSE: Wish
 WISH_STOP: Wish
@@ -197,7 +198,7 @@ WISH_PAGE_ADVICE: Wish
 WISH_PROTECTED_LOW: Wish
 WISH_LEVER: Wish
 WISH_HOLD: Wish
-GUARD_RULE_OTHER: GuardRule
+GUARD_RULE_UNSPECIFIED: GuardRule
 GUARD_RULE_MAX_PAUSE: GuardRule
 GUARD_RULE_PAUSE_SHARE: GuardRule
 GUARD_RULE_MIN_RUN: GuardRule
@@ -224,7 +225,7 @@ GUARD_RULE_ZONE_MEMORY: GuardRule
 GUARD_RULE_NO_PRESSURE: GuardRule
 GUARD_RULE_LOWEST_WORKABLE: GuardRule
 GUARD_RULE_HARD_ALONE: GuardRule
-UNIT_NONE: Unit
+UNIT_UNSPECIFIED: Unit
 UNIT_SECONDS: Unit
 UNIT_SHARE: Unit
 UNIT_BYTES: Unit
@@ -236,13 +237,14 @@ MODE_UNSPECIFIED: Mode
 MODE_OFF: Mode
 MODE_SHADOW: Mode
 MODE_ACTIVE: Mode
+EXPERIMENT_ARM_UNSPECIFIED: ExperimentArm
 EXPERIMENT_ARM_BASELINE: ExperimentArm
 EXPERIMENT_ARM_TREATMENT: ExperimentArm
 PRIMARY_MEASURE_UNSPECIFIED: PrimaryMeasure
 PRIMARY_MEASURE_P95: PrimaryMeasure
 PRIMARY_MEASURE_WORST: PrimaryMeasure
 PRIMARY_MEASURE_WORK: PrimaryMeasure
-BLOCK_LOSS_NONE: BlockLoss
+BLOCK_LOSS_UNSPECIFIED: BlockLoss
 BLOCK_LOSS_NO_REQUESTS: BlockLoss
 BLOCK_LOSS_LEASE: BlockLoss
 BLOCK_LOSS_OTHER_CONTROLLER: BlockLoss
