@@ -20,6 +20,8 @@ IDS: Final = {
     "stallward/Node-v0": "stallward.env.gym.node_env:NodeEnv",
 }
 
+_VECTORS: Final = {"stallward/Twin-v0": "stallward.env.gym.vector_env:TwinVectorEnv"}
+"""The environments that exist for many nodes at once, for ``gymnasium.make_vec``."""
 _LIVE: Final = "stallward/Node"
 
 
@@ -37,7 +39,10 @@ def _register(gymnasium: Any) -> None:
     for name, entry_point in IDS.items():
         if name not in gymnasium.registry:
             gymnasium.register(
-                id=name, entry_point=entry_point, nondeterministic=name.startswith(_LIVE)
+                id=name,
+                entry_point=entry_point,
+                vector_entry_point=_VECTORS.get(name),
+                nondeterministic=name.startswith(_LIVE),
             )
 
 

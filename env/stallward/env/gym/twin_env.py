@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import gymnasium
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.action_table import LEVELS, ActionTable
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.env.errors import TwinError
 from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
 from stallward.env.twin.inputs.find import load_twins
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
@@ -31,6 +33,47 @@ def spaces(
     return box, gymnasium.spaces.MultiDiscrete(np.array(table.sizes, dtype=np.int64))
 
 
+INFOS: Final = {
+    "progress": "progress",
+    "violated": "violated",
+    "window_violated": "window_violated",
+    "switches": "moved",
+}
+"""The keys of an info, and the field of a step's result that each is."""
+
+
+def make_simulation(
+    twins: Sequence[FittedTwin | str | Path] | None,
+    batch: int,
+    settings: SimulationSettings | Mapping[str, Any] | None,
+) -> Simulation:
+    """Make the simulation of an environment.
+
+    Args:
+        twins: Fitted twins, their names or paths; ``None`` for all shipped ones.
+        batch: How many nodes.
+        settings: The settings, or the fields of them that differ from their defaults.
+
+    Raises:
+        TwinError: If there is no twin, or a setting is unknown.
+    """
+    if isinstance(settings, Mapping):
+        known = {field.name for field in fields(SimulationSettings)}
+        if unknown := sorted(set(settings) - known):
+            raise TwinError(
+                f"{', '.join(map(repr, unknown))} is no setting of a simulation.",
+                next_step=f"The settings are: {', '.join(sorted(known))}.",
+            )
+        settings = SimulationSettings(**settings)
+    if twins is None:
+        loaded = load_twins()
+    else:
+        loaded = tuple(
+            t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
+        )
+    return Simulation(loaded, batch, settings or SimulationSettings(), seed=0)
+
+
 class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     """One node of the twin. A step is one decision, which holds for two ticks of 0.1 s.
 
@@ -40,7 +83,8 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
 
     Args:
         twins: Fitted twins, their names or paths; all shipped ones by default.
-        settings: How episodes are made and rewarded.
+        settings: How episodes are made and rewarded, or the fields of it that differ from their
+            defaults, in plain JSON types.
         render_mode: Nothing is rendered.
     """
 
@@ -50,16 +94,10 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     def __init__(
         self,
         twins: Sequence[FittedTwin | str | Path] | None = None,
-        settings: SimulationSettings | None = None,
+        settings: SimulationSettings | Mapping[str, Any] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        if twins is None:
-            loaded = load_twins()
-        else:
-            loaded = tuple(
-                t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
-            )
-        self._simulation = Simulation(loaded, 1, settings or SimulationSettings(), seed=0)
+        self._simulation = make_simulation(twins, 1, settings)
         self.observation_space, self.action_space = spaces(self._simulation.table)
         self.render_mode = render_mode
 
@@ -78,11 +116,6 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Hold ``action`` for one decision."""
         result = self._simulation.step(np.asarray(action, dtype=np.int64)[None])
-        info = {
-            "progress": float(result.progress[0]),
-            "violated": float(result.violated[0]),
-            "window_violated": float(result.window_violated[0]),
-            "switches": float(result.moved[0]),
-        }
+        info = {name: float(getattr(result, field)[0]) for name, field in INFOS.items()}
         observation = np.array(result.observation[0])
         return observation, float(result.reward[0]), False, bool(result.done[0]), info

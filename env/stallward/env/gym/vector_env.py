@@ -1,0 +1,115 @@
+"""``stallward/Twin-v0`` for many nodes at once, as a Gymnasium ``VectorEnv``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
+from numpy.typing import NDArray
+
+from stallward.env.gym.twin_env import INFOS, make_simulation, spaces
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
+
+
+class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]):
+    """A batch of twin nodes in one process; an episode that ends is begun anew in the same step.
+
+    Infos hold what those of :class:`stallward.env.gym.twin_env.TwinEnv` do, one entry for each
+    node, with the mask that Gymnasium adds (``_progress``). Where an episode has ended,
+    ``final_obs`` has its last observation and ``final_info`` its last infos.
+
+    Args:
+        num_envs: How many nodes, ``B``.
+        twins: Fitted twins, their names or paths; all shipped ones by default.
+        settings: How episodes are made and rewarded, or the fields of it that differ from their
+            defaults, in plain JSON types.
+        render_mode: Nothing is rendered.
+
+    Raises:
+        TwinError: If there is no twin, or a setting is unknown.
+    """
+
+    # Not a ClassVar: Gymnasium declares it on the instance.
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": [],
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+    }
+
+    def __init__(
+        self,
+        num_envs: int = 1,
+        twins: Sequence[FittedTwin | str | Path] | None = None,
+        settings: SimulationSettings | Mapping[str, Any] | None = None,
+        render_mode: str | None = None,
+    ) -> None:
+        self._simulation = make_simulation(twins, num_envs, settings)
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.single_observation_space, self.single_action_space = spaces(self._simulation.table)
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def reset(
+        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin an episode on every node.
+
+        Args:
+            seed: Everything random follows from it: nodes have streams of their own. Of a list,
+                the first seed counts.
+            options: None are known.
+
+        Returns:
+            The first observations, ``(B, OBSERVATION_SIZE)``, and no infos.
+        """
+        first = seed[0] if isinstance(seed, list) else seed
+        super().reset(seed=first, options=options)
+        if first is not None:
+            self._simulation.seed(first)
+        self._simulation.reset(np.ones(self.num_envs, dtype=bool))
+        return self._simulation.observation.copy(), {}
+
+    def step(
+        self, actions: NDArray[np.int64]
+    ) -> tuple[
+        NDArray[np.float32],
+        NDArray[np.float64],
+        NDArray[np.bool_],
+        NDArray[np.bool_],
+        dict[str, Any],
+    ]:
+        """Hold one action on every node for one decision.
+
+        Args:
+            actions: The actions, ``(B, len(table.sizes))``.
+
+        Returns:
+            Observations, rewards, terminated (never), truncated, and infos.
+        """
+        result = self._simulation.step(np.asarray(actions, dtype=np.int64))
+        infos: dict[str, Any] = {}
+        everyone = np.ones(self.num_envs, dtype=bool)
+        for name, field in INFOS.items():
+            infos[name] = np.array(getattr(result, field), dtype=np.float64)
+            infos[f"_{name}"] = everyone.copy()
+        observation, done = np.array(result.observation), np.array(result.done)
+        if done.any():
+            final = np.full(self.num_envs, None, dtype=object)
+            for index in np.flatnonzero(done):
+                final[index] = observation[index].copy()
+            infos["final_obs"], infos["_final_obs"] = final, done.copy()
+            infos["final_info"] = {
+                key: np.array(value)
+                for key, value in infos.items()
+                if (key.removeprefix("_") in INFOS)
+            }
+            infos["_final_info"] = done.copy()
+            self._simulation.reset(done)
+            observation[done] = self._simulation.observation[done]
+        reward = np.array(result.reward, dtype=np.float64)
+        return observation, reward, np.zeros(self.num_envs, dtype=bool), done, infos
