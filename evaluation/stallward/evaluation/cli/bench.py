@@ -135,6 +135,35 @@ def limits(
         raise typer.Exit(1)
 
 
+@app.command("experiments", epilog="Example: stallward bench experiments --experiments 200")
+def experiments(
+    count: Annotated[
+        int, typer.Option("--experiments", min=2, max=4096, help="Number of experiments.")
+    ] = 200,
+    pairs: Annotated[int, typer.Option(min=4, max=200, help="Pairs of blocks in each.")] = 12,
+    twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare a controller with itself on twin nodes, and count the false alarms.
+
+    It also says how small an effect the experiments see, beside what `ab plan` says.
+    """
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
+    from stallward.evaluation.bench.experiments import (  # noqa: PLC0415
+        MEANINGS,
+        ExperimentSettings,
+        bench_experiments,
+    )
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+    from stallward.models.registry import find_twin  # noqa: PLC0415
+
+    settings = ExperimentSettings(experiments=count, pairs=pairs, seed=seed)
+    with output.progress("bench experiments") as report:
+        figures = bench_experiments(load_fitted(find_twin(twin)), settings, report)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+
+
 @app.command("memory", epilog="Example: stallward bench memory")
 def memory(as_json: Json = False) -> None:
     """Measure the memory of the daemon's imports, and of locking."""
