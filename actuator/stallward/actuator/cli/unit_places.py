@@ -74,6 +74,8 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
         found["latency.path"] = config.latency.path
     if config.policy.dir is not None:
         found["policy.dir"] = config.policy.dir
+    if config.notify.command:
+        found["notify.command[0]"] = Path(config.notify.command[0])
     if config.remote is not None:
         found["remote.certificate"] = config.remote.certificate
         found["remote.key"] = config.remote.key

@@ -12,6 +12,7 @@ from stallward.actuator.config.tables import (
     ExperimentsConfig,
     JournalConfig,
     NodeConfig,
+    NotifyConfig,
     PolicyConfig,
     ProtectedConfig,
     RecordConfig,
@@ -49,6 +50,7 @@ class DaemonConfig:
     """Where tick records are written; ``None`` for nowhere."""
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     experiments: ExperimentsConfig = field(default_factory=ExperimentsConfig)
+    notify: NotifyConfig = field(default_factory=NotifyConfig)
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
@@ -147,6 +149,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("control.calm_watch_period_s", control.calm_watch_period_s, 0.002, 1),
         ("control.foreign_wait_s", control.foreign_wait_s, 1, 86400),
         ("control.seed", control.seed, 0, 2**32 - 1),
+        ("notify.interval_s", config.notify.interval_s, 0, 86400),
         ("restart.delay_s", restart.delay_s, 0, 60),
         ("restart.max_delay_s", restart.max_delay_s, restart.delay_s, 3600),
         ("restart.max_per_minute", restart.max_per_minute, 0, 10_000),
@@ -188,6 +191,8 @@ def _check_paths(config: DaemonConfig) -> None:
         ("experiments.dir", config.experiments.dir),
         ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
     ]
+    if config.notify.command:
+        paths.append(("notify.command[0]", Path(config.notify.command[0])))
     if config.remote is not None:
         paths += [
             ("remote.certificate", config.remote.certificate),

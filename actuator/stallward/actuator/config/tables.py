@@ -228,6 +228,19 @@ class ExperimentsConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotifyConfig:
+    """Who is told when a slot is paused, limited or let go."""
+
+    journal: bool = False
+    """Whether it is written to systemd's journal, with fields of its own."""
+    command: tuple[str, ...] = ()
+    """A program that is run for it, and its arguments; empty for none. It is told in variables of
+    its environment, and runs with the daemon's rights."""
+    interval_s: float = 10.0
+    """The least time between two notices of one slot."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartConfig:
     """What the guardian does when a process of the daemon dies."""
 

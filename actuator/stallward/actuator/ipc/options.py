@@ -95,6 +95,12 @@ class ServiceOptions:
     """By how much less often it may keep the target, as a share of the seconds."""
     experiments: Path | None = None
     """The folder in which experiments are kept; ``None`` to run none."""
+    notify_journal: bool = False
+    """Whether notices go to systemd's journal."""
+    notify_command: tuple[str, ...] = ()
+    """The program that is run for each notice, and its arguments; empty for none."""
+    notify_interval_s: float = 10.0
+    """The least time between two notices of one slot."""
     remote: str = ""
     """The TCP address for other machines; empty for none."""
     remote_certificate: Path | None = None

@@ -283,9 +283,11 @@ _NOTES: Final = """
   is asked for.
 - v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not
   in it, the lever is missing. The daemon makes no groups there.
-- The nice value orders threads of the same CPU group (and, with autogroup, of the same session).
-  It needs CAP_SYS_NICE, without which it could not be undone. It stands in for the CPU weight
-  where the CPU controller is off for a group: each step of 1 is a factor of 1.25.
+- The nice value orders threads of the same CPU group. It needs CAP_SYS_NICE, without which it
+  could not be undone. It stands in for the CPU weight where the CPU controller is off for a group:
+  each step of 1 is a factor of 1.25. Where the kernel groups threads by session
+  (`kernel.sched_autogroup_enabled` is 1, as in most distributions) it orders those of one session
+  only, so services need a CPU weight: `CPUWeight=` of their unit turns the controller on.
 - Disk weights act only where the disk's scheduler (or iocost) knows them. Elsewhere the lever is
   missing, even if the files exist.
 - Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as

@@ -31,6 +31,9 @@ from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
+from stallward.actuator.service.notices.changes import SlotChanges
+from stallward.actuator.service.notices.command import NoticeCommand
+from stallward.actuator.service.notices.journald import Journald
 from stallward.actuator.service.remote_port import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
@@ -40,6 +43,7 @@ from stallward.actuator.service.socket_files import (
     group_id,
     socket_mode,
 )
+from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 
@@ -151,6 +155,24 @@ async def _serve_everything(
     return server
 
 
+def _tell_changes(options: ServiceOptions, link: LoopLink) -> NoticeCommand | None:
+    """Tell what changes for the slots; returns the command that is to be run, if one is."""
+    if not options.notify_journal and not options.notify_command:
+        return None
+    changes = SlotChanges(options.slots, options.notify_interval_s)
+    journal = Journald() if options.notify_journal else None
+    command = NoticeCommand(options.notify_command) if options.notify_command else None
+    tellers = [teller for teller in (journal, command) if teller is not None]
+
+    def take(record: pb.TickRecord) -> None:
+        for notice in changes.take(record):
+            for teller in tellers:
+                teller.tell(notice)
+
+    link.listeners.append(take)
+    return command
+
+
 def _stop_event(options: ServiceOptions) -> asyncio.Event:
     """An event that is set when the guardian ends or a signal to stop arrives."""
     events, done = asyncio.get_running_loop(), asyncio.Event()
@@ -180,6 +202,9 @@ async def serve(options: ServiceOptions) -> None:
         await servicer.runner.resume()
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
+    command = _tell_changes(options, link)
+    if command is not None:
+        tasks.append(asyncio.create_task(command.run_for_ever()))
     metrics = _make_metrics(options, link, servicer)
     remote = RemotePort.of(options, servicer, health_servicer)
     ports = {name: port for name, port in (("metrics", metrics), ("remote", remote)) if port}
@@ -187,7 +212,8 @@ async def serve(options: ServiceOptions) -> None:
 
     def problems() -> tuple[str, ...]:
         unserved = (f"{name}: {port.problem}" for name, port in ports.items() if port.problem)
-        return (*not_given, *unserved)
+        untold = (f"notify: {command.problem}",) if command and command.problem else ()
+        return (*not_given, *unserved, *untold)
 
     servicer.problems = problems
     await done.wait()

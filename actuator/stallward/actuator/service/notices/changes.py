@@ -1,0 +1,124 @@
+"""When a slot is paused, limited or let go, told no more often than people can read. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from stallward.proto.v1 import stallward_pb2 as pb
+
+
+class Treatment(StrEnum):
+    """What is done to a slot."""
+
+    FREE = "free"
+    LIMITED = "limited"
+    PAUSED = "paused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice:
+    """One change of what is done to a slot."""
+
+    slot: str
+    before: Treatment
+    now: Treatment
+    limit_bytes: int | None
+    """The limit, if there is one."""
+    controller: str
+    """Who decided it."""
+    reason: str
+    """Why, in the controller's words."""
+    wall_time_s: float
+    """When, in Unix time."""
+    left_out: int = 0
+    """How many changes of this slot were not told since the notice before."""
+
+    @property
+    def message(self) -> str:
+        """The notice as a sentence."""
+        limit = "" if self.limit_bytes is None else f" to {self.limit_bytes >> 20} MiB"
+        what = {
+            Treatment.FREE: "let go",
+            Treatment.LIMITED: f"limited{limit}",
+            Treatment.PAUSED: f"paused{' and limited' if limit else ''}{limit}",
+        }[self.now]
+        more = f" ({self.left_out} changes before that were not told)" if self.left_out else ""
+        why = f": {self.reason}" if self.reason else ""
+        return f"{self.slot} is {what} by {self.controller}{why}{more}"
+
+    def fields(self) -> dict[str, str]:
+        """The notice as named texts, for the journal and for a command's environment."""
+        found = {
+            "STALLWARD_SLOT": self.slot,
+            "STALLWARD_BEFORE": self.before.value,
+            "STALLWARD_NOW": self.now.value,
+            "STALLWARD_CONTROLLER": self.controller,
+            "STALLWARD_REASON": self.reason,
+            "STALLWARD_LEFT_OUT": str(self.left_out),
+        }
+        if self.limit_bytes is not None:
+            found["STALLWARD_LIMIT_BYTES"] = str(self.limit_bytes)
+        return found
+
+
+class _Slot:
+    """What was told of one slot."""
+
+    def __init__(self) -> None:
+        self.told = Treatment.FREE
+        self.told_s = float("-inf")
+        self.last = Treatment.FREE
+        self.changes = 0
+        """How often it has changed since it was told of."""
+
+
+class SlotChanges:
+    """Finds what is to be told, tick by tick.
+
+    Each slot is told of at once, and then no more often than once in ``interval_s``. If it changes
+    meanwhile, the state at the end of that time is told, unless it is the one that was told last.
+
+    Args:
+        names: The slots' names.
+        interval_s: The least time between two notices of one slot.
+    """
+
+    def __init__(self, names: Sequence[str], interval_s: float) -> None:
+        self._names = tuple(names)
+        self._interval_s = interval_s
+        self._slots = tuple(_Slot() for _ in names)
+
+    def take(self, record: pb.TickRecord) -> tuple[Notice, ...]:
+        """Take one tick; returns what is to be told now."""
+        notices = []
+        for index, (name, slot) in enumerate(zip(self._names, self._slots, strict=True)):
+            desires = record.granted.slots
+            desire = desires[index] if index < len(desires) else pb.SlotDesire()
+            now = _treatment(desire)
+            slot.changes += now is not slot.last
+            slot.last = now
+            due = record.time_s - slot.told_s >= self._interval_s
+            if now is slot.told or not due:
+                continue
+            notices.append(
+                Notice(
+                    slot=name,
+                    before=slot.told,
+                    now=now,
+                    limit_bytes=desire.limit_bytes if desire.HasField("limit_bytes") else None,
+                    controller=record.decision.controller,
+                    reason=record.decision.reason,
+                    wall_time_s=record.wall_time_s,
+                    left_out=slot.changes - 1,
+                )
+            )
+            slot.told, slot.told_s, slot.changes = now, record.time_s, 0
+        return tuple(notices)
+
+
+def _treatment(desire: pb.SlotDesire) -> Treatment:
+    if desire.paused:
+        return Treatment.PAUSED
+    return Treatment.LIMITED if desire.HasField("limit_bytes") else Treatment.FREE

@@ -1,0 +1,91 @@
+"""Running a command of the operator's for each notice."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import stat
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.notices.changes import Notice
+
+TIMEOUT_S: Final = 10.0
+"""A command that takes longer is killed."""
+MOST_WAITING: Final = 16
+"""More notices than this do not wait for a slow command: the oldest is lost."""
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class NoticeCommand:
+    """Runs one command for each notice, one after the other.
+
+    The notice is in the command's environment, in the variables of :meth:`Notice.fields` and
+    ``STALLWARD_MESSAGE``; nothing else is, but ``PATH``. No shell reads any of it.
+
+    Args:
+        command: The program and its arguments.
+        timeout_s: How long it may take.
+    """
+
+    def __init__(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
+        self._command = tuple(command)
+        self._timeout_s = timeout_s
+        self._waiting: deque[Notice] = deque(maxlen=MOST_WAITING)
+        self._more = asyncio.Event()
+        self.lost = 0
+        """How many notices were lost because the command was too slow."""
+        self.problem = ""
+        """Why the last run failed; empty if it did not."""
+
+    def tell(self, notice: Notice) -> None:
+        """Have the command run for one more notice, without waiting."""
+        self.lost += len(self._waiting) == MOST_WAITING
+        self._waiting.append(notice)
+        self._more.set()
+
+    async def run_for_ever(self) -> None:
+        """Run the command for every notice."""
+        while True:
+            while self._waiting:
+                before, self.problem = self.problem, await self._run(self._waiting.popleft())
+                if self.problem and self.problem != before:
+                    say(f"notify: {self.problem}", "service")
+            self._more.clear()
+            await self._more.wait()
+
+    async def _run(self, notice: Notice) -> str:
+        """Run the command for one notice; returns what went wrong, if anything."""
+        program = self._command[0]
+        try:
+            status = Path(program).stat()
+        except OSError as error:
+            return f"{program} cannot be run ({error.strerror})"
+        if status.st_uid not in {0, os.geteuid()} or status.st_mode & _WRITABLE_BY_OTHERS:
+            return f"{program} is not run, because other users can change it"
+        environment = {"PATH": _PATH, "STALLWARD_MESSAGE": notice.message, **notice.fields()}
+        try:
+            process = await asyncio.create_subprocess_exec(
+                *self._command,
+                env={name: text.replace("\0", "") for name, text in environment.items()},
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.DEVNULL,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return f"{program} cannot be run ({error.strerror})"
+        try:
+            ended = await asyncio.wait_for(process.wait(), self._timeout_s)
+        except TimeoutError:
+            return f"{program} took more than {self._timeout_s:g} s and was killed"
+        finally:
+            if process.returncode is None:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
+        return f"{program} ended with status {ended}" if ended else ""

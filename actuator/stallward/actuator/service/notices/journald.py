@@ -1,0 +1,61 @@
+"""Writing notices to systemd's journal, with fields of their own.
+
+The journal takes a datagram of lines ``NAME=value`` on its socket; a value with a line break is
+written with its length instead (systemd, Native Journal Protocol).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.service.notices.changes import Notice
+
+JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
+MESSAGE_ID: Final = "5c1f2b0f6a0e4b0c9d0f3c1e8a7d4b62"
+"""Identifies these messages among all others (``journalctl MESSAGE_ID=...``)."""
+_NOTICE: Final = "5"
+"""The priority of what is normal but worth noting (syslog(3))."""
+
+
+def encode(fields: dict[str, str]) -> bytes:
+    """The datagram of an entry."""
+    parts = []
+    for name, value in fields.items():
+        raw = value.encode("utf-8", "replace")
+        if b"\n" in raw:
+            parts.append(name.encode() + b"\n" + struct.pack("<Q", len(raw)) + raw + b"\n")
+        else:
+            parts.append(name.encode() + b"=" + raw + b"\n")
+    return b"".join(parts)
+
+
+class Journald:
+    """Writes notices to the journal; one that cannot be written is lost.
+
+    Args:
+        path: The journal's socket.
+    """
+
+    def __init__(self, path: Path = JOURNAL_SOCKET) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+
+    def tell(self, notice: Notice) -> None:
+        """Write one notice, without waiting."""
+        entry = {
+            "MESSAGE": notice.message,
+            "MESSAGE_ID": MESSAGE_ID,
+            "PRIORITY": _NOTICE,
+            "SYSLOG_IDENTIFIER": "stallward",
+            **notice.fields(),
+        }
+        with contextlib.suppress(OSError):
+            self._socket.sendto(encode(entry), str(self._path))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._socket.close()

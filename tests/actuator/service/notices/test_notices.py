@@ -1,0 +1,197 @@
+"""Notices of what is done to the background: few, complete, and never in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from service_without_loop import WAIT_S, Service
+
+from stallward.actuator.ipc.channels import frame_tick
+from stallward.actuator.service.notices.changes import Notice, SlotChanges, Treatment
+from stallward.actuator.service.notices.command import MOST_WAITING, NoticeCommand
+from stallward.actuator.service.notices.journald import Journald, encode
+from stallward.proto.v1 import stallward_pb2 as pb
+
+MIB = 1 << 20
+
+
+def tick(time_s: float, *slots: pb.SlotDesire) -> pb.TickRecord:
+    return pb.TickRecord(
+        time_s=time_s,
+        granted=pb.DesiredState(slots=slots),
+        decision=pb.Decision(controller="partition", reason="room 300 MiB"),
+    )
+
+
+FREE, LIMITED = pb.SlotDesire(), pb.SlotDesire(limit_bytes=100 * MIB)
+PAUSED = pb.SlotDesire(paused=True, limit_bytes=16 * MIB)
+
+
+def texts(changes: SlotChanges, *ticks: pb.TickRecord) -> list[str]:
+    return [notice.message for record in ticks for notice in changes.take(record)]
+
+
+def test_what_changes_for_a_slot_is_told_at_once_and_by_name() -> None:
+    changes = SlotChanges(("build", "training"), interval_s=10.0)
+    assert texts(changes, tick(1.0, FREE, FREE), tick(2.0, FREE, LIMITED)) == [
+        "training is limited to 100 MiB by partition: room 300 MiB"
+    ]
+    assert texts(changes, tick(3.0, PAUSED, LIMITED)) == [
+        "build is paused and limited to 16 MiB by partition: room 300 MiB"
+    ]
+    assert texts(changes, tick(30.0)) == [
+        "build is let go by partition: room 300 MiB",
+        "training is let go by partition: room 300 MiB",
+    ]
+
+
+def test_a_limit_that_moves_is_not_told_again() -> None:
+    changes = SlotChanges(("build",), interval_s=0.0)
+    moving = [tick(1.0 + k, pb.SlotDesire(limit_bytes=(100 + k) * MIB)) for k in range(50)]
+    assert len(texts(changes, *moving)) == 1
+
+
+def test_a_slot_that_changes_often_is_told_of_once_in_a_while_with_what_was_left_out() -> None:
+    changes = SlotChanges(("build",), interval_s=10.0)
+    flapping = [tick(0.5 * k, PAUSED if k % 2 else LIMITED) for k in range(2, 200)]
+    told = texts(changes, *flapping)
+    assert 8 <= len(told) <= 11
+    assert "changes before that were not told" in told[-1]
+
+
+def test_what_is_over_before_it_may_be_told_is_not() -> None:
+    changes = SlotChanges(("build",), interval_s=10.0)
+    assert len(texts(changes, tick(1.0, LIMITED))) == 1
+    assert texts(changes, tick(2.0, PAUSED), tick(3.0, LIMITED), tick(20.0, LIMITED)) == []
+
+
+NOTICE = Notice(
+    slot="build",
+    before=Treatment.FREE,
+    now=Treatment.PAUSED,
+    limit_bytes=16 * MIB,
+    controller="partition",
+    reason="two\nlines",
+    wall_time_s=0.0,
+)
+
+
+def test_the_journal_gets_fields_of_its_own(tmp_path: Path) -> None:
+    journal = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    journal.settimeout(WAIT_S)
+    journal.bind(str(tmp_path / "journal"))
+    teller = Journald(tmp_path / "journal")
+    teller.tell(NOTICE)
+    entry = journal.recv(1 << 16)
+    assert b"STALLWARD_SLOT=build\n" in entry
+    assert b"STALLWARD_LIMIT_BYTES=16777216\n" in entry
+    # A value with a line break has its length before it, so no field can be forged.
+    assert b"STALLWARD_REASON\n\x09\0\0\0\0\0\0\0two\nlines\n" in entry
+    journal.close()
+    teller.tell(NOTICE)  # nobody listens any more
+    teller.close()
+
+
+def test_an_entry_is_what_the_native_protocol_says() -> None:
+    assert encode({"A": "1", "B": "x\ny"}) == b"A=1\nB\n\x03\0\0\0\0\0\0\0x\ny\n"
+
+
+def test_the_command_is_told_by_its_environment_and_no_shell_reads_it(tmp_path: Path) -> None:
+    out = tmp_path / "told"
+    code = "import os, sys; open(sys.argv[1], 'a').write(repr(dict(os.environ)) + '\\n')"
+
+    async def run() -> None:
+        command = NoticeCommand((sys.executable, "-I", "-c", code, str(out)))
+        task = asyncio.create_task(command.run_for_ever())
+        command.tell(NOTICE)
+        command.tell(NOTICE)
+        await _until(lambda: out.exists() and len(out.read_text().splitlines()) == 2)
+        task.cancel()
+        assert command.problem == ""
+
+    asyncio.run(run())
+    environment = out.read_text().splitlines()[0]
+    assert "'STALLWARD_NOW': 'paused'" in environment
+    assert "'STALLWARD_REASON': 'two\\nlines'" in environment
+    assert "HOME" not in environment
+
+
+def test_a_command_that_hangs_is_killed_and_what_waits_behind_it_is_bounded() -> None:
+    async def run() -> None:
+        command = NoticeCommand((sys.executable, "-c", "import time; time.sleep(60)"), 0.3)
+        task = asyncio.create_task(command.run_for_ever())
+        for _ in range(MOST_WAITING + 5):
+            command.tell(NOTICE)
+        assert command.lost == 5
+        await _until(lambda: "was killed" in command.problem)
+        task.cancel()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("argv", "problem"),
+    [
+        (("/no/such/program",), "cannot be run (No such file or directory)"),
+        (("/bin/false",), "ended with status 1"),
+    ],
+)
+def test_a_command_that_fails_is_a_problem_of_the_service(
+    argv: tuple[str, ...], problem: str
+) -> None:
+    async def run() -> None:
+        command = NoticeCommand(argv)
+        task = asyncio.create_task(command.run_for_ever())
+        command.tell(NOTICE)
+        await _until(lambda: problem in command.problem)
+        task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_program_that_others_can_change_is_not_run(tmp_path: Path) -> None:
+    program = tmp_path / "tell"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o777)
+
+    async def run() -> None:
+        command = NoticeCommand((str(program),))
+        task = asyncio.create_task(command.run_for_ever())
+        command.tell(NOTICE)
+        await _until(lambda: "other users can change it" in command.problem)
+        task.cancel()
+
+    asyncio.run(run())
+    assert not (tmp_path / "ran").exists()
+
+
+async def _until(done: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + WAIT_S
+    while not done():
+        assert time.monotonic() < deadline_s
+        await asyncio.sleep(0.02)
+
+
+def test_the_service_runs_the_command_when_a_slot_is_paused(tmp_path: Path) -> None:
+    out = tmp_path / "told"
+    code = "import os, sys; open(sys.argv[1], 'a').write(os.environ['STALLWARD_MESSAGE'])"
+    service = Service(
+        tmp_path,
+        slots=("build",),
+        notify_command=(sys.executable, "-I", "-c", code, str(out)),
+    )
+    try:
+        service.loop.send(frame_tick(tick(1.0, PAUSED).SerializeToString()))
+        deadline_s = time.monotonic() + WAIT_S
+        while not (out.exists() and out.read_text()):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        assert out.read_text().startswith("build is paused and limited to 16 MiB")
+    finally:
+        service.close()
