@@ -280,6 +280,39 @@ def all_gone(pids: list[int]) -> bool:
     return all(gone(pid) for pid in pids)
 
 
+def test_a_reload_changes_target_and_controller_and_lets_nothing_go(
+    little_sandbox: LittleSandbox,
+) -> None:
+    config = little_sandbox.config("static:limit=0.5")
+    with Daemon(config) as daemon, daemon.client() as client:
+        assert wait_for(little_sandbox.leftovers), "it limits"
+        before = daemon.pids
+        control = replace(config.control, slo_ms=7.0, controller="psi-hold")
+        gaps = []
+
+        def changed() -> bool:
+            gaps.extend([] if little_sandbox.leftovers() else ["let go"])
+            with contextlib.suppress(DaemonUnavailableError):
+                status = client.status()  # the service is started again
+                return (status.slo_ms, status.controller) == (7.0, "psi-hold")
+            return False
+
+        daemon.reload(replace(config, control=control))
+        assert wait_for(changed), daemon.last_words()
+        assert gaps == []
+        assert (daemon.pids.guardian, daemon.pids.loop) == (before.guardian, before.loop)
+        moved = JournalConfig(path=little_sandbox.folder / "elsewhere")
+        daemon.reload(replace(config, control=control, journal=moved))
+        assert wait_for(lambda: "config.journal has changed" in daemon.last_words())
+        daemon.reload(replace(config, control=replace(control, controller="no-such-rule")))
+        assert wait_for(lambda: "no-such-rule" in daemon.last_words())
+        assert client.wait_ready().controller == "psi-hold"
+        os.kill(before.loop or 0, signal.SIGKILL)
+        assert wait_for(lambda: daemon.pids.loop not in {None, before.loop})
+        assert client.wait_ready().controller == "psi-hold", "a later loop finds what was in force"
+    assert little_sandbox.leftovers() == []
+
+
 def test_a_lease_moves_the_levers_and_keeps_others_out(little_sandbox: LittleSandbox) -> None:
     hog = little_sandbox.hogs[0]
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:

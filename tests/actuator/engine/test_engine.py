@@ -62,6 +62,27 @@ def _engine(rule: Controller, default: Controller | None = None, late_s: float =
     )
 
 
+def test_reconfiguring_keeps_what_the_guard_remembers_and_what_is_not_replaced() -> None:
+    rule, default = Fixed("rule", PAUSE), Fixed("default", RELEASED)
+    engine = _engine(rule, default)
+    for k in range(20):
+        engine.step(make_sample(k))
+    memory, resets = engine.memory, (rule.resets, default.resets)
+    budgets = Budgets(max_pause_s=1.0)
+    settings = EngineSettings(context=CONTEXT, budgets=budgets, late_s=1.0)
+    engine.reconfigure(settings)
+    assert engine.memory is memory
+    assert engine.guard.budgets is budgets
+    assert (rule.resets, default.resets) == resets, "they go on as they were"
+    limiting = Fixed("limiting", LIMIT)
+    engine.reconfigure(settings, configured=limiting)
+    assert engine.step(make_sample(20)).decision.controller == "limiting"
+    assert (limiting.resets, default.resets) == (1, resets[1])
+    other = replace(settings, context=replace(CONTEXT, slo_ms=1.0))
+    engine.reconfigure(other)
+    assert (limiting.resets, default.resets) == (2, resets[1] + 1), "they have another target"
+
+
 def test_the_rule_decides() -> None:
     outcome = _engine(Fixed("rule", PAUSE)).step(make_sample())
     assert outcome.decision.controller == "rule"

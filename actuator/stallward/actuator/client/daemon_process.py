@@ -24,6 +24,7 @@ from stallward.actuator.runtime.temporary_folders import make_temporary_folder, 
 if TYPE_CHECKING:
     from stallward.actuator.client.client import ActuatorClient
 
+_CONFIG_NAME: Final = "daemon.toml"
 _POLL_S: Final = 0.05
 _STOP_S: Final = 15.0
 _ORPHANS_S: Final = 5.0
@@ -94,7 +95,7 @@ class Daemon:
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
         self._folder = folder = make_temporary_folder("daemon", self._owned, stale_s=_STALE_S)
-        config_path = folder / "daemon.toml"
+        config_path = folder / _CONFIG_NAME
         config_path.write_text(config_toml(self.config), encoding="utf-8")
         self._log_path = self._log_path or folder / "daemon.log"
         self._started_s = time.monotonic()
@@ -178,6 +179,21 @@ class Daemon:
                 if getattr(_MODULES, name) in arguments:
                     pids[name] = child.pid
         return DaemonPids(guardian=guardian, **pids)
+
+    def reload(self, config: DaemonConfig) -> None:
+        """Ask the daemon to go on with another configuration.
+
+        It takes another target, other controllers and other budgets; for everything else it writes
+        to its log that it takes a restart.
+
+        Raises:
+            DaemonError: If the daemon is not running.
+        """
+        if self._process is None or self._folder is None:
+            raise DaemonError("The daemon is not running.")
+        self.config = config
+        (self._folder / _CONFIG_NAME).write_text(config_toml(config), encoding="utf-8")
+        self._process.send_signal(signal.SIGHUP)
 
     def stop(self) -> None:
         """Stop the daemon; processes that do not stop in time are killed. It may be repeated."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -52,3 +53,9 @@ def load_config(path: Path) -> DaemonConfig:
 def config_toml(config: DaemonConfig) -> str:
     """The configuration as TOML; parsing it gives an equal configuration."""
     return to_toml(config)
+
+
+def write_config(fd: int, config: DaemonConfig) -> None:
+    """Write a configuration into a file in place of what is in it."""
+    os.ftruncate(fd, 0)
+    os.pwrite(fd, config_toml(config).encode(), 0)

@@ -15,13 +15,15 @@ from stallward.actuator.record.reasons import (
     Cause,
     ControllerRaised,
     DecisionUnfit,
+    Fault,
     FeatureNotFinite,
     NotObservable,
     OutsideTraining,
     TimeNotFinite,
 )
 from stallward.actuator.record.tick_record import NamedDecision
-from stallward.agent.controller import Controller, PolicyController
+from stallward.agent.controller import Controller, Decision, PolicyController
+from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.observation.encoder import (
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
@@ -30,6 +32,8 @@ from stallward.agent.observation.encoder import (
 from stallward.agent.observation.raw import to_raw
 from stallward.agent.sample import Sample
 
+REMOTE: Final = "remote"
+"""The name under which the decisions of a client are recorded."""
 _MAX_TEXT_CHARS: Final = 300
 
 
@@ -137,3 +141,37 @@ def error_text(error: Exception) -> str:
 def record_text(text: str) -> str:
     """Make ``text`` fit for a record: of limited length, and without lone surrogates."""
     return text[:_MAX_TEXT_CHARS].encode("utf-8", "replace").decode()
+
+
+def leased_decision(remote: DesiredState) -> NamedDecision:
+    """The decision of a client that holds a lease."""
+    decision = Decision(desired=remote, reason="lease held")
+    return NamedDecision(controller=REMOTE, decision=decision, leased=True)
+
+
+def ask_default(
+    default: Decider, sample: Sample, observation: NDArray[np.float32], slots: int
+) -> tuple[NamedDecision, Fault | None]:
+    """Ask the default controller, at every tick, so that its state is up to date.
+
+    Returns:
+        Its decision, or one that releases everything, and why.
+    """
+    answer = default.ask(sample, observation, slots)
+    if isinstance(answer, NamedDecision):
+        return answer, None
+    decision = Decision(desired=RELEASED, reason="no controller")
+    released = NamedDecision(controller="released", decision=decision)
+    return released, Fault(controller=default.name, cause=answer)
+
+
+def ask_watched(
+    policy: Decider | None, sample: Sample, observation: NDArray[np.float32], slots: int
+) -> tuple[NamedDecision | None, Fault | None]:
+    """Ask a policy that is not followed now; returns its decision, or why there is none."""
+    if policy is None:
+        return None, None
+    answer = policy.ask(sample, observation, slots)
+    if isinstance(answer, NamedDecision):
+        return answer, None
+    return None, Fault(controller=policy.name, cause=answer)

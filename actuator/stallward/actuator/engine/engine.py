@@ -11,16 +11,24 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.actuator.engine.ask_controller import Decider, Observer, record_text, unfit_decision
+from stallward.actuator.engine.ask_controller import (
+    REMOTE,
+    Decider,
+    Observer,
+    ask_default,
+    ask_watched,
+    leased_decision,
+    record_text,
+    unfit_decision,
+)
 from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
-from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard.guard import GuardMemory
 from stallward.actuator.guard.problem import Problem
 from stallward.actuator.record.reasons import (
     Cause,
@@ -31,12 +39,9 @@ from stallward.actuator.record.reasons import (
     Waiting,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.controller import Controller, Decision
-from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.controller import Controller
+from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
-
-REMOTE: Final = "remote"
-"""The name under which the decisions of a client are recorded."""
 
 
 class Engine:
@@ -61,15 +66,7 @@ class Engine:
         context = settings.context
         self._settings = settings
         self._slots = len(context.slot_names)
-        self.guard: Final = Guard(
-            budgets=settings.budgets,
-            floors_bytes=tuple(context.floor(i) for i in range(self._slots)),
-            protected_pids=settings.protected_pids,
-            tick_period_s=context.tick_period_s,
-            zone_limit_bytes=context.zone_limit_bytes or None,
-            online_cpus=settings.online_cpus,
-            aside_s=settings.aside_s,
-        )
+        self.guard = settings.make_guard()
         self._clock_s = clock_s
         self._observer = Observer(context.slo_ms, context.demand_bytes)
         self._configured, self._default = Decider.of(configured), Decider.of(default)
@@ -146,6 +143,35 @@ class Engine:
             self._configured.controller.reset(context)
         self._mode = mode
 
+    def reconfigure(
+        self,
+        settings: EngineSettings,
+        *,
+        configured: Controller | None = None,
+        default: Controller | None = None,
+    ) -> None:
+        """Go on with other budgets, another target or other controllers; what is held stays so.
+
+        Args:
+            settings: The same node, with what has changed.
+            configured: The new configured controller; ``None`` to keep the one that there is.
+            default: The new default controller; ``None`` to keep it.
+        """
+        before, self._settings = self._settings.context, settings
+        self.guard = settings.make_guard()
+        if configured is not None:
+            self._configured = Decider.of(configured)
+        if default is not None:
+            self._default = Decider.of(default)
+        if settings.context != before:
+            self._observer = Observer(settings.context.slo_ms, settings.context.demand_bytes)
+        all_of_them = (self._configured, self._default, self._policy)
+        new = {id(one) for one in (configured, default) if one is not None}
+        for decider in filter(None, all_of_them):
+            if settings.context != before or id(decider.controller) in new:
+                decider.controller.reset(settings.context)
+        self._trust = Trust()
+
     def step(
         self,
         sample: Sample,
@@ -177,13 +203,17 @@ class Engine:
         cause = self._update_trust(controller, cause)
         name = record_text(controller)
         fault = None if cause is None else Fault(controller=name, cause=cause)
-        default, default_fault = self._ask_default(sample, observation)
+        default, default_fault = ask_default(self._default, sample, observation, self._slots)
         followed = default if fault is not None or candidate is None else candidate
+        # An active policy is asked while a lease is held, too: its history is then complete.
+        watched = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
         shadow, shadow_fault = (
-            self._ask_shadow(sample, observation, remote) if usable else (None, None)
+            ask_watched(self._policy, sample, observation, self._slots)
+            if usable and watched
+            else (None, None)
         )
         if remote is not None and followed is default and self.guard.invalid(remote) is None:
-            shadow = _leased_decision(remote)
+            shadow = leased_decision(remote)
         decided_s = self._clock_s()
         verdict = self.guard.review(
             followed.decision.desired,
@@ -241,7 +271,7 @@ class Engine:
             problem = self.guard.invalid(remote)
             if problem is not None:
                 return None, unfit_decision(problem)
-            return _leased_decision(remote), None
+            return leased_decision(remote), None
         begin_s = self._clock_s()
         answer = self._decider.ask(sample, observation, self._slots)
         took_s, limit_s = self._clock_s() - begin_s, self._settings.late_s
@@ -260,41 +290,8 @@ class Engine:
             return Waiting(good_ticks=trust.good_ticks, needed_ticks=trust.wait_ticks)
         return cause
 
-    def _ask_default(
-        self, sample: Sample, observation: NDArray[np.float32]
-    ) -> tuple[NamedDecision, Fault | None]:
-        """Ask the default controller, at every tick, so that its state is up to date."""
-        answer = self._default.ask(sample, observation, self._slots)
-        if isinstance(answer, NamedDecision):
-            return answer, None
-        decision = Decision(desired=RELEASED, reason="no controller")
-        released = NamedDecision(controller="released", decision=decision)
-        return released, Fault(controller=self._default.name, cause=answer)
-
-    def _ask_shadow(
-        self,
-        sample: Sample,
-        observation: NDArray[np.float32],
-        remote: DesiredState | None,
-    ) -> tuple[NamedDecision | None, Fault | None]:
-        """Ask a policy that is not followed now, in shadow mode or while a lease is held."""
-        policy = self._policy
-        # An active policy is asked while a lease is held, too: its history is then complete.
-        asked = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
-        if policy is None or not asked:
-            return None, None
-        answer = policy.ask(sample, observation, self._slots)
-        if isinstance(answer, NamedDecision):
-            return answer, None
-        return None, Fault(controller=policy.name, cause=answer)
-
     def _count(self, fault: Fault | None, stepped_aside: tuple[str, ...]) -> None:
         self._ticks += 1
         self._stepped_aside += len(stepped_aside)
         if fault is not None:
             self._fallbacks[fault.kind.name.lower()] += 1
-
-
-def _leased_decision(remote: DesiredState) -> NamedDecision:
-    decision = Decision(desired=remote, reason="lease held")
-    return NamedDecision(controller=REMOTE, decision=decision, leased=True)

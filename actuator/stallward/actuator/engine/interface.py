@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.guard import Guard
 from stallward.actuator.record.reasons import Fault, Reasons
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
 from stallward.agent.controller import NodeContext
@@ -28,6 +29,19 @@ class EngineSettings:
     """The CPUs to which slots may be confined; ``None`` where they are not known."""
     aside_s: float = 60.0
     """How long the guard steps aside after the last report of a foreign change."""
+
+    def make_guard(self) -> Guard:
+        """The guard of this node with these budgets."""
+        context = self.context
+        return Guard(
+            budgets=self.budgets,
+            floors_bytes=tuple(context.floor(i) for i in range(len(context.slot_names))),
+            protected_pids=self.protected_pids,
+            tick_period_s=context.tick_period_s,
+            zone_limit_bytes=context.zone_limit_bytes or None,
+            online_cpus=self.online_cpus,
+            aside_s=self.aside_s,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.load import write_config
 from stallward.actuator.config.tables import RecordConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.ipc.channels import LOOP_DIED
@@ -64,7 +64,7 @@ class Channels:
         silent_s = _SILENT_TICKS * config.control.slowest_tick_s
         self._service_silence_s = max(_SILENCE_S, silent_s)
         self._config_fd = os.memfd_create("config")
-        os.write(self._config_fd, config_toml(config).encode())
+        write_config(self._config_fd, config)
         self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._latencies: tuple[socket.socket, socket.socket] | None = None
@@ -72,6 +72,11 @@ class Channels:
             self._latencies = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
+
+    def replace_config(self, config: DaemonConfig) -> None:
+        """Give another configuration to what is started or reads it from now on."""
+        self._config = config
+        write_config(self._config_fd, config)
 
     def drop_link(self) -> None:
         """Close the socket to the loop."""

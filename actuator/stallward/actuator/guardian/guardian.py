@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.load import load_config
-from stallward.actuator.errors import ActuatorError, JournalError
+from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
 from stallward.actuator.guardian.children import Channels, Children
 from stallward.actuator.guardian.held_journal import HeldJournal
@@ -33,16 +32,15 @@ from stallward.actuator.guardian.loop_watch import (
     PauseLimit,
     is_dying,
 )
+from stallward.actuator.guardian.reload import Reload
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
-from stallward.actuator.ipc.options import GuardianOptions, Inheritance, Modules
+from stallward.actuator.ipc.options import Inheritance, Modules
 from stallward.actuator.ipc.pause_memory import kept_since
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
-from stallward.actuator.runtime.process_setup import lock_memory, raise_priority
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.runtime.temporary_folders import remove_folder
-from stallward.agent.errors import StallwardError
 
 EXIT_GAVE_UP: Final = 1
 _STOP_S: Final = 3.0
@@ -54,6 +52,7 @@ class Guardian:
 
     Args:
         config: The daemon's configuration.
+        config_path: The file that SIGHUP makes it read again; ``None`` to stop at SIGHUP.
         owner_fd: A descriptor that is closed when the daemon's owner dies, which stops the
             daemon; -1 for none.
         owned_folder: The owner's temporary folder, which the guardian removes if the owner died.
@@ -66,6 +65,7 @@ class Guardian:
         self,
         config: DaemonConfig,
         *,
+        config_path: Path | None = None,
         owner_fd: int = -1,
         owned_folder: Path | None = None,
         notifier: Notifier | None = None,
@@ -75,6 +75,7 @@ class Guardian:
         self._owner_fd = owner_fd
         self._owned_folder = owned_folder
         self._notifier = notifier or Notifier("")
+        self._reload = Reload(config, config_path, self._go_on_with, self._notifier)
         self._look_s = look_s
         journal, paths = config.journal.path, config.node.paths
         self._proc = paths.proc
@@ -133,7 +134,8 @@ class Guardian:
             self._notifier.close()
 
     def _on_signal(self, number: int, _frame: object) -> None:
-        self._stop(0)
+        if number != signal.SIGHUP or not self._reload.ask():
+            self._stop(0)
 
     def _stop(self, status: int) -> None:
         if self._stop_status is None:
@@ -157,6 +159,8 @@ class Guardian:
             say("its owner is gone, stopping")
         if wake_fd in ready:
             os.read(wake_fd, 64)
+        if self._stop_status is None:
+            self._reload.run()
         if link is not None and link.fileno() in ready:
             self.messages.take(link)
         now_s = time.monotonic()
@@ -168,6 +172,14 @@ class Guardian:
                 self._start(child, now_s)
         self._check_dying()
         self._check_health(now_s)
+
+    def _go_on_with(self, config: DaemonConfig, *, target_changed: bool) -> None:
+        """Have the processes go on with another configuration."""
+        self._channels.replace_config(config)
+        self._pause_limit = PauseLimit(config.guard)
+        self.loop.signal(signal.SIGHUP)
+        if target_changed:  # the service is started again, with the new one
+            self._children.service.signal(signal.SIGTERM)
 
     def _timeout_ms(self) -> float:
         now_s = time.monotonic()
@@ -269,24 +281,3 @@ class Guardian:
         if self._owner_gone and self._owned_folder is not None:
             with contextlib.suppress(ActuatorError):
                 remove_folder(self._owned_folder)
-
-
-def main(options: GuardianOptions) -> int:
-    """Run the guardian process; returns its exit status."""
-    notifier = Notifier.from_environment(os.environ)
-    try:
-        config = load_config(options.config)
-        guardian = Guardian(
-            config,
-            owner_fd=options.owner_fd,
-            owned_folder=options.owned_folder,
-            notifier=notifier,
-        )
-        lock_memory()
-        raise_priority()
-        return guardian.run()
-    except StallwardError as error:
-        say(str(error))
-        notifier.status(str(error))
-        # A failed restore, or no room for a journal, may pass: another start tries again.
-        return EXIT_GAVE_UP if isinstance(error, JournalError) else EXIT_USER

@@ -18,7 +18,8 @@ import time
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.load import parse_config
+from stallward.actuator.config.load import parse_config, write_config
+from stallward.actuator.config.tables import ControlConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
@@ -75,7 +76,7 @@ class Loop:
             if options.record_fd >= 0
             else None
         )
-        self._stopping = False
+        self._stopping = self._reloading = False
         controller = make_controller(config.control.controller)
         latencies = options.latency_fd
         self._node = Node(
@@ -90,14 +91,14 @@ class Loop:
         self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)
         engine = _engine(config, self._node, controller)
         leases = Leases()
-        commands = CommandHandler(
+        self._engine = engine
+        self._commands = commands = CommandHandler(
             engine=engine,
             leases=leases,
             loader=PolicyLoader(config.policy),
         )
         if isinstance(controller, PolicyController):
-            commands.install(LoadResult(ticket=0, controller=controller))
-            engine.set_mode(Mode.ACTIVE)
+            self._activate(controller)
         self._ticker = Ticker(
             config=config,
             node=self._node,
@@ -121,8 +122,9 @@ class Loop:
         wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
+        signal.signal(signal.SIGHUP, self._ask_to_reload)
         allow_interrupts()
         try:
             self._journal_originals()
@@ -138,7 +140,7 @@ class Loop:
                 watch=self._node.stall_watch(),
                 alarm_fd=self._node.levers.alarm_fd,
             )
-            self._ticker.run(waiter, lambda: self._stopping)
+            self._ticker.run(waiter, lambda: self._stopping, self._reload)
         finally:
             restored = self._close()
         return restored
@@ -173,15 +175,72 @@ class Loop:
     def _stop(self, number: int, _frame: object) -> None:
         self._stopping = True
 
+    def _ask_to_reload(self, number: int, _frame: object) -> None:
+        self._reloading = True
+
+    def _activate(self, policy: PolicyController) -> None:
+        """Let a configured policy decide."""
+        self._commands.install(LoadResult(ticket=0, controller=policy))
+        self._engine.set_mode(Mode.ACTIVE)
+
+    def _reload(self) -> bool:
+        """Go on with the configuration that the guardian has written, if it has asked for that.
+
+        If a controller cannot be made, the earlier configuration stays in force, and is written
+        back, so that a later loop finds it.
+
+        Returns:
+            Whether it was asked for.
+        """
+        asked, self._reloading = self._reloading, False
+        if not asked or self._stopping:
+            return False
+        before, fd = self._config, self._options.config_fd
+        try:
+            config = _read_config(fd)
+            self._change(before.control, config)
+        except StallwardError as error:
+            write_config(fd, before)
+            sys.stderr.write(f"stallward loop: not reloaded: {error}\n")
+        return True
+
+    def _change(self, before: ControlConfig, config: DaemonConfig) -> None:
+        """Put another configuration in force.
+
+        Raises:
+            StallwardError: If a controller cannot be made; then nothing has changed.
+        """
+        now, fallback = config.control, config.control.fallback_controller
+        others = (now.controller, fallback) != (before.controller, before.fallback_controller)
+        controller = make_controller(now.controller) if others else None
+        is_policy = isinstance(controller, PolicyController)
+        configured = make_controller(fallback) if is_policy else controller
+        default = make_controller(fallback) if others else None
+        self._config = config
+        self._node.reconfigure(config)
+        settings = self._node.settings(_own_pids())
+        self._engine.reconfigure(settings, configured=configured, default=default)
+        self._ticker.reconfigure(config)
+        if isinstance(controller, PolicyController):
+            self._activate(controller)
+        elif controller is not None:
+            self._engine.set_mode(Mode.OFF)
+
 
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
     default = config.control.fallback_controller
     is_policy = isinstance(controller, PolicyController)
     configured = make_controller(default) if is_policy else controller
-    own_pids = frozenset({os.getpid(), os.getppid()})
     return Engine(
-        settings=node.settings(own_pids), configured=configured, default=make_controller(default)
+        settings=node.settings(_own_pids()),
+        configured=configured,
+        default=make_controller(default),
     )
+
+
+def _own_pids() -> frozenset[int]:
+    """The loop and the guardian, which are never acted on."""
+    return frozenset({os.getpid(), os.getppid()})
 
 
 def _warm_up_runtime() -> None:

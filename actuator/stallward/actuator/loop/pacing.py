@@ -73,6 +73,10 @@ class TickRate:
         self._calm = False
         self._quiet = False
 
+    def set_target(self, slo_ms: float) -> None:
+        """Go on with another latency target."""
+        self._slo_ms = slo_ms
+
     @property
     def calm(self) -> bool:
         """Whether the node is calm."""

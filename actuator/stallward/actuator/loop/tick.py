@@ -94,13 +94,28 @@ class Ticker:
         self._blind_ticks = 0
         self._beat_at_s = self._status_at_s = float("-inf")
 
-    def run(self, waiter: Waiter, stopping: Callable[[], bool]) -> None:
-        """Tick until ``stopping`` returns true or the guardian is gone."""
+    def reconfigure(self, config: DaemonConfig) -> None:
+        """Go on with a configuration that differs in the target, controllers and budgets only."""
+        self._config = config
+        self._rate.set_target(config.control.slo_ms)
+
+    def run(
+        self, waiter: Waiter, stopping: Callable[[], bool], reload: Callable[[], bool]
+    ) -> None:
+        """Tick until the guardian is gone, or a signal came.
+
+        Args:
+            waiter: Waits between the ticks.
+            stopping: Whether the loop is to stop.
+            reload: Reads the configuration again if a signal asked for it; returns whether it did.
+        """
         rate = self._rate
         pacer = Pacer(time.monotonic(), rate.tick_s)
         while not stopping():
             watching = rate.quiet and self._node.background_runs()
             woken = waiter.until(pacer.due_s, rate, watching=watching)
+            if woken is Woken.STOPPED and not self._link.gone and reload():
+                continue
             if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break
             if woken in {Woken.STALLED, Woken.OUT_OF_MEMORY}:

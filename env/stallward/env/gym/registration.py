@@ -18,6 +18,7 @@ from typing import Any, Final
 IDS: Final = {
     "stallward/Twin-v0": "stallward.env.gym.twin_env:TwinEnv",
     "stallward/Node-v0": "stallward.env.gym.node_env:NodeEnv",
+    "stallward/Replay-v0": "stallward.training.off_policy.replay_env:ReplayEnv",
 }
 
 _VECTORS: Final = {"stallward/Twin-v0": "stallward.env.gym.vector_env:TwinVectorEnv"}

@@ -164,6 +164,26 @@ def experiments(
     _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
+@app.command("garbage", epilog="Example: stallward bench garbage --calls 1000000")
+def garbage(
+    calls: Annotated[int, typer.Option(min=100, max=10**9, help="Number of calls.")] = 100_000,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Send a daemon what no client would: broken messages, streams and connections.
+
+    It needs root. The exit code is 1 if a process died.
+    """
+    from stallward.evaluation.bench.garbage import MEANINGS, bench_garbage  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+
+    with output.progress("bench garbage") as report:
+        figures = bench_garbage(calls=calls, seed=seed, report=report)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    if figures["service_deaths"] or figures["loop_deaths"]:
+        raise typer.Exit(1)
+
+
 @app.command("memory", epilog="Example: stallward bench memory")
 def memory(as_json: Json = False) -> None:
     """Measure the memory of the daemon's imports, and of locking."""

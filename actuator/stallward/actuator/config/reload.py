@@ -1,0 +1,35 @@
+"""What of the configuration may change while the daemon runs. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import ConfigError
+
+
+def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
+    """Refuse a configuration that differs in more than the target, controllers and budgets.
+
+    Args:
+        running: The configuration that is in force.
+        wanted: The one that is to take its place.
+
+    Raises:
+        ConfigError: If something else differs; it names it.
+    """
+    control = replace(
+        wanted.control,
+        slo_ms=running.control.slo_ms,
+        controller=running.control.controller,
+        default_controller=running.control.default_controller,
+    )
+    rest = replace(wanted, control=control, guard=running.guard)
+    for field in fields(DaemonConfig):
+        before, after = getattr(running, field.name), getattr(rest, field.name)
+        if before != after:
+            raise ConfigError(
+                f"config.{field.name} has changed, which takes a restart.",
+                next_step="Restart the daemon; while it runs it takes another control.slo_ms, "
+                "control.controller, control.default_controller and [guard].",
+            )

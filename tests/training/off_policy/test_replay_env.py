@@ -1,0 +1,126 @@
+"""Recorded runs as an environment and as a dataset of other libraries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import stallward.env  # noqa: F401 - registers the environments
+from stallward.training.errors import DatasetError
+from stallward.training.off_policy.minari_dataset import write_dataset
+from stallward.training.off_policy.replay_env import ReplayEnv, load_runs
+
+RECORDINGS = Path(__file__).parents[3] / "recordings"
+EXCITE = [str(RECORDINGS / f"{name}-excite-s1") for name in ("detector-anon", "detector-file")]
+
+
+@pytest.fixture(scope="module")
+def env() -> ReplayEnv:
+    made = gymnasium.make("stallward/Replay-v0", recordings=EXCITE).unwrapped
+    assert isinstance(made, ReplayEnv)
+    return made
+
+
+def test_the_checker_of_gymnasium_finds_nothing(env: ReplayEnv) -> None:
+    check_env(env, skip_render_check=True)
+
+
+def test_what_comes_next_is_what_was_recorded_whatever_the_action(env: ReplayEnv) -> None:
+    (run, _) = load_runs(EXCITE)
+    first, info = env.reset(options={"recording": 0})
+    assert info["recording"] == "detector-anon-excite-s1"
+    np.testing.assert_array_equal(first, run.observations[0])
+    agreed = 0
+    for tick in range(20):
+        action = run.actions[tick] if tick % 2 else np.zeros_like(run.actions[tick])
+        observation, reward, terminated, truncated, info = env.step(action)
+        np.testing.assert_array_equal(observation, run.observations[tick + 1])
+        np.testing.assert_array_equal(info["logged_action"], run.actions[tick])
+        assert reward == pytest.approx(run.reward[tick])
+        assert 0.0 < info["propensity"] <= 1.0
+        assert not terminated
+        assert not truncated
+        agreed += info["agrees"]
+    assert agreed >= 10
+
+
+def test_an_episode_ends_with_the_recording(env: ReplayEnv) -> None:
+    (_, run) = load_runs(EXCITE)
+    env.reset(options={"recording": 1})
+    steps = 0
+    truncated = False
+    while not truncated:
+        truncated = env.step(env.action_space.sample())[3]
+        steps += 1
+    assert steps == len(run.actions) - 1
+
+
+def test_one_seed_draws_the_same_recordings(env: ReplayEnv) -> None:
+    def names(seed: int) -> list[str]:
+        first = env.reset(seed=seed)[1]["recording"]
+        return [first, *(env.reset()[1]["recording"] for _ in range(8))]
+
+    assert names(1) == names(1)
+    assert len(set(names(1))) == 2
+
+
+def test_what_cannot_be_replayed_is_named(env: ReplayEnv) -> None:
+    with pytest.raises(DatasetError, match="There is no recording 7"):
+        env.reset(options={"recording": 7})
+    with pytest.raises(DatasetError, match="has no propensities"):
+        ReplayEnv([RECORDINGS / "detector-anon-none-s1"])
+    with pytest.raises(DatasetError, match="No recording is given"):
+        ReplayEnv([])
+
+
+def test_other_libraries_read_the_recordings_as_a_minari_dataset(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    name = "stallward/detector-anon/excite-v0"
+    write_dataset(EXCITE[:1], name)
+    (run,) = load_runs(EXCITE[:1])
+    dataset = minari.load_dataset(name)
+    (episode,) = list(dataset)
+    steps = len(run.actions) - 1
+    assert (dataset.total_episodes, dataset.total_steps) == (1, steps)
+    np.testing.assert_array_equal(episode.observations, run.observations)
+    np.testing.assert_array_equal(episode.actions, run.actions[:-1])
+    np.testing.assert_allclose(episode.rewards, run.reward[:-1])
+    np.testing.assert_allclose(episode.infos["propensity"][:-1], run.propensity[:-1])
+    assert episode.truncations[-1]
+    with pytest.raises(DatasetError, match="Minari refuses"):
+        write_dataset(EXCITE[:1], name)
+
+
+def test_a_policy_is_learned_from_the_dataset_by_behaviour_cloning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A learner that knows nothing of this project but the dataset's arrays."""
+    minari = pytest.importorskip("minari")
+    torch = pytest.importorskip("torch")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    dataset = write_dataset(EXCITE[:1], "stallward/clone/excite-v0")
+    (episode,) = list(dataset)
+    assert minari.list_local_datasets()
+    torch.manual_seed(1)
+    inputs = torch.as_tensor(np.array(episode.observations[:-1]))
+    targets = torch.as_tensor(np.array(episode.actions)[:, -1])
+    sizes = int(dataset.action_space.nvec[-1])
+    network = torch.nn.Sequential(
+        torch.nn.BatchNorm1d(inputs.shape[1]), torch.nn.Linear(inputs.shape[1], sizes)
+    )
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+    losses = []
+    for _ in range(60):
+        loss = torch.nn.functional.cross_entropy(network(inputs), targets)
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+        losses.append(float(loss))
+    assert losses[-1] < 0.9 * losses[0]
