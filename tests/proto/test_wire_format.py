@@ -66,15 +66,21 @@ def broken(before: FileDescriptorProto, now: FileDescriptorProto) -> list[str]:
 
 
 def _broken_fields(name: str, before: DescriptorProto, now: DescriptorProto) -> list[str]:
-    def kept(field: FieldDescriptorProto) -> tuple[object, ...]:
-        return field.name, field.type, field.type_name, field.label, field.proto3_optional
+    def kept(message: DescriptorProto, field: FieldDescriptorProto) -> tuple[object, ...]:
+        of = message.oneof_decl[field.oneof_index].name if field.HasField("oneof_index") else ""
+        return field.name, field.type, field.type_name, field.label, field.proto3_optional, of
 
     present = {field.number: field for field in now.field}
     reserved = [range(span.start, span.end) for span in now.reserved_range]
-    found = []
+    gone = [number for span in before.reserved_range for number in range(span.start, span.end)]
+    found = [
+        f"{name} has number {number} again, or does not reserve it any more"
+        for number in gone
+        if number in present or not any(number in span for span in reserved)
+    ]
     for field in before.field:
         if field.number in present:
-            if kept(present[field.number]) != kept(field):
+            if kept(now, present[field.number]) != kept(before, field):
                 found.append(f"{name}.{field.name} has changed")
         elif not any(field.number in span for span in reserved):
             found.append(f"{name}.{field.name} is gone, and its number is not reserved")
@@ -83,6 +89,14 @@ def _broken_fields(name: str, before: DescriptorProto, now: DescriptorProto) -> 
 
 def test_nothing_that_was_accepted_is_broken() -> None:
     assert broken(FileDescriptorProto.FromString(ACCEPTED.read_bytes()), NOW) == [], UPDATE
+
+
+def _of(file: FileDescriptorProto, name: str) -> DescriptorProto:
+    return dict(messages(file))[name]
+
+
+def _reserving(file: FileDescriptorProto) -> DescriptorProto:
+    return next(message for _, message in messages(file) if message.reserved_range)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +108,8 @@ def test_nothing_that_was_accepted_is_broken() -> None:
         (lambda f: setattr(f.message_type[0].field[0], "name", "other"), "has changed"),
         (lambda f: f.enum_type[0].value.remove(f.enum_type[0].value[1]), "gone or renamed"),
         (lambda f: f.service[0].method.remove(f.service[0].method[0]), "gone or changed"),
+        (lambda f: _of(f, "Command").field[1].ClearField("oneof_index"), "has changed"),
+        (lambda f: _reserving(f).ClearField("reserved_range"), "does not reserve it any more"),
     ],
 )
 def test_a_breaking_change_is_found(change: object, complaint: str) -> None:

@@ -82,6 +82,17 @@ class Controller(Protocol):
 
 
 @runtime_checkable
+class RetargetableController(Controller, Protocol):
+    """A controller whose latency target can change without its forgetting anything.
+
+    Any other controller is reset when the target changes.
+    """
+
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target."""
+
+
+@runtime_checkable
 class PolicyController(Controller, Protocol):
     """A controller that runs a policy file.
 

@@ -38,6 +38,7 @@ def test_target_controllers_and_budgets_may_change() -> None:
         ({"service": ServiceConfig(socket=Path("/run/other.sock"))}, "service"),
         ({"background": ()}, "background"),
         ({"control": replace(CONFIG.control, dry_run=True)}, "control"),
+        ({"control": replace(CONFIG.control, controller="rule")}, "control"),
         ({"control": replace(CONFIG.control, tick_period_s=0.2)}, "control"),
         ({"journal": JournalConfig(path=Path("/run/other"))}, "journal"),
     ],

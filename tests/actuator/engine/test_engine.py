@@ -62,25 +62,32 @@ def _engine(rule: Controller, default: Controller | None = None, late_s: float =
     )
 
 
-def test_reconfiguring_keeps_what_the_guard_remembers_and_what_is_not_replaced() -> None:
-    rule, default = Fixed("rule", PAUSE), Fixed("default", RELEASED)
+class Retargeted(Fixed):
+    """A controller that goes on with another target."""
+
+    slo_ms = 0.0
+
+    def retarget(self, slo_ms: float) -> None:
+        self.slo_ms = slo_ms
+
+
+def test_another_target_and_other_budgets_let_nothing_go() -> None:
+    rule, default = Retargeted("rule", LIMIT), Fixed("default", RELEASED)
     engine = _engine(rule, default)
     for k in range(20):
         engine.step(make_sample(k))
-    memory, resets = engine.memory, (rule.resets, default.resets)
+    memory, resets = engine.memory, default.resets
     budgets = Budgets(max_pause_s=1.0)
-    settings = EngineSettings(context=CONTEXT, budgets=budgets, late_s=1.0)
-    engine.reconfigure(settings)
+    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=budgets)
     assert engine.memory is memory
     assert engine.guard.budgets is budgets
-    assert (rule.resets, default.resets) == resets, "they go on as they were"
-    limiting = Fixed("limiting", LIMIT)
-    engine.reconfigure(settings, configured=limiting)
-    assert engine.step(make_sample(20)).decision.controller == "limiting"
-    assert (limiting.resets, default.resets) == (1, resets[1])
-    other = replace(settings, context=replace(CONTEXT, slo_ms=1.0))
-    engine.reconfigure(other)
-    assert (limiting.resets, default.resets) == (2, resets[1] + 1), "they have another target"
+    assert (rule.resets, default.resets) == (1, resets), "they go on as they were"
+    engine.reconfigure(slo_ms=1.0, budgets=budgets)
+    assert (rule.slo_ms, rule.resets) == (1.0, 1)
+    assert default.resets == resets + 1, "it knows no other way to another target"
+    outcome = engine.step(make_sample(20))
+    assert outcome.decision.controller == "rule"
+    assert outcome.granted.slots[0].limit_bytes == LIMIT.slots[0].limit_bytes
 
 
 def test_the_rule_decides() -> None:

@@ -330,3 +330,12 @@ def test_the_guard_stays_aside_for_a_while_and_counts_once() -> None:
         counted += len(verdict.stepped_aside)
     assert granted == [None, None, None, None, 10, None]
     assert counted == 2
+
+
+def test_nice_values_of_others_are_left_alone_where_they_stand_in_for_a_weight() -> None:
+    foreign = (LeverState(lever="nice:hog0", value="19", foreign=True),)
+    desired = DesiredState(slots=(SlotDesire(cpu_weight=1, limit_bytes=80 << 20),))
+    verdict = _guard().review(desired, replace(_sample(), levers=foreign), GuardMemory())
+    (slot,) = verdict.granted.slots
+    assert (slot.cpu_weight, slot.nice) == (None, None)
+    assert slot.limit_bytes is not None

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from around_the_guardian import ScriptedDaemon, wait_until
 
-from stallward.actuator.guardian.loop_watch import is_dying, shows_death
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guardian.loop_watch import PauseLimit, is_dying, shows_death
 
 LINGERS = """
 import ctypes, threading
@@ -102,3 +103,13 @@ def test_a_stop_puts_back_the_changes_of_a_loop_that_does_not_end(tmp_path: Path
         assert daemon.stop() == 0
         assert daemon.notes[-1] == "waiting for it with 60", "before it has ended"
     assert knob.read_text() == "60"
+
+
+def test_a_pause_that_began_under_other_budgets_counts_from_the_change_on() -> None:
+    """The loop ends it at its next tick, so the guardian must not kill the loop at once."""
+    shorter = PauseLimit(Budgets(max_pause_s=2.0), in_force_s=100.0)
+    began_s = 96.0
+    assert PauseLimit(Budgets(max_pause_s=2.0)).due_s([began_s], 1.0) == pytest.approx(98.6)
+    assert shorter.due_s([began_s], 1.0) == pytest.approx(102.6)
+    assert shorter.due_s([101.0], 1.0) == pytest.approx(103.6)
+    assert shorter.due_s([0.0], 1.0) is None

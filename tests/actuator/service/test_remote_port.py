@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import ssl
@@ -20,6 +21,7 @@ from typer.testing import CliRunner
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, RemoteDaemon
 from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
+from stallward.actuator.service.loop_link import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import UsageError
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -139,6 +141,25 @@ def test_an_operator_may_do_everything(party: Party) -> None:
         client.wait_ready(WAIT_S)
         with pytest.raises(RequestError, match="No folder for pushed policies"):
             client.push(party.folder / "node.pem", name="x")
+
+
+@pytest.mark.usefixtures("service")
+def test_watchers_are_bounded_and_the_others_are_still_answered(party: Party) -> None:
+    with contextlib.ExitStack() as stack:
+        observer = party.client("observer")
+        clients = [stack.enter_context(ActuatorClient(observer)) for _ in range(8)]
+        clients[0].wait_ready(WAIT_S)
+        codes = []
+        for number in range(MOST_WATCHERS + 3):
+            call = clients[number % 8]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S)
+            try:
+                call.initial_metadata()  # the service sends it once it watches
+            except grpc.RpcError as error:
+                codes.append(error.code())
+            else:
+                stack.callback(call.cancel)
+        assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
+        assert clients[0].status().refused
 
 
 @pytest.mark.usefixtures("service")

@@ -46,6 +46,28 @@ def test_the_background_runs_while_the_application_does_not_want_the_cpu() -> No
     assert {slot.cpu_weight for slot in decision.desired.slots} == {None}
 
 
+def test_another_target_changes_what_is_danger_and_nothing_that_is_known() -> None:
+    zone = Zone(200, 250, 250)
+    zone.thrashing = {0, 1}
+    before = zone.run(10.0)
+    assert any(slot.paused for slot in before.desired.slots), "they take turns"
+    controller = zone.controller
+    assert isinstance(controller, PartitionController)
+    controller.retarget(5.0)
+    after = zone.run(0.1)
+    assert [slot.paused for slot in after.desired.slots] == [
+        slot.paused for slot in before.desired.slots
+    ]
+    twice = PartitionController(NUMBERS)
+    other = Zone(200, 250, 250, controller=twice)
+    other.p95_ms = 6.0
+    other.run(2.0)
+    calm = twice._caution.danger
+    twice.retarget(CONTEXT.slo_ms / 2.0)
+    other.run(0.1)
+    assert twice._caution.danger == pytest.approx(2.0 * calm, rel=0.05)
+
+
 def test_a_small_group_keeps_what_it_wants() -> None:
     small, large = limits_mib(Zone(200, 60, 400).run(2.0))
     assert small is not None

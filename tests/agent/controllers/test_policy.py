@@ -268,6 +268,17 @@ def test_a_network_that_is_more_than_arithmetic_is_refused_before_it_runs(
         OnnxController(path)
 
 
+def test_a_field_that_other_readers_see_under_another_number_is_refused(tmp_path: Path) -> None:
+    """Protobuf cuts a tag of five bytes off at 32 bits: a node could be hidden behind one."""
+    path = write_policy(tmp_path / "p.onnx")
+    hidden = helper.make_node("If", ["w"], ["z"]).SerializeToString()
+    tag = bytes((0x8A, 0x80, 0x80, 0x80, 0x10))  # field 1 of the graph, and bit 32
+    graph = tag + bytes((len(hidden),)) + hidden
+    path.write_bytes(path.read_bytes() + bytes((0x3A, len(graph))) + graph)
+    with pytest.raises(PolicyError, match="impossible number"):
+        OnnxController(path)
+
+
 def test_a_policy_that_fails_inside_its_training_bounds_is_refused_at_once(
     tmp_path: Path,
 ) -> None:

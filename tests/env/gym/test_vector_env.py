@@ -96,6 +96,51 @@ def test_a_single_file_trainer_learns_on_it(env: TwinVectorEnv) -> None:
     assert any(not torch.equal(one, two) for one, two in zip(before, after, strict=True))
 
 
-def test_an_unknown_setting_is_named() -> None:
-    with pytest.raises(TwinError, match="'episodes' is no setting"):
-        TwinVectorEnv(2, ["detector-anon"], {"episodes": 3})
+def test_infos_are_as_in_gymnasiums_own_vector_environment(env: TwinVectorEnv) -> None:
+    own = gymnasium.make_vec(
+        "stallward/Twin-v0",
+        num_envs=3,
+        vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": AutoresetMode.SAME_STEP},
+        **KEYWORDS,
+    )
+    env.reset(seed=1)
+    own.reset(seed=1)
+    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    for _ in range(20):
+        mine, theirs = env.step(actions)[4], own.step(actions)[4]
+        kept = {key for key in mine if key.startswith("_") and not mine[key].any()}
+        shown = mine.keys() - kept - {key.removeprefix("_") for key in kept}
+        assert shown == theirs.keys()
+    final = mine["final_info"]
+    assert final.keys() == theirs["final_info"].keys()
+    assert final["_progress"].all()
+    assert not mine["_progress"].any()
+
+
+def test_some_nodes_can_be_reset_alone(env: TwinVectorEnv) -> None:
+    env.reset(seed=1)
+    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    for _ in range(15):
+        env.step(actions)
+    env.reset(options={"reset_mask": np.array([True, False, False])})
+    ended = [env.step(actions)[3].tolist() for _ in range(5)]
+    assert ended[-1] == [False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("settings", "named"),
+    [
+        ({"episodes": 3}, "episodes"),
+        ({"action_table": "x"}, "action_table"),
+        ({"nuisance": {"late_shares": 0.1}}, "late_shares"),
+    ],
+)
+def test_an_unknown_setting_is_named(settings: dict[str, object], named: str) -> None:
+    with pytest.raises(TwinError, match=named):
+        TwinVectorEnv(2, ["detector-anon"], settings)
+
+
+def test_settings_inside_settings_are_plain_types_too() -> None:
+    settings = json.loads('{"nuisance": {"late_share": 0.0}, "budgets": {"max_pause_s": 2.0}}')
+    TwinVectorEnv(2, ["detector-anon"], settings).reset(seed=1)

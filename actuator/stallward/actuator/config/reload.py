@@ -9,7 +9,7 @@ from stallward.actuator.errors import ConfigError
 
 
 def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
-    """Refuse a configuration that differs in more than the target, controllers and budgets.
+    """Refuse a configuration that differs in more than the target and the budgets.
 
     Args:
         running: The configuration that is in force.
@@ -18,18 +18,13 @@ def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
     Raises:
         ConfigError: If something else differs; it names it.
     """
-    control = replace(
-        wanted.control,
-        slo_ms=running.control.slo_ms,
-        controller=running.control.controller,
-        default_controller=running.control.default_controller,
-    )
+    control = replace(wanted.control, slo_ms=running.control.slo_ms)
     rest = replace(wanted, control=control, guard=running.guard)
     for field in fields(DaemonConfig):
         before, after = getattr(running, field.name), getattr(rest, field.name)
         if before != after:
             raise ConfigError(
                 f"config.{field.name} has changed, which takes a restart.",
-                next_step="Restart the daemon; while it runs it takes another control.slo_ms, "
-                "control.controller, control.default_controller and [guard].",
+                next_step="Restart the daemon. While it runs it takes another control.slo_ms and "
+                "[guard]; `stallward ctl load` and `ctl mode` change what decides.",
             )

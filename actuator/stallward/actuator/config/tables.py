@@ -138,7 +138,7 @@ class ServiceConfig:
     socket: Path
     """The Unix socket of the gRPC service."""
     socket_group: str | None = None
-    """A group whose members may use this socket, and so tell the daemon everything, by name or
+    """A group whose members may use this socket, and so give the daemon any command, by name or
     number; ``None`` for this user alone."""
     metrics: str | None = None
     """Where Prometheus metrics are served: ``HOST:PORT`` or the path of a Unix socket."""

@@ -51,6 +51,11 @@ class Observer:
         self._encoder = ObservationEncoder(slo_ms, demand_bytes)
         self._last = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target."""
+        self._slo_ms = slo_ms
+        self._encoder.retarget(slo_ms)
+
     def observe(self, sample: Sample) -> tuple[NDArray[np.float32], Cause | None]:
         """Return a finite observation and, if it is the last one instead of a new one, why."""
         if not math.isfinite(sample.time_s):

@@ -28,6 +28,7 @@ from stallward.actuator.engine.ask_controller import (
 from stallward.actuator.engine.fallback import Trust
 from stallward.actuator.engine.interface import EngineCounts, EngineSettings, TickOutcome
 from stallward.actuator.engine.sample_check import SampleMemory, check_sample
+from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import GuardMemory
 from stallward.actuator.guard.problem import Problem
 from stallward.actuator.record.reasons import (
@@ -39,7 +40,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.controller import Controller
+from stallward.agent.controller import Controller, RetargetableController
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
 
@@ -143,34 +144,25 @@ class Engine:
             self._configured.controller.reset(context)
         self._mode = mode
 
-    def reconfigure(
-        self,
-        settings: EngineSettings,
-        *,
-        configured: Controller | None = None,
-        default: Controller | None = None,
-    ) -> None:
-        """Go on with other budgets, another target or other controllers; what is held stays so.
+    def reconfigure(self, *, slo_ms: float, budgets: Budgets) -> None:
+        """Go on with another latency target and other budgets; what is held stays so.
 
         Args:
-            settings: The same node, with what has changed.
-            configured: The new configured controller; ``None`` to keep the one that there is.
-            default: The new default controller; ``None`` to keep it.
+            slo_ms: The target. A controller that cannot go on with another one is reset.
+            budgets: The guard's budgets.
         """
-        before, self._settings = self._settings.context, settings
-        self.guard = settings.make_guard()
-        if configured is not None:
-            self._configured = Decider.of(configured)
-        if default is not None:
-            self._default = Decider.of(default)
-        if settings.context != before:
-            self._observer = Observer(settings.context.slo_ms, settings.context.demand_bytes)
-        all_of_them = (self._configured, self._default, self._policy)
-        new = {id(one) for one in (configured, default) if one is not None}
-        for decider in filter(None, all_of_them):
-            if settings.context != before or id(decider.controller) in new:
-                decider.controller.reset(settings.context)
-        self._trust = Trust()
+        before = self._settings
+        context = replace(before.context, slo_ms=slo_ms)
+        self._settings = replace(before, context=context, budgets=budgets)
+        self.guard = self._settings.make_guard()
+        if slo_ms == before.context.slo_ms:
+            return
+        self._observer.retarget(slo_ms)
+        for decider in filter(None, (self._configured, self._default, self._policy)):
+            if isinstance(decider.controller, RetargetableController):
+                decider.controller.retarget(slo_ms)
+            else:
+                decider.controller.reset(context)
 
     def step(
         self,

@@ -52,6 +52,24 @@ _LOSSES: Final = {
 _KNOWN_LOSSES: Final = {number: loss for loss, number in _LOSSES.items()}
 
 
+def _loss_from_wire(number: int) -> Loss:
+    """The loss of a number.
+
+    Raises:
+        ExperimentError: If it is none that this version knows.
+    """
+    if number not in _KNOWN_LOSSES:
+        raise _not_understood(f"there is no loss {number}")
+    return _KNOWN_LOSSES[number]
+
+
+def _not_understood(why: str) -> ExperimentError:
+    return ExperimentError(
+        f"The daemon's answer cannot be understood: {why}.",
+        next_step="Use the client of the daemon's version.",
+    )
+
+
 def _arm_from_wire(number: int) -> Arm:
     """The arm of a number.
 
@@ -60,10 +78,7 @@ def _arm_from_wire(number: int) -> Arm:
     """
     arms = {pb.ExperimentArm.Value(f"EXPERIMENT_ARM_{arm.name}"): arm for arm in Arm}
     if number not in arms:
-        raise ExperimentError(
-            f"The daemon's answer cannot be understood: there is no arm {number}.",
-            next_step="Use the client of the daemon's version.",
-        )
+        raise _not_understood(f"there is no arm {number}")
     return arms[number]
 
 
@@ -151,10 +166,7 @@ def experiment_from_wire(wire: pb.Experiment) -> Experiment:
             phase=phase_from_wire(wire.phase) if wire.HasField("phase") else None,
         )
     except (ValueError, KeyError) as error:
-        raise ExperimentError(
-            f"The daemon's answer cannot be understood: {error}.",
-            next_step="Use the client of the daemon's version.",
-        ) from error
+        raise _not_understood(str(error)) from error
 
 
 def phase_to_wire(phase: Phase) -> pb.ExperimentPhase:
@@ -199,7 +211,7 @@ def _block_from_wire(wire: pb.ExperimentBlock) -> BlockResult:
         pair=wire.pair,
         arm=_arm_from_wire(wire.arm),
         began_s=wire.began_s,
-        loss=_KNOWN_LOSSES[wire.loss],
+        loss=_loss_from_wire(wire.loss),
         seconds=wire.seconds,
         attainment=wire.attainment if wire.HasField("attainment") else None,
         p95_ms=wire.p95_ms if wire.HasField("p95_ms") else None,

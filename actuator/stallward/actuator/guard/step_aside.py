@@ -20,18 +20,19 @@ Aside = tuple[tuple[str, float], ...]
 """The levers that the guard steps aside from, and until when (CLOCK_MONOTONIC, seconds)."""
 
 _SLOT_FIELDS: Final = {
-    "pause": "paused",
-    "limit": "limit_bytes",
-    "hard_limit": "hard_limit_bytes",
-    "swap_max": "swap_max_bytes",
-    "reclaim": "reclaim_to_bytes",
-    "cpu_weight": "cpu_weight",
-    "cpu_max": "cpu_max_cores",
-    "io_weight": "io_weight",
-    "io_max": "io_max_bytes_per_s",
-    "nice": "nice",
-    "cpus": "cpus",
-    "pages": "page_advice",
+    "pause": ("paused",),
+    "limit": ("limit_bytes",),
+    "hard_limit": ("hard_limit_bytes",),
+    "swap_max": ("swap_max_bytes",),
+    "reclaim": ("reclaim_to_bytes",),
+    "cpu_weight": ("cpu_weight",),
+    "cpu_max": ("cpu_max_cores",),
+    "io_weight": ("io_weight",),
+    "io_max": ("io_max_bytes_per_s",),
+    # Nice values stand in for the CPU weight of a slot that has none.
+    "nice": ("nice", "cpu_weight"),
+    "cpus": ("cpus",),
+    "pages": ("page_advice",),
 }
 _TUNING_FIELDS: Final = {
     "vm.swappiness": ("swappiness",),
@@ -113,9 +114,12 @@ def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
     return desired  # a desired state has no field for it (one process's OOM score)
 
 
-def _without_slot(desired: DesiredState, field: str, subject: str, sample: Sample) -> DesiredState:
+def _without_slot(
+    desired: DesiredState, fields: tuple[str, ...], subject: str, sample: Sample
+) -> DesiredState:
     slots = list(desired.slots)
+    original = {field: getattr(_DEFAULT, field) for field in fields}
     for index, group in enumerate(sample.slots[: len(slots)]):
         if subject in _names(group):
-            slots[index] = replace(slots[index], **{field: getattr(_DEFAULT, field)})
+            slots[index] = replace(slots[index], **original)
     return replace(desired, slots=tuple(slots))

@@ -154,8 +154,9 @@ class Channels:
             canary_s=config.policy.canary_s,
             canary_margin=config.policy.canary_margin,
             experiments=config.experiments.dir,
-            notify_journal=config.notify.journal,
-            notify_command=config.notify.command,
+            # In a dry run nothing is paused or limited, so there is nothing to tell.
+            notify_journal=config.notify.journal and not config.control.dry_run,
+            notify_command=() if config.control.dry_run else config.notify.command,
             notify_interval_s=config.notify.interval_s,
             remote=remote.address if remote else "",
             remote_certificate=remote.certificate if remote else None,

@@ -176,7 +176,7 @@ class Guardian:
     def _go_on_with(self, config: DaemonConfig, *, target_changed: bool) -> None:
         """Have the processes go on with another configuration."""
         self._channels.replace_config(config)
-        self._pause_limit = PauseLimit(config.guard)
+        self._pause_limit = PauseLimit(config.guard, in_force_s=time.monotonic())
         self.loop.signal(signal.SIGHUP)
         if target_changed:  # the service is started again, with the new one
             self._children.service.signal(signal.SIGTERM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -169,11 +170,14 @@ class PauseLimit:
 
     Args:
         budgets: The guard's budgets, for the longest pause and the allowance for late ticks.
+        in_force_s: Since when they are in force, CLOCK_MONOTONIC; a pause that began under other
+            ones counts from then on.
     """
 
-    def __init__(self, budgets: Budgets) -> None:
+    def __init__(self, budgets: Budgets, *, in_force_s: float = -math.inf) -> None:
         self._longest_s = budgets.max_pause_s + budgets.late_allowance_s + SPARE_S
         self._lifted = budgets.lift_budgets
+        self._in_force_s = in_force_s
 
     def due_s(self, since_s: Sequence[float], started_s: float) -> float | None:
         """When the first pause will have lasted too long; ``None`` if there is none.
@@ -183,4 +187,6 @@ class PauseLimit:
             started_s: When the loop was started; it did not begin pauses that are older.
         """
         own = [since for since in since_s if since >= started_s > 0.0]
-        return None if self._lifted or not own else min(own) + self._longest_s
+        if self._lifted or not own:
+            return None
+        return max(min(own), self._in_force_s) + self._longest_s

@@ -18,8 +18,7 @@ import time
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.load import parse_config, write_config
-from stallward.actuator.config.tables import ControlConfig
+from stallward.actuator.config.load import parse_config
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import JournalError
@@ -48,8 +47,22 @@ from stallward.agent.registry import make_controller
 
 EXIT_FAILED: Final = 1
 """The exit status after a failure, or when not everything could be restored."""
+_READS: Final = 3
+_READ_AGAIN_S: Final = 0.01
 _JOURNAL_START_S: Final = 10.0
 """How long the guardian may take to write the originals to disk, before the first tick."""
+
+
+class Asked:
+    """What the guardian has asked for by a signal; an instance is the signal's handler."""
+
+    def __init__(self) -> None:
+        self.reload = False
+        """Whether the configuration is to be read again."""
+
+    def __call__(self, number: int, frame: object) -> None:
+        """Note that SIGHUP has come."""
+        self.reload = True
 
 
 class Loop:
@@ -58,10 +71,12 @@ class Loop:
     Args:
         config: The daemon's configuration.
         options: The options from the guardian.
+        asked: What the guardian asks for meanwhile.
     """
 
-    def __init__(self, config: DaemonConfig, options: LoopOptions) -> None:
+    def __init__(self, config: DaemonConfig, options: LoopOptions, asked: Asked) -> None:
         self._config = config
+        self._asked = asked
         self._options = options
         inherited = options.inherited
         self._memory = memory = SharedMemory(inherited.memory_fd)
@@ -76,7 +91,7 @@ class Loop:
             if options.record_fd >= 0
             else None
         )
-        self._stopping = self._reloading = False
+        self._stopping = False
         controller = make_controller(config.control.controller)
         latencies = options.latency_fd
         self._node = Node(
@@ -92,13 +107,14 @@ class Loop:
         engine = _engine(config, self._node, controller)
         leases = Leases()
         self._engine = engine
-        self._commands = commands = CommandHandler(
+        commands = CommandHandler(
             engine=engine,
             leases=leases,
             loader=PolicyLoader(config.policy),
         )
         if isinstance(controller, PolicyController):
-            self._activate(controller)
+            commands.install(LoadResult(ticket=0, controller=controller))
+            engine.set_mode(Mode.ACTIVE)
         self._ticker = Ticker(
             config=config,
             node=self._node,
@@ -124,7 +140,6 @@ class Loop:
         signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._stop)
-        signal.signal(signal.SIGHUP, self._ask_to_reload)
         allow_interrupts()
         try:
             self._journal_originals()
@@ -132,6 +147,7 @@ class Loop:
             lock_memory()
             raise_priority()
             disable_collector()
+            self._reload()  # what was asked for while the loop started
             waiter = Waiter(
                 link=self._link,
                 wake_fd=wake_read,
@@ -175,72 +191,29 @@ class Loop:
     def _stop(self, number: int, _frame: object) -> None:
         self._stopping = True
 
-    def _ask_to_reload(self, number: int, _frame: object) -> None:
-        self._reloading = True
-
-    def _activate(self, policy: PolicyController) -> None:
-        """Let a configured policy decide."""
-        self._commands.install(LoadResult(ticket=0, controller=policy))
-        self._engine.set_mode(Mode.ACTIVE)
-
-    def _reload(self) -> bool:
-        """Go on with the configuration that the guardian has written, if it has asked for that.
-
-        If a controller cannot be made, the earlier configuration stays in force, and is written
-        back, so that a later loop finds it.
-
-        Returns:
-            Whether it was asked for.
-        """
-        asked, self._reloading = self._reloading, False
-        if not asked or self._stopping:
-            return False
-        before, fd = self._config, self._options.config_fd
+    def _reload(self) -> None:
+        """Go on with the target and the budgets that the guardian has written, if it asked so."""
+        if not self._asked.reload:
+            return
+        self._asked.reload = False
         try:
-            config = _read_config(fd)
-            self._change(before.control, config)
-        except StallwardError as error:
-            write_config(fd, before)
+            config = _read_config(self._options.config_fd)
+        except StallwardError as error:  # the guardian has read the same before
             sys.stderr.write(f"stallward loop: not reloaded: {error}\n")
-        return True
-
-    def _change(self, before: ControlConfig, config: DaemonConfig) -> None:
-        """Put another configuration in force.
-
-        Raises:
-            StallwardError: If a controller cannot be made; then nothing has changed.
-        """
-        now, fallback = config.control, config.control.fallback_controller
-        others = (now.controller, fallback) != (before.controller, before.fallback_controller)
-        controller = make_controller(now.controller) if others else None
-        is_policy = isinstance(controller, PolicyController)
-        configured = make_controller(fallback) if is_policy else controller
-        default = make_controller(fallback) if others else None
+            return
         self._config = config
-        self._node.reconfigure(config)
-        settings = self._node.settings(_own_pids())
-        self._engine.reconfigure(settings, configured=configured, default=default)
+        self._engine.reconfigure(slo_ms=config.control.slo_ms, budgets=config.guard)
         self._ticker.reconfigure(config)
-        if isinstance(controller, PolicyController):
-            self._activate(controller)
-        elif controller is not None:
-            self._engine.set_mode(Mode.OFF)
 
 
 def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
     default = config.control.fallback_controller
     is_policy = isinstance(controller, PolicyController)
     configured = make_controller(default) if is_policy else controller
+    own_pids = frozenset({os.getpid(), os.getppid()})
     return Engine(
-        settings=node.settings(_own_pids()),
-        configured=configured,
-        default=make_controller(default),
+        settings=node.settings(own_pids), configured=configured, default=make_controller(default)
     )
-
-
-def _own_pids() -> frozenset[int]:
-    """The loop and the guardian, which are never acted on."""
-    return frozenset({os.getpid(), os.getppid()})
 
 
 def _warm_up_runtime() -> None:
@@ -251,16 +224,27 @@ def _warm_up_runtime() -> None:
 
 def _read_config(fd: int) -> DaemonConfig:
     """Read the configuration from a file that the guardian passes to each of its loops."""
+    for _ in range(_READS - 1):
+        try:
+            return _parse_config(fd)
+        except (StallwardError, UnicodeDecodeError):
+            time.sleep(_READ_AGAIN_S)  # the guardian is writing it
+    return _parse_config(fd)
+
+
+def _parse_config(fd: int) -> DaemonConfig:
     text = os.pread(fd, os.fstat(fd).st_size, 0)  # earlier loops have moved the file position
     return parse_config(text.decode())
 
 
 def main(options: LoopOptions) -> int:
     """Run the loop process; return its exit status."""
+    asked = Asked()
+    signal.signal(signal.SIGHUP, asked)  # first: by default it would end the process
     try:
         config = _read_config(options.config_fd)
         _warm_up_runtime()
-        loop = Loop(config, options)
+        loop = Loop(config, options, asked)
     except StallwardError as error:
         sys.stderr.write(f"stallward loop: {error}\n")
         return EXIT_USER

@@ -144,7 +144,7 @@ class PolicyLoader:
 
     def _work(self, job: _Job) -> None:
         # A thread of ordinary priority may be preempted while it holds the interpreter's lock. The
-        # tick then waits 5 to 40 ms for the program that has its CPU. Loading takes 3 ms only.
+        # tick then waits 5 to 40 ms for the program that has its CPU. Loading takes little time.
         raise_priority()
         loaded = load(job.name, self._places, job.ticket)
         release_code_pages()  # little of the code that loading needs runs again

@@ -95,26 +95,27 @@ class Ticker:
         self._beat_at_s = self._status_at_s = float("-inf")
 
     def reconfigure(self, config: DaemonConfig) -> None:
-        """Go on with a configuration that differs in the target, controllers and budgets only."""
+        """Go on with a configuration that differs in the target and the budgets only."""
         self._config = config
         self._rate.set_target(config.control.slo_ms)
 
     def run(
-        self, waiter: Waiter, stopping: Callable[[], bool], reload: Callable[[], bool]
+        self, waiter: Waiter, stopping: Callable[[], bool], reload: Callable[[], None]
     ) -> None:
-        """Tick until the guardian is gone, or a signal came.
+        """Tick until the loop is to stop or the guardian is gone.
 
         Args:
             waiter: Waits between the ticks.
             stopping: Whether the loop is to stop.
-            reload: Reads the configuration again if a signal asked for it; returns whether it did.
+            reload: Called after any other signal; reads the configuration again if that was asked.
         """
         rate = self._rate
         pacer = Pacer(time.monotonic(), rate.tick_s)
         while not stopping():
             watching = rate.quiet and self._node.background_runs()
             woken = waiter.until(pacer.due_s, rate, watching=watching)
-            if woken is Woken.STOPPED and not self._link.gone and reload():
+            if woken is Woken.STOPPED and not stopping() and not self._link.gone:
+                reload()
                 continue
             if woken is Woken.STOPPED or (self._link.overdue and self._link.gone):
                 break

@@ -101,10 +101,6 @@ class Node:
         )
         self._profile = "default"
 
-    def reconfigure(self, config: DaemonConfig) -> None:
-        """Go on with a configuration that differs in the target, controllers and budgets only."""
-        self._config = config
-
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
         """Return the settings of the engine for this node."""
         control = self._config.control

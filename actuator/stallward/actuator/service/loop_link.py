@@ -22,6 +22,11 @@ LOAD_ANSWER_S: Final = 30.0
 """How long a call waits for a policy to be loaded."""
 WATCH_QUEUE: Final = 64
 """The most records that wait for one watcher; if it is too slow, the oldest are dropped."""
+MOST_WATCHERS: Final = 256
+
+
+class TooManyWatchersError(Exception):
+    """Raised when there are too many watchers to add another."""
 
 
 @dataclass(slots=True, eq=False)
@@ -113,7 +118,13 @@ class LoopLink:
 
     @contextlib.contextmanager
     def watch(self) -> Iterator[Watcher]:
-        """A watcher that gets every tick record until the block ends."""
+        """A watcher that gets every tick record until the block ends.
+
+        Raises:
+            TooManyWatchersError: If there are :data:`MOST_WATCHERS` already.
+        """
+        if len(self._watchers) >= MOST_WATCHERS:
+            raise TooManyWatchersError
         watcher = Watcher()
         self._watchers.add(watcher)
         try:

@@ -20,6 +20,10 @@ _RETRY_S: Final = 1.0
 """The delay before the next try to listen; it doubles with each that fails."""
 _MAX_RETRY_S: Final = 60.0
 _STOP_S: Final = 0.2
+_MOST_STREAMS: Final = 64
+"""The most calls at once on one connection."""
+_MOST_CALLS: Final = 512
+"""The most calls at once on all connections; further ones are refused."""
 
 
 class Certificates:
@@ -39,6 +43,7 @@ class Certificates:
         Raises:
             DaemonError: If one cannot be read.
         """
+        self._seen = self._state()  # before reading, so that no later change is missed
         texts = []
         for file in self._files:
             try:
@@ -48,7 +53,6 @@ class Certificates:
                     f"{file} cannot be read ({error.strerror}).",
                     next_step="Correct [remote] in the configuration, or make the file.",
                 ) from error
-        self._seen = self._state()
         key, certificate, client_ca = texts
         return grpc.ssl_server_certificate_configuration(((key, certificate),), client_ca)
 
@@ -58,10 +62,8 @@ class Certificates:
         Returns:
             ``None`` to go on with what was read last, also while a file cannot be read.
         """
-        state = self._state()
-        if state == self._seen:
+        if self._state() == self._seen:
             return None
-        self._seen = state  # so that what is wrong is said once
         try:
             return self.read()
         except DaemonError as error:
@@ -165,7 +167,11 @@ class RemotePort:
         Raises:
             DaemonError: If a file cannot be read or does not fit, or the port is taken.
         """
-        server = grpc.aio.server(interceptors=(Roles(self._operators, self._servicer.refusals),))
+        server = grpc.aio.server(
+            interceptors=(Roles(self._operators, self._servicer.refusals),),
+            options=(("grpc.max_concurrent_streams", _MOST_STREAMS),),
+            maximum_concurrent_rpcs=_MOST_CALLS,
+        )
         pb_grpc.add_ActuatorServiceServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         try:

@@ -7,7 +7,7 @@ that does.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
@@ -84,26 +84,23 @@ class Roles(grpc.aio.ServerInterceptor):  # type: ignore[misc]
 
 
 def _guarded(handler: _Handler, check: Callable[[_Context], Awaitable[None]]) -> _Handler:
-    """The same handler, which calls ``check`` first."""
-    behaviours = {
-        (False, False): (grpc.unary_unary_rpc_method_handler, handler.unary_unary),
-        (True, False): (grpc.stream_unary_rpc_method_handler, handler.stream_unary),
-        (False, True): (grpc.unary_stream_rpc_method_handler, handler.unary_stream),
-        (True, True): (grpc.stream_stream_rpc_method_handler, handler.stream_stream),
-    }
-    make, behaviour = behaviours[handler.request_streaming, handler.response_streaming]
+    """The same handler, which calls ``check`` first.
+
+    Raises:
+        TypeError: If it answers with a stream: no such call changes anything.
+    """
+    if handler.response_streaming:
+        raise TypeError("A call that changes something answers once.")
+    streams = handler.request_streaming
+    make = grpc.stream_unary_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
+    behaviour = handler.stream_unary if streams else handler.unary_unary
 
     async def answer(request: Any, context: _Context) -> Any:
         await check(context)
         return await behaviour(request, context)
 
-    async def answers(request: Any, context: _Context) -> AsyncIterator[Any]:
-        await check(context)
-        async for one in behaviour(request, context):
-            yield one
-
     return make(
-        answers if handler.response_streaming else answer,
+        answer,
         request_deserializer=handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )

@@ -13,7 +13,12 @@ from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_servicer import ExperimentServicer
 from stallward.actuator.service.latency_reports import LatencyReports
-from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
+from stallward.actuator.service.loop_link import (
+    ANSWER_S,
+    MOST_WATCHERS,
+    LoopLink,
+    TooManyWatchersError,
+)
 from stallward.actuator.service.policy_servicer import RESTARTING
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -83,12 +88,16 @@ class Servicer(ExperimentServicer):
     ) -> AsyncIterator[pb.WatchResponse]:
         """Stream tick records as they happen."""
         every = max(request.every, 1)
-        with self._link.watch() as watcher:
-            await context.send_initial_metadata(())  # the client knows that it is watching
-            while True:
-                record = await watcher.queue.get()
-                if record.sequence % every == 0:
-                    yield pb.WatchResponse(record=record, skipped=watcher.skipped)
+        try:
+            with self._link.watch() as watcher:
+                await context.send_initial_metadata(())  # the client knows that it is watching
+                while True:
+                    record = await watcher.queue.get()
+                    if record.sequence % every == 0:
+                        yield pb.WatchResponse(record=record, skipped=watcher.skipped)
+        except TooManyWatchersError:
+            why = f"{MOST_WATCHERS} clients watch already."
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     async def Apply(  # noqa: N802
         self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]

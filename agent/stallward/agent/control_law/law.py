@@ -61,6 +61,9 @@ class LawController:
         self._law = self._make()
         self._previous_s: float | None = None
 
+    def retarget(self, slo_ms: float) -> None:
+        """Do nothing: observations have latencies relative to the target."""
+
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The law's action, decoded for this node."""
         elapsed_s = 0.0 if self._previous_s is None else sample.time_s - self._previous_s

@@ -16,17 +16,15 @@ demand is lent to the background (``lending``), and in danger more is kept for t
 (``caution``). For an application that reports no latencies nothing is lent, and danger is measured
 by its stall on memory.
 
-Reclaim, swapping and refaults take processor time, so the background has the lowest CPU weight
-meanwhile: it runs while the application does not want to.
-
-Where the application is in danger and waits for the disk, but does not lack memory, the background
-keeps the disk busy: then what that reads and writes is limited (``throttle``).
+Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
+application is in danger and waits for the disk, but does not lack memory, the background keeps the
+disk busy: then what that reads and writes is limited (``throttle``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -137,6 +135,11 @@ class PartitionController:
         self._near_s = -np.inf
         self._reading_back = ReadingBack()
 
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target: demand, turns and what thrashed stay known."""
+        self._context = replace(self._context, slo_ms=slo_ms)
+        self._caution.retarget(slo_ms)
+
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
         return self.divide(sample, AUTO)
@@ -198,17 +201,13 @@ class PartitionController:
         )
         least = sum(want.least_bytes for want in wants)
         desired = DesiredState(
-            slots=_slots(division, sample, disk_limits, self._cpu_weight()),
+            slots=_slots(division, sample, disk_limits, round(numbers.background_cpu_weight)),
             tuning=set_points.tuning or own_tuning,
             # What the background keeps in any case must stay reclaimable for it.
             protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
         return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
-
-    def _cpu_weight(self) -> int | None:
-        weight = round(self._thresholds.background_cpu_weight)
-        return weight if weight < NORMAL_CPU_WEIGHT else None
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
@@ -246,7 +245,7 @@ def _slots(
     division: Division,
     sample: Sample,
     disk_limits: Sequence[int | None],
-    cpu_weight: int | None,
+    cpu_weight: int,
 ) -> tuple[SlotDesire, ...]:
     waiting = frozenset(division.waiting)
     return tuple(
@@ -254,7 +253,7 @@ def _slots(
             paused=index in waiting,
             limit_bytes=steady_limit(max(int(share), 1), state.limit_bytes),
             io_max_bytes_per_s=disk_limit,
-            cpu_weight=cpu_weight,
+            cpu_weight=cpu_weight if cpu_weight < NORMAL_CPU_WEIGHT else None,
         )
         for index, (share, state, disk_limit) in enumerate(
             zip(division.shares_bytes, sample.slot_states, disk_limits, strict=True)

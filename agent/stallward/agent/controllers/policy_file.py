@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -45,6 +46,14 @@ _PARTS: Final[dict[str, dict[int, str]]] = {
 }
 _LOCATION: Final = 14
 """The field of a tensor that says whether its data is in another file."""
+_TOLD: Final = defaultdict(
+    frozenset[int],
+    ModelProto=frozenset({25}),
+    NodeProto=frozenset({4, 7}),
+    TensorProto=frozenset({13, _LOCATION}),
+)
+"""The fields that :func:`messages` yields: functions; operators and their domains; places."""
+_LARGEST_TAG: Final = (1 << 32) - 1
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
@@ -141,7 +150,8 @@ def external_files(model: bytes) -> tuple[str, ...]:
     for kind, fields in messages(model):
         if kind == "TensorProto":
             for number, value in fields:
-                if number == 13 or (number == _LOCATION and value == 1):
+                outside = isinstance(value, int) and value & _LARGEST_TAG == 1
+                if number == 13 or (number == _LOCATION and outside):
                     names.setdefault(_location(value))
     named = tuple(name for name in names if name)
     return named or tuple(names)
@@ -152,7 +162,7 @@ Fields = tuple[tuple[int, memoryview | int], ...]
 
 
 def messages(model: bytes) -> Iterator[tuple[str, Fields]]:
-    """Yield the kind and the fields of every message that may hold a tensor.
+    """Yield the kind, and the fields of :data:`_TOLD`, of every message that may hold a tensor.
 
     Only the structure is read, so that this needs neither the package ``onnx`` nor much time.
 
@@ -171,7 +181,8 @@ def messages(model: bytes) -> Iterator[tuple[str, Fields]]:
             parts += 1
             if parts > _MAX_PARTS:
                 raise ValueError("it has too many parts")
-            found.append((number, value))
+            if number in _TOLD[kind]:
+                found.append((number, value))
             if number in known and isinstance(value, memoryview):
                 left.append((known[number], value, depth + 1))
         yield kind, tuple(found)
@@ -190,6 +201,8 @@ def _fields(message: memoryview) -> Iterator[tuple[int, memoryview | int]]:
     at, end = 0, len(message)
     while at < end:
         tag, at = _varint(message, at)
+        if tag > _LARGEST_TAG:  # other readers cut it off, and would see another field
+            raise ValueError("it has a field with an impossible number")
         number, kind = tag >> 3, tag & 7
         value: memoryview | int = 0
         if kind == _VARINT:

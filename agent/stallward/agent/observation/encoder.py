@@ -75,6 +75,10 @@ class ObservationEncoder:
         self._features = FrameFeatures(slo_ms, demand_bytes)
         self._averages = [_ZEROS] * len(HISTORY_S)
 
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target; the averages of ratios to the one before decay."""
+        self._features.retarget(slo_ms)
+
     def reset(self) -> None:
         """Forget the history."""
         self._features.reset()

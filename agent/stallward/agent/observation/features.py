@@ -86,6 +86,7 @@ def _columns(*parts: dict[str, int]) -> dict[str, int]:
 
 _CONSTANT: Final = {name: index for index, name in enumerate(CONSTANTS)}
 _BASELINE: Final = _CONSTANT["usual_ms"]
+_SLO: Final = _CONSTANT["slo_ms"]
 _DEMAND: Final = _CONSTANT["demand_bytes"]
 _ROOM: Final = _CONSTANT["room_bytes"]
 _WANTED: Final = _CONSTANT["wanted_bytes"]
@@ -110,6 +111,10 @@ class FrameFeatures:
         self._demand_bytes = demand_bytes
         self._demand = Demand(FORGET_S, demand_bytes)
         self._previous: RawFrame | None = None
+
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target."""
+        self._constants[_SLO] = float(slo_ms)
 
     def reset(self) -> None:
         """Forget the previous frame; the next one is treated as the first."""

@@ -80,6 +80,12 @@ class Caution:
         self.reserve_share = 0.0
         """The reserve, as a share of the zone."""
 
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target."""
+        if self._mean_ratio is not None:
+            self._mean_ratio *= self._slo_ms / slo_ms
+        self._slo_ms = slo_ms
+
     def update(self, sample: Sample, elapsed_s: float, *, short: bool) -> float:
         """Take one more sample.
 

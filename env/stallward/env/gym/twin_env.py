@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.action_table import LEVELS, ActionTable
+from stallward.agent.errors import SchemaError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.schema.read import read
 from stallward.env.errors import TwinError
 from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
 from stallward.env.twin.inputs.find import load_twins
@@ -58,13 +59,10 @@ def make_simulation(
         TwinError: If there is no twin, or a setting is unknown.
     """
     if isinstance(settings, Mapping):
-        known = {field.name for field in fields(SimulationSettings)}
-        if unknown := sorted(set(settings) - known):
-            raise TwinError(
-                f"{', '.join(map(repr, unknown))} is no setting of a simulation.",
-                next_step=f"The settings are: {', '.join(sorted(known))}.",
-            )
-        settings = SimulationSettings(**settings)
+        try:
+            settings = read(SimulationSettings, dict(settings), "settings")
+        except SchemaError as error:
+            raise TwinError(error.cause, next_step=error.next_step) from error
     if twins is None:
         loaded = load_twins()
     else:

@@ -20,8 +20,8 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
     """A batch of twin nodes in one process; an episode that ends is begun anew in the same step.
 
     Infos hold what those of :class:`stallward.env.gym.twin_env.TwinEnv` do, one entry for each
-    node, with the mask that Gymnasium adds (``_progress``). Where an episode has ended,
-    ``final_obs`` has its last observation and ``final_info`` its last infos.
+    node, with Gymnasium's masks (``_progress``). Where an episode has ended, ``final_obs`` has its
+    last observation and ``final_info`` its last infos.
 
     Args:
         num_envs: How many nodes, ``B``.
@@ -55,23 +55,23 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
         self.action_space = batch_space(self.single_action_space, num_envs)
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """Begin an episode on every node.
 
         Args:
-            seed: Everything random follows from it: nodes have streams of their own. Of a list,
-                the first seed counts.
-            options: None are known.
+            seed: Everything random follows from it: nodes have streams of their own.
+            options: ``{"reset_mask": mask}`` begins one on some nodes only, ``(B,)`` booleans.
 
         Returns:
             The first observations, ``(B, OBSERVATION_SIZE)``, and no infos.
         """
-        first = seed[0] if isinstance(seed, list) else seed
-        super().reset(seed=first, options=options)
-        if first is not None:
-            self._simulation.seed(first)
-        self._simulation.reset(np.ones(self.num_envs, dtype=bool))
+        super().reset(seed=seed, options=options)
+        if seed is not None:
+            self._simulation.seed(seed)
+        everyone = np.ones(self.num_envs, dtype=bool)
+        rows = (options or {}).get("reset_mask", everyone)
+        self._simulation.reset(np.asarray(rows, dtype=bool))
         return self._simulation.observation.copy(), {}
 
     def step(
@@ -92,24 +92,29 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
             Observations, rewards, terminated (never), truncated, and infos.
         """
         result = self._simulation.step(np.asarray(actions, dtype=np.int64))
-        infos: dict[str, Any] = {}
-        everyone = np.ones(self.num_envs, dtype=bool)
-        for name, field in INFOS.items():
-            infos[name] = np.array(getattr(result, field), dtype=np.float64)
-            infos[f"_{name}"] = everyone.copy()
+        values = {
+            name: np.array(getattr(result, field), dtype=np.float64)
+            for name, field in INFOS.items()
+        }
         observation, done = np.array(result.observation), np.array(result.done)
+        # As in Gymnasium's own vector environments: where an episode has ended, what holds is the
+        # reset of the next one, which has no infos.
+        infos = _masked(values, ~done)
         if done.any():
             final = np.full(self.num_envs, None, dtype=object)
             for index in np.flatnonzero(done):
                 final[index] = observation[index].copy()
-            infos["final_obs"], infos["_final_obs"] = final, done.copy()
-            infos["final_info"] = {
-                key: np.array(value)
-                for key, value in infos.items()
-                if (key.removeprefix("_") in INFOS)
-            }
-            infos["_final_info"] = done.copy()
+            infos |= {"final_obs": final, "_final_obs": done.copy()}
+            infos |= {"final_info": _masked(values, done), "_final_info": done.copy()}
             self._simulation.reset(done)
             observation[done] = self._simulation.observation[done]
         reward = np.array(result.reward, dtype=np.float64)
         return observation, reward, np.zeros(self.num_envs, dtype=bool), done, infos
+
+
+def _masked(values: dict[str, NDArray[np.float64]], mask: NDArray[np.bool_]) -> dict[str, Any]:
+    """Infos that hold on some nodes, with Gymnasium's masks of which."""
+    infos: dict[str, Any] = {}
+    for name, value in values.items():
+        infos[name], infos[f"_{name}"] = np.where(mask, value, 0.0), mask.copy()
+    return infos

@@ -1,15 +1,16 @@
 """``stallward bench experiments``: how often experiments on a node are wrong, and what they see.
 
-Hundreds of experiments run on twin nodes, each with blocks, tally, bounds and report of a real
-one. Both arms are the same controller (A/A), so every difference that an experiment finds is a
-false alarm. For the power, the treatment's latencies are raised by a known factor afterwards.
+Hundreds of experiments run on twin nodes that differ as in training, each with the blocks, the
+tally, the guardrail and the bounds of a real one. Both arms are the same controller (A/A), so
+every difference that an experiment finds is a false alarm. For the power, a known effect is laid
+on the treatment's latencies afterwards.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,34 +19,38 @@ from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, 
 from stallward.actuator.experiments.plan import Candidate, ExperimentPlan, PrimaryMeasure
 from stallward.actuator.experiments.state import Before, ExperimentState, Progress
 from stallward.agent.observation.raw import NODE
+from stallward.env.simulation.nuisance import Nuisance
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import paired_ratio
-from stallward.evaluation.experiments.planning import plan_pairs
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.power import POWER
+from stallward.evaluation.measures.power import POWER, rounds_for
 from stallward.training.progress import Report, silent
 from stallward.training.selection import arm as twin_arm
 
 STEP_S: Final = 1.0
 ALPHA: Final = 0.05
 _SILENCE_S: Final = 5.0
-_EFFECTS: Final = np.linspace(0.0, 1.0, 201)
-"""The effects that are tried for the power: up to twice the latency."""
+_EFFECTS: Final = np.linspace(0.005, 1.0, 200)
+"""The effects that are tried for a plan: up to twice the latency."""
+_RATIOS: Final = tuple(round(0.05 * k, 2) for k in range(4, 61))
+"""The multiples of the planned effect that are tried."""
 _P95: Final = NODE["latency_p95_ms"]
 
 MEANINGS: Final = {
     "experiments": "experiments of one controller with itself, each on a twin node of its own",
     "pairs": "pairs of blocks in each",
-    "fixed_alarm_share": f"share that found a difference after all pairs (at most {ALPHA:g})",
-    "certain_alarm_share": f"share that ever was certain of one, looking at each pair (at most "
-    f"{ALPHA:g})",
-    "guardrail_alarm_share": "share that the guardrail stopped (at most 0.01)",
-    "pair_spread": "standard deviation over pairs of the logarithm of the ratio of p95",
-    "planned_effect_share": f"effect on p95 that `ab plan` says these pairs show with a chance of "
-    f"{POWER:g}",
-    "seen_effect_share": "effect that this share of the experiments did show",
+    "fixed_alarm_share": f"share that found a difference after all pairs ({ALPHA:g} is promised)",
+    "fixed_excess_p": "chance of so many if the promise is kept; a small one says that it is not",
+    "certain_alarm_share": f"share that was ever certain, looking after each pair ({ALPHA:g} at "
+    "most)",
+    "certain_excess_p": "chance of so many if the promise is kept",
+    "guardrail_alarm_share": "share that the guardrail stopped (0.01 at most)",
+    "planned_effect_share": "effect on p95 that half of the pairs show, as `ab plan` says by the "
+    "other half (median)",
+    "planned_found_share": f"share of the experiments that did show it ({POWER:g} is planned)",
+    "needed_ratio": f"multiple of the planned effect that a share of {POWER:g} shows",
 }
 
 
@@ -54,7 +59,7 @@ class ExperimentSettings:
     """The experiments that are simulated."""
 
     experiments: int = 200
-    pairs: int = 12
+    pairs: int = 24
     block_s: float = 40.0
     burn_in_s: float = 10.0
     seed: int = 1
@@ -87,9 +92,8 @@ def simulate(
         Their states; one that stopped early keeps its verdict, and has all blocks.
     """
     arm = twin_arm.Arm.of_partition()
-    simulation = Simulation(
-        [twin], settings.experiments, arm.on(SimulationSettings()), seed=settings.seed
-    )
+    nodes = SimulationSettings(nuisance=replace(Nuisance(), target_ratio=(1.0, 1.0)))
+    simulation = Simulation([twin], settings.experiments, arm.on(nodes), seed=settings.seed)
     simulation.reset(np.ones(settings.experiments, dtype=bool))
     act = arm.make(settings.experiments)
     states = [
@@ -112,8 +116,12 @@ def simulate(
         tallies = [BlockTally(slo_ms=twin.scenario.slo_ms, silence_s=_SILENCE_S) for _ in states]
 
         def take(p95s_ms: list[float | None]) -> None:
-            for tally, p95_ms in zip(tallies, p95s_ms, strict=True):  # noqa: B023 - used here only
+            for number, p95_ms in enumerate(p95s_ms):
+                tally = tallies[number]  # noqa: B023 - it is called in this round only
+                before = len(tally.batches)
                 tally.take(TickFacts(time_s=now_s, p95_ms=p95_ms, background_cpu_us=None))
+                if len(tally.batches) > before:
+                    states[number] = _guarded(states[number], block, tally)  # noqa: B023
 
         seconds(settings.block_s, take)
         states = [
@@ -121,6 +129,14 @@ def simulate(
             for tally, state in zip(tallies, states, strict=True)
         ]
     return states
+
+
+def _guarded(state: ExperimentState, block: int, tally: BlockTally) -> ExperimentState:
+    """The state after one more batch: as on a node, the guardrail does not wait for the block."""
+    arm = state.plan.arm_of(block)
+    if state.running and state.breaks_guardrail(arm, tally.batches):
+        return state.ended(Progress.GUARDRAIL, 0.0)
+    return state
 
 
 def _result(
@@ -152,22 +168,26 @@ def figures_of(states: list[ExperimentState], seed: int = 1) -> dict[str, float 
             "Too few experiments have all their pairs.",
             next_step="Choose a twin whose application answers in every second.",
         )
-    spread = float(np.sqrt(np.mean(np.square(whole))))
-    p_values = np.array([_p_value(one, seed) for one in whole])
+    fixed = [_p_value(one, seed) <= ALPHA for one in whole]
+    certain = [state.progress is Progress.CERTAIN for state in states]
+    guarded = [state.progress is Progress.GUARDRAIL for state in states]
     return {
         "experiments": float(len(states)),
         "pairs": float(pairs),
-        "fixed_alarm_share": float((p_values <= ALPHA).mean()),
-        "certain_alarm_share": _share(states, Progress.CERTAIN),
-        "guardrail_alarm_share": _share(states, Progress.GUARDRAIL),
-        "pair_spread": spread,
-        "planned_effect_share": planned_effect(pairs, spread),
-        "seen_effect_share": seen_effect(whole),
+        "fixed_alarm_share": float(np.mean(fixed)),
+        "fixed_excess_p": _excess_p(fixed),
+        "certain_alarm_share": float(np.mean(certain)),
+        "certain_excess_p": _excess_p(certain),
+        "guardrail_alarm_share": float(np.mean(guarded)),
+        **planned_against_seen(whole),
     }
 
 
-def _share(states: list[ExperimentState], progress: Progress) -> float:
-    return sum(state.progress is progress for state in states) / len(states)
+def _excess_p(alarms: list[bool]) -> float:
+    """The chance of so many alarms, or more, if each experiment gives one with ``ALPHA``."""
+    from scipy.stats import binomtest  # noqa: PLC0415 - takes a second to import
+
+    return float(binomtest(sum(alarms), len(alarms), ALPHA, alternative="greater").pvalue)
 
 
 def _p_value(log_ratios: Array, seed: int) -> float:
@@ -175,32 +195,49 @@ def _p_value(log_ratios: Array, seed: int) -> float:
     return 1.0 if ratio.p_value is None else ratio.p_value
 
 
-def planned_effect(pairs: int, spread: float) -> float | None:
-    """The smallest effect for which the planner asks for no more than these pairs."""
-    for effect in _EFFECTS[1:]:
-        needed = plan_pairs(spread, float(effect)).fixed_pairs
-        if needed is not None and needed <= pairs:
-            return float(effect)
-    return None
+def planned_against_seen(log_ratios: Array) -> dict[str, float | None]:
+    """Whether experiments show the effect that was planned from what was recorded before.
 
-
-def seen_effect(log_ratios: Array) -> float | None:
-    """The smallest effect that a share of :data:`POWER` of the experiments shows.
+    Each experiment is planned by the spread of the first half of its pairs, and an effect is then
+    laid on the second half.
 
     Args:
-        log_ratios: Those of experiments without an effect, ``(experiments, pairs)``.
+        log_ratios: Those of A/A experiments, ``(experiments, pairs)``, at least 8 pairs.
+    """
+    half = log_ratios.shape[1] // 2
+    spreads = np.sqrt(np.mean(np.square(log_ratios[:, :half]), axis=1))
+    planned = np.array([planned_shift(half, float(spread)) for spread in spreads])
+    known = np.isfinite(planned)
+    if not known.any():
+        return {"planned_effect_share": None, "planned_found_share": None, "needed_ratio": None}
+    later, shifts = log_ratios[known, half : 2 * half], planned[known]
+    found = {ratio: _found_share(later + (ratio * shifts)[:, None]) for ratio in _RATIOS}
+    enough = [ratio for ratio, share in found.items() if share >= POWER]
+    return {
+        "planned_effect_share": float(np.expm1(np.median(shifts))),
+        "planned_found_share": _found_share(later + shifts[:, None]),
+        "needed_ratio": min(enough, default=None),
+    }
+
+
+def planned_shift(pairs: int, spread: float) -> float:
+    """The logarithm of the smallest effect for which the planner asks for no more than ``pairs``.
 
     Returns:
-        ``None`` if it is larger than all that are tried.
+        NaN if there is none among those that are tried, up to twice the latency.
     """
+    for effect in _EFFECTS:
+        needed = rounds_for(float(effect), spread)
+        if needed is not None and needed <= pairs:
+            return math.log1p(effect)
+    return math.nan
+
+
+def _found_share(log_ratios: Array) -> float:
+    """The share of experiments that find a difference, by the test that the planner assumes."""
     from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes a second to import
 
-    for effect in _EFFECTS:
-        shifted = log_ratios + math.log1p(effect)
-        found = ttest_1samp(shifted, 0.0, axis=1).pvalue <= ALPHA
-        if found.mean() >= POWER:
-            return float(effect)
-    return None
+    return float((ttest_1samp(log_ratios, 0.0, axis=1).pvalue <= ALPHA).mean())
 
 
 def bench_experiments(

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import random
 import socket
+import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,6 @@ from typing import Any, Final
 import grpc
 import psutil
 
-from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
@@ -35,6 +35,7 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.latency.config import GrpcLatency
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.agent.desired import MIB
+from stallward.agent.errors import StallwardError
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.training.progress import Report, silent
@@ -42,16 +43,20 @@ from stallward.training.progress import Report, silent
 MEANINGS: Final = {
     "calls": "calls and connections that were made",
     "calls_per_s": "the same per second",
-    "refused_share": "share that was answered with an error, as garbage should be",
-    "service_deaths": "how often the service died or was started again",
+    "refused_share": "share of the answered calls that were refused, as garbage should be",
+    "unanswered_share": "share of the calls that no answer came to in time",
+    "service_died_share": "share of the looks at the service that found another process",
     "loop_deaths": "how often the loop died",
     "service_rss_mib": "memory of the service after a tenth of the calls",
     "service_growth_mib": "growth of it until the end",
     "loop_growth_mib": "growth of the loop meanwhile",
-    "late_tick_share": "share of the ticks seen that began more than 10 ms late",
+    "late_tick_share": "share of the ticks meanwhile that began more than 10 ms late",
 }
 _SERVICE: Final = pb.DESCRIPTOR.services_by_name["ActuatorService"]
 _CONCURRENT: Final = 16
+_LOOK_EVERY: Final = 100
+_NO_ANSWERS: Final = ("CANCELLED", "BROKEN", "NO_GRPC")
+"""What a call of this program ended with that the service did not answer."""
 _TIMEOUT_S: Final = 2.0
 _OVERSIZE_BYTES: Final = 5 << 20
 _LATE_MS: Final = 10.0
@@ -116,6 +121,8 @@ class Garbage:
                 await call.write(rng.randbytes(rng.randrange(100)))
             if rng.random() < 0.5:
                 call.cancel()
+            else:
+                await call.done_writing()
             await call
         except asyncio.CancelledError:
             return "CANCELLED"
@@ -198,7 +205,7 @@ async def _storm(path: Path, calls: int, seed: int, at: Callable[[int], None]) -
             rng = random.Random(f"{seed}/{number}")  # noqa: S311 - nothing secret
             for done in left:
                 answers[await garbage.choose(rng)(rng)] += 1
-                if done % 1000 == 0:
+                if done % _LOOK_EVERY == 0:
                     at(done)
 
         await asyncio.gather(*(caller(number) for number in range(_CONCURRENT)))
@@ -227,6 +234,42 @@ def _rss_mib(pid: int | None) -> float:
     return 0.0 if pid is None else float(psutil.Process(pid).memory_info().rss) / MIB
 
 
+class _Watched:
+    """What is seen of a daemon while garbage is sent to it.
+
+    Args:
+        daemon: The daemon.
+        calls: How many calls are made in all.
+    """
+
+    def __init__(self, daemon: Daemon, calls: int) -> None:
+        self._daemon = daemon
+        self._calls = calls
+        self.first = self._last = daemon.pids
+        self.looks = self.other = 0
+        self.early_mib: tuple[float, float] | None = None
+        self.late: list[bool] = []
+
+    def look(self, done: int) -> None:
+        """Look at the processes."""
+        now = self._daemon.pids
+        self.looks += 1
+        self.other += now.service != self._last.service
+        self._last = now
+        if self.early_mib is None and done >= self._calls // 10:
+            self.early_mib = self.memory_mib()
+
+    def memory_mib(self) -> tuple[float, float]:
+        """The memory of the service and of the loop."""
+        return _rss_mib(self._daemon.pids.service), _rss_mib(self._daemon.pids.loop)
+
+    def watch(self) -> None:
+        """Note how late ticks begin, until the daemon's service ends the stream."""
+        with contextlib.suppress(StallwardError), self._daemon.client() as client:
+            for watched in client.watch():
+                self.late.append(watched.record.timings.late_ms > _LATE_MS)
+
+
 def bench_garbage(
     *, calls: int, seed: int = 1, report: Report = silent
 ) -> dict[str, float | None]:
@@ -236,43 +279,42 @@ def bench_garbage(
         StallwardError: If this machine cannot have the sandbox, or the daemon does not answer
             afterwards.
     """
-    with open_sandbox(slots=2, limit_bytes=_ZONE_BYTES, swap_bytes=0) as sandbox:
-        daemon = Daemon(_config(sandbox), owned=sandbox.folder)
-        with daemon:
-            first = daemon.pids
-            early: list[float] = []
-            late: list[bool] = []
-            told_s = 0.0
+    with (
+        open_sandbox(slots=2, limit_bytes=_ZONE_BYTES, swap_bytes=0) as sandbox,
+        Daemon(_config(sandbox), owned=sandbox.folder) as daemon,
+    ):
+        seen = _Watched(daemon, calls)
+        threading.Thread(target=seen.watch, daemon=True).start()
+        told_s = 0.0
 
-            def at(done: int) -> None:
-                nonlocal told_s
-                if not early and done >= calls // 10:
-                    early.extend((_rss_mib(daemon.pids.service), _rss_mib(daemon.pids.loop)))
-                if time.monotonic() - told_s > _REPORT_S:
-                    told_s = time.monotonic()
-                    report(f"{done} of {calls} calls", done / calls)
+        def at(done: int) -> None:
+            nonlocal told_s
+            seen.look(done)
+            if time.monotonic() - told_s > _REPORT_S:
+                told_s = time.monotonic()
+                report(f"{done} of {calls} calls", done / calls)
 
-            begin_s = time.monotonic()
-            answers = asyncio.run(_storm(daemon.config.service.socket, calls, seed, at))
-            took_s = time.monotonic() - begin_s
-            last = daemon.pids
-            with ActuatorClient(daemon.config.service.socket) as client:
-                status = client.wait_ready()
-                late += [
-                    watched.record.timings.late_ms > _LATE_MS
-                    for _, watched in zip(range(20), client.watch(), strict=False)
-                ]
-            service_mib, loop_mib = _rss_mib(last.service), _rss_mib(last.loop)
+        begin_s = time.monotonic()
+        answers = asyncio.run(_storm(daemon.config.service.socket, calls, seed, at))
+        took_s = time.monotonic() - begin_s
+        with daemon.client() as client:
+            status = client.wait_ready()
+        end_mib = seen.memory_mib()
+        seen.look(calls)
     made = sum(answers.values())
-    early = early or [service_mib, loop_mib]
+    silent_calls = answers["UNAVAILABLE"] + answers["DEADLINE_EXCEEDED"]
+    left = made - silent_calls - sum(answers[name] for name in _NO_ANSWERS)
+    same = seen.early_mib is not None and not seen.other and not status.loop_restarts
+    early_mib = seen.early_mib if same else None
     return {
         "calls": float(made),
         "calls_per_s": made / took_s,
-        "refused_share": 1.0 - answers["OK"] / made,
-        "service_deaths": float(first.service != last.service),
+        "refused_share": 1.0 - answers["OK"] / max(left, 1),
+        "unanswered_share": silent_calls / made,
+        "service_died_share": seen.other / seen.looks,
         "loop_deaths": float(status.loop_restarts),
-        "service_rss_mib": early[0],
-        "service_growth_mib": service_mib - early[0],
-        "loop_growth_mib": loop_mib - early[1],
-        "late_tick_share": sum(late) / len(late),
+        "service_rss_mib": end_mib[0] if early_mib is None else early_mib[0],
+        "service_growth_mib": None if early_mib is None else end_mib[0] - early_mib[0],
+        "loop_growth_mib": None if early_mib is None else end_mib[1] - early_mib[1],
+        "late_tick_share": sum(seen.late) / len(seen.late) if seen.late else None,
     }

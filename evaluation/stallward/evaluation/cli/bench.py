@@ -140,7 +140,7 @@ def experiments(
     count: Annotated[
         int, typer.Option("--experiments", min=2, max=4096, help="Number of experiments.")
     ] = 200,
-    pairs: Annotated[int, typer.Option(min=4, max=200, help="Pairs of blocks in each.")] = 12,
+    pairs: Annotated[int, typer.Option(min=12, max=200, help="Pairs of blocks in each.")] = 24,
     twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
     seed: Seed = 1,
     as_json: Json = False,
@@ -180,7 +180,7 @@ def garbage(
     with output.progress("bench garbage") as report:
         figures = bench_garbage(calls=calls, seed=seed, report=report)
     _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
-    if figures["service_deaths"] or figures["loop_deaths"]:
+    if figures["service_died_share"] or figures["loop_deaths"]:
         raise typer.Exit(1)
 
 

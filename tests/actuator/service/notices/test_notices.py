@@ -51,9 +51,17 @@ def test_what_changes_for_a_slot_is_told_at_once_and_by_name() -> None:
     ]
 
 
+def test_a_service_that_was_started_again_does_not_tell_what_holds_already() -> None:
+    changes = SlotChanges(("build",), interval_s=0.0)
+    assert texts(changes, tick(1.0, LIMITED), tick(2.0, LIMITED)) == []
+    assert texts(changes, tick(3.0, FREE)) == ["build is let go by partition: room 300 MiB"]
+
+
 def test_a_limit_that_moves_is_not_told_again() -> None:
     changes = SlotChanges(("build",), interval_s=0.0)
-    moving = [tick(1.0 + k, pb.SlotDesire(limit_bytes=(100 + k) * MIB)) for k in range(50)]
+    moving = [tick(0.5, FREE)] + [
+        tick(1.0 + k, pb.SlotDesire(limit_bytes=(100 + k) * MIB)) for k in range(50)
+    ]
     assert len(texts(changes, *moving)) == 1
 
 
@@ -67,7 +75,7 @@ def test_a_slot_that_changes_often_is_told_of_once_in_a_while_with_what_was_left
 
 def test_what_is_over_before_it_may_be_told_is_not() -> None:
     changes = SlotChanges(("build",), interval_s=10.0)
-    assert len(texts(changes, tick(1.0, LIMITED))) == 1
+    assert len(texts(changes, tick(0.5, FREE), tick(1.0, LIMITED))) == 1
     assert texts(changes, tick(2.0, PAUSED), tick(3.0, LIMITED), tick(20.0, LIMITED)) == []
 
 
@@ -78,7 +86,6 @@ NOTICE = Notice(
     limit_bytes=16 * MIB,
     controller="partition",
     reason="two\nlines",
-    wall_time_s=0.0,
 )
 
 
@@ -164,7 +171,7 @@ def test_a_program_that_others_can_change_is_not_run(tmp_path: Path) -> None:
         command = NoticeCommand((str(program),))
         task = asyncio.create_task(command.run_for_ever())
         command.tell(NOTICE)
-        await _until(lambda: "other users can change it" in command.problem)
+        await _until(lambda: f"other users can change {program}" in command.problem)
         task.cancel()
 
     asyncio.run(run())
@@ -187,7 +194,8 @@ def test_the_service_runs_the_command_when_a_slot_is_paused(tmp_path: Path) -> N
         notify_command=(sys.executable, "-I", "-c", code, str(out)),
     )
     try:
-        service.loop.send(frame_tick(tick(1.0, PAUSED).SerializeToString()))
+        for record in (tick(1.0, FREE), tick(2.0, PAUSED)):
+            service.loop.send(frame_tick(record.SerializeToString()))
         deadline_s = time.monotonic() + WAIT_S
         while not (out.exists() and out.read_text()):
             assert time.monotonic() < deadline_s

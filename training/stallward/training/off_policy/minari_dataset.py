@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -16,8 +17,9 @@ from stallward.training.off_policy.replay_env import PRICE, load_runs
 def write_dataset(recordings: Sequence[str | Path], name: str, price: float = PRICE) -> Any:
     """Write recordings of randomised controllers as a Minari dataset.
 
-    Each recording is an episode that is truncated at its end. Infos hold ``propensity``, the
-    probability with which the logged action was drawn, which off-policy methods need.
+    An episode is a recording, or a part of one without a gap, and is truncated at its end. Infos
+    hold ``propensity``, the probability with which the logged action was drawn, which off-policy
+    methods need: that of step ``t`` is at ``t + 1``, as Minari keeps infos, and 1 comes first.
 
     Args:
         recordings: Folders of recordings of the arm ``excite``.
@@ -41,17 +43,20 @@ def write_dataset(recordings: Sequence[str | Path], name: str, price: float = PR
     observation_space, action_space = spaces(runs[0].table)
     buffers = [EpisodeBuffer(id=number, **_episode(run)) for number, run in enumerate(runs)]
     try:
-        return minari.create_dataset_from_buffers(
-            name,
-            buffers,
-            algorithm_name="stallward excite",
-            author="stallward",
-            observation_space=observation_space,
-            action_space=action_space,
-            description=f"{len(runs)} runs of a randomised controller, stallward "
-            f"{version('stallward')}; actions of the table {runs[0].table.name!r}.",
-            requirements=[],
-        )
+        with warnings.catch_warnings():
+            # Minari warns of everything that is not given: a link, an address, an environment.
+            warnings.simplefilter("ignore", UserWarning)
+            return minari.create_dataset_from_buffers(
+                name,
+                buffers,
+                algorithm_name="stallward excite",
+                author="stallward",
+                observation_space=observation_space,
+                action_space=action_space,
+                description=f"{len(runs)} runs of a randomised controller, stallward "
+                f"{version('stallward')}; actions of the table {runs[0].table.name!r}.",
+                requirements=[],
+            )
     except ValueError as error:  # a name of another form, or one that is taken
         raise DatasetError(f"Minari refuses {name!r}: {error}.") from error
 
@@ -65,5 +70,6 @@ def _episode(run: LoggedRun) -> dict[str, Any]:
         "rewards": [float(reward) for reward in run.reward[:steps]],
         "terminations": [False] * steps,
         "truncations": [*([False] * (steps - 1)), True],
-        "infos": {"propensity": [*(float(p) for p in run.propensity[:steps]), 1.0]},
+        # Minari keeps the info of the reset first, and then that of each step.
+        "infos": {"propensity": [1.0, *(float(p) for p in run.propensity[:steps])]},
     }

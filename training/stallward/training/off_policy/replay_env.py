@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +22,12 @@ from stallward.training.off_policy.dataset import LoggedRun, read_logged
 PRICE: Final = 6.0
 """The price of a second that misses the target by far, in units of full background speed."""
 _LEAST_STEPS: Final = 2
+_GAP_S: Final = 0.25
+"""A longer time between two ticks is a gap: they are 0.1 s apart."""
 
 
 def load_runs(recordings: Sequence[str | Path], price: float = PRICE) -> tuple[LoggedRun, ...]:
-    """Read recordings of randomised controllers.
+    """Read recordings of randomised controllers, each cut where ticks were left out.
 
     Args:
         recordings: Their folders.
@@ -31,17 +35,18 @@ def load_runs(recordings: Sequence[str | Path], price: float = PRICE) -> tuple[L
 
     Raises:
         RecordingError: If one cannot be read.
-        DatasetError: If there is none, one holds no propensities or next to no ticks, or they have
-            different action tables.
+        DatasetError: If there is none, one holds no propensities or no two ticks in a row, or they
+            have different action tables.
     """
     runs = []
     for folder in recordings:
         recording = load_recording(Path(folder))
         twin = load_fitted(find_twin_of(recording.run.scenario, recording.run.scenario))
-        run = read_logged(recording, twin.scenario, price).run
-        if len(run.actions) < _LEAST_STEPS:
-            raise DatasetError(f"{folder} has {len(run.actions)} usable ticks.")
-        runs.append(run)
+        logged = read_logged(recording, twin.scenario, price)
+        parts = _without_gaps(logged.run, np.array([one.time_s for one in logged.samples]))
+        if not parts:
+            raise DatasetError(f"{folder} has no two usable ticks in a row.")
+        runs += parts
     if not runs:
         raise DatasetError(
             "No recording is given.", next_step="Name folders of recordings of the arm excite."
@@ -49,6 +54,30 @@ def load_runs(recordings: Sequence[str | Path], price: float = PRICE) -> tuple[L
     if len({run.table.name for run in runs}) > 1:
         raise DatasetError("The recordings have actions of different tables.")
     return tuple(runs)
+
+
+def _without_gaps(run: LoggedRun, time_s: NDArray[np.float64]) -> list[LoggedRun]:
+    """The parts of a run between ticks that were left out, because something else decided.
+
+    Args:
+        run: The run.
+        time_s: The time of each of its ticks.
+    """
+    ends = np.flatnonzero(np.diff(time_s) > _GAP_S) + 1
+    bounds = [0, *ends.tolist(), len(time_s)]
+    spans = [slice(a, b) for a, b in pairwise(bounds) if b - a >= _LEAST_STEPS]
+    names = [run.name] if len(spans) == 1 else [f"{run.name}/{k}" for k in range(len(spans))]
+    return [
+        replace(
+            run,
+            name=name,
+            observations=run.observations[span],
+            actions=run.actions[span],
+            propensity=run.propensity[span],
+            reward=run.reward[span],
+        )
+        for name, span in zip(names, spans, strict=True)
+    ]
 
 
 class ReplayEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
@@ -67,7 +96,8 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     which it was drawn) and ``agrees`` (whether the passed action is the same).
 
     Args:
-        recordings: Folders of recordings of the arm ``excite``; an episode is one of them.
+        recordings: Folders of recordings of the arm ``excite``; an episode is one of them, or a
+            part of one without a gap.
         price: The price of a second that misses the target by far, in units of full background
             speed.
         render_mode: Nothing is rendered.
@@ -98,7 +128,7 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
 
         Args:
             seed: Seeds the drawing.
-            options: ``{"recording": i}`` chooses one by its index.
+            options: ``{"recording": i}`` chooses an episode by its index.
 
         Raises:
             DatasetError: If there is no such recording.

@@ -11,7 +11,7 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Label, RichLog, Sparkline, Static
 
-from stallward.actuator.cli.top.history import HISTORY_S, Change, History, View
+from stallward.actuator.cli.top.history import HISTORY_S, MOST_CHANGES, Change, History, View
 from stallward.actuator.cli.top.text import COLUMNS, change_line, decider, group_rows, headline
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import StallwardError
@@ -66,7 +66,7 @@ class TopScreen(App[None]):
                 yield Label("memory stall of the application")
                 yield Sparkline([], id="stall", summary_function=max)
         yield DataTable(id="groups", cursor_type="none")
-        yield RichLog(id="changes", wrap=True, markup=False)
+        yield RichLog(id="changes", wrap=True, markup=False, max_lines=MOST_CHANGES)
         yield Static("", id="problem", markup=False)
         yield Footer()
 
@@ -75,7 +75,8 @@ class TopScreen(App[None]):
         self.title = self._title
         self.query_one("#groups", DataTable).add_columns(*COLUMNS)
         self.set_interval(REFRESH_S, self.draw)
-        self.run_worker(self._collect, thread=True, exit_on_error=False)
+        # A worker of Textual would be waited for at the end, and the next tick may never come.
+        threading.Thread(target=self._collect, daemon=True).start()
 
     def action_freeze(self) -> None:
         """Stop drawing, or go on."""
@@ -98,6 +99,8 @@ class TopScreen(App[None]):
                     self._history.add(record)
         except StallwardError as error:
             self._problem = str(error)
+        except Exception as error:  # a thread that dies silently would freeze the screen
+            self._problem = f"It cannot go on: {error!r}"
         else:
             self._problem = "There are no more ticks."
 

@@ -30,8 +30,6 @@ class Notice:
     """Who decided it."""
     reason: str
     """Why, in the controller's words."""
-    wall_time_s: float
-    """When, in Unix time."""
     left_out: int = 0
     """How many changes of this slot were not told since the notice before."""
 
@@ -77,8 +75,9 @@ class _Slot:
 class SlotChanges:
     """Finds what is to be told, tick by tick.
 
-    Each slot is told of at once, and then no more often than once in ``interval_s``. If it changes
-    meanwhile, the state at the end of that time is told, unless it is the one that was told last.
+    What holds at the first tick is not told: a service that was started again finds it so. A
+    change is told at once, and further ones of the slot no more often than once in ``interval_s``:
+    then the state at the end of that time is told, unless it is the one that was told last.
 
     Args:
         names: The slots' names.
@@ -89,6 +88,7 @@ class SlotChanges:
         self._names = tuple(names)
         self._interval_s = interval_s
         self._slots = tuple(_Slot() for _ in names)
+        self._began = False
 
     def take(self, record: pb.TickRecord) -> tuple[Notice, ...]:
         """Take one tick; returns what is to be told now."""
@@ -97,6 +97,8 @@ class SlotChanges:
             desires = record.granted.slots
             desire = desires[index] if index < len(desires) else pb.SlotDesire()
             now = _treatment(desire)
+            if not self._began:
+                slot.told = slot.last = now
             slot.changes += now is not slot.last
             slot.last = now
             due = record.time_s - slot.told_s >= self._interval_s
@@ -110,11 +112,11 @@ class SlotChanges:
                     limit_bytes=desire.limit_bytes if desire.HasField("limit_bytes") else None,
                     controller=record.decision.controller,
                     reason=record.decision.reason,
-                    wall_time_s=record.wall_time_s,
                     left_out=slot.changes - 1,
                 )
             )
             slot.told, slot.told_s, slot.changes = now, record.time_s, 0
+        self._began = True
         return tuple(notices)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import stat
 from collections import deque
 from collections.abc import Sequence
@@ -40,8 +41,14 @@ class NoticeCommand:
         self._more = asyncio.Event()
         self.lost = 0
         """How many notices were lost because the command was too slow."""
-        self.problem = ""
-        """Why the last run failed; empty if it did not."""
+        self._failed = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the command; empty if nothing is."""
+        if self._failed:
+            return self._failed
+        return f"{self.lost} notices were lost behind a slow command" if self.lost else ""
 
     def tell(self, notice: Notice) -> None:
         """Have the command run for one more notice, without waiting."""
@@ -53,9 +60,9 @@ class NoticeCommand:
         """Run the command for every notice."""
         while True:
             while self._waiting:
-                before, self.problem = self.problem, await self._run(self._waiting.popleft())
-                if self.problem and self.problem != before:
-                    say(f"notify: {self.problem}", "service")
+                before, self._failed = self._failed, await self._run(self._waiting.popleft())
+                if self._failed and self._failed != before:
+                    say(f"notify: {self._failed}", "service")
             self._more.clear()
             await self._more.wait()
 
@@ -63,11 +70,11 @@ class NoticeCommand:
         """Run the command for one notice; returns what went wrong, if anything."""
         program = self._command[0]
         try:
-            status = Path(program).stat()
+            changeable = _changeable_by_others(Path(program))
         except OSError as error:
             return f"{program} cannot be run ({error.strerror})"
-        if status.st_uid not in {0, os.geteuid()} or status.st_mode & _WRITABLE_BY_OTHERS:
-            return f"{program} is not run, because other users can change it"
+        if changeable:
+            return f"{program} is not run, because other users can change {changeable}"
         environment = {"PATH": _PATH, "STALLWARD_MESSAGE": notice.message, **notice.fields()}
         try:
             process = await asyncio.create_subprocess_exec(
@@ -77,8 +84,9 @@ class NoticeCommand:
                 stdout=asyncio.subprocess.DEVNULL,
                 start_new_session=True,
             )
-        except OSError as error:
-            return f"{program} cannot be run ({error.strerror})"
+        except (OSError, ValueError) as error:  # ValueError: an argument with a NUL
+            why = error.strerror if isinstance(error, OSError) else error
+            return f"{program} cannot be run ({why})"
         try:
             ended = await asyncio.wait_for(process.wait(), self._timeout_s)
         except TimeoutError:
@@ -86,6 +94,22 @@ class NoticeCommand:
         finally:
             if process.returncode is None:
                 with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                    os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
                 await process.wait()
         return f"{program} ended with status {ended}" if ended else ""
+
+
+def _changeable_by_others(program: Path) -> str:
+    """The program, or a folder on the way to it, that other users can change; empty if none is.
+
+    Raises:
+        OSError: If it does not exist.
+    """
+    whole = program.resolve(strict=True)
+    for path in (whole, *whole.parents, *program.parents):
+        status = path.stat()
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        writable = status.st_mode & _WRITABLE_BY_OTHERS and not sticky
+        if status.st_uid not in {0, os.geteuid()} or writable:
+            return str(path)
+    return ""
