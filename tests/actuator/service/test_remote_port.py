@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -126,8 +127,8 @@ def test_every_call_that_is_not_known_to_observe_needs_an_operator(party: Party)
 
 def _code(channel: grpc.Channel, call: MethodDescriptor) -> grpc.StatusCode:
     """How an empty request is refused."""
-    kinds = {False: (channel.unary_unary, b""), True: (channel.stream_unary, iter([b""]))}
-    make, request = kinds[call.client_streaming]
+    make: Any = channel.stream_unary if call.client_streaming else channel.unary_unary
+    request: Any = iter([b""]) if call.client_streaming else b""
     with pytest.raises(grpc.RpcError) as caught:
         make(f"/{CALLS.full_name}/{call.name}")(request, timeout=WAIT_S)
     code = caught.value.code()
@@ -149,15 +150,16 @@ def test_watchers_are_bounded_and_the_others_are_still_answered(party: Party) ->
         observer = party.client("observer")
         clients = [stack.enter_context(ActuatorClient(observer)) for _ in range(8)]
         clients[0].wait_ready(WAIT_S)
-        codes = []
+        calls = []
         for number in range(MOST_WATCHERS + 3):
-            call = clients[number % 8]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S)
-            try:
-                call.initial_metadata()  # the service sends it once it watches
-            except grpc.RpcError as error:
-                codes.append(error.code())
-            else:
-                stack.callback(call.cancel)
+            calls.append(clients[number % 8]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S))
+            calls[-1].initial_metadata()  # the service has answered: it watches, or is refused
+            stack.callback(calls[-1].cancel)
+        deadline_s = time.monotonic() + WAIT_S / 2
+        while len(ended := [call for call in calls if not call.is_active()]) < 3:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.02)
+        codes = [call.code() for call in ended]
         assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
         assert clients[0].status().refused
 
@@ -193,8 +195,9 @@ def test_nobody_comes_in_without_a_certificate_of_the_authority(party: Party) ->
         "of another authority": grpc.secure_channel(address, stranger.credentials()),
     }
     for how, channel in channels.items():
+        ask: Any = channel.unary_unary(f"/{CALLS.full_name}/Status")
         with channel, pytest.raises(grpc.RpcError) as caught:
-            channel.unary_unary(f"/{CALLS.full_name}/Status")(b"", timeout=WAIT_S)
+            ask(b"", timeout=WAIT_S)
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE, how
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -11,16 +12,19 @@ from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import stallward.env  # noqa: F401 - registers the environments
+from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.errors import TwinError
 from stallward.env.gym.vector_env import TwinVectorEnv
 
 KEYWORDS = json.loads('{"twins": ["detector-anon"], "settings": {"episode_s": 4.0}}')
 """Plain JSON types, as a configuration file or a command line holds them."""
+SHAPE = (3, len(ACTION_SIZES))
 
 
 @pytest.fixture
 def env() -> TwinVectorEnv:
-    made = gymnasium.make_vec("stallward/Twin-v0", num_envs=3, **KEYWORDS)
+    made: Any = gymnasium.make_vec("stallward/Twin-v0", num_envs=3, **KEYWORDS)
     assert isinstance(made, TwinVectorEnv)
     return made
 
@@ -33,7 +37,7 @@ def test_one_seed_repeats_everything_and_nodes_differ(env: TwinVectorEnv) -> Non
         return np.array(observations)
 
     first = run(1)
-    assert first.shape == (11, 3, *env.single_observation_space.shape)
+    assert first.shape == (11, 3, OBSERVATION_SIZE)
     np.testing.assert_array_equal(run(1), first)
     assert not np.array_equal(run(2), first)
     assert not np.array_equal(first[:, 0], first[:, 1])
@@ -42,7 +46,7 @@ def test_one_seed_repeats_everything_and_nodes_differ(env: TwinVectorEnv) -> Non
 def test_it_is_the_same_environment_as_the_single_one(env: TwinVectorEnv) -> None:
     single = gymnasium.make("stallward/Twin-v0", **KEYWORDS)
     together, apart = env.reset(seed=7)[0], single.reset(seed=7)[0]
-    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    actions = np.zeros(SHAPE, dtype=np.int64)
     for _ in range(5):
         np.testing.assert_array_equal(together[0], apart)
         together, rewards, _, _, infos = env.step(actions)
@@ -54,7 +58,7 @@ def test_it_is_the_same_environment_as_the_single_one(env: TwinVectorEnv) -> Non
 def test_an_episode_that_ends_begins_anew_in_the_same_step(env: TwinVectorEnv) -> None:
     assert env.metadata["autoreset_mode"] is AutoresetMode.SAME_STEP
     env.reset(seed=1)
-    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    actions = np.zeros(SHAPE, dtype=np.int64)
     for step in range(20):
         observation, _, terminated, truncated, infos = env.step(actions)
         assert not terminated.any()
@@ -69,9 +73,9 @@ def test_a_single_file_trainer_learns_on_it(env: TwinVectorEnv) -> None:
     """The loop of CleanRL's PPO, reduced to one update of a linear policy."""
     torch = pytest.importorskip("torch")
     envs = RecordEpisodeStatistics(env)
-    sizes = [int(n) for n in env.single_action_space.nvec]
+    sizes = list(ACTION_SIZES)
     torch.manual_seed(1)
-    policy = torch.nn.Linear(env.single_observation_space.shape[0], sum(sizes))
+    policy = torch.nn.Linear(OBSERVATION_SIZE, sum(sizes))
     optimiser = torch.optim.SGD(policy.parameters(), lr=1e-3)
     before = [parameter.clone() for parameter in policy.parameters()]
     observation, _ = envs.reset(seed=1)
@@ -106,7 +110,7 @@ def test_infos_are_as_in_gymnasiums_own_vector_environment(env: TwinVectorEnv) -
     )
     env.reset(seed=1)
     own.reset(seed=1)
-    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    actions = np.zeros(SHAPE, dtype=np.int64)
     for _ in range(20):
         mine, theirs = env.step(actions)[4], own.step(actions)[4]
         kept = {key for key in mine if key.startswith("_") and not mine[key].any()}
@@ -120,7 +124,7 @@ def test_infos_are_as_in_gymnasiums_own_vector_environment(env: TwinVectorEnv) -
 
 def test_some_nodes_can_be_reset_alone(env: TwinVectorEnv) -> None:
     env.reset(seed=1)
-    actions = np.zeros(env.action_space.shape, dtype=np.int64)
+    actions = np.zeros(SHAPE, dtype=np.int64)
     for _ in range(15):
         env.step(actions)
     env.reset(options={"reset_mask": np.array([True, False, False])})

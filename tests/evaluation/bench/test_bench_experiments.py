@@ -40,15 +40,15 @@ def test_experiments_show_the_effect_that_was_planned_whatever_the_node() -> Non
 
 
 def test_a_planner_that_promises_too_much_is_found_out() -> None:
-    """The second half is three times as noisy as what was planned by."""
+    """The second half is twice as noisy as what was planned by."""
     rng = np.random.default_rng(3)
     ratios = 0.1 * rng.standard_normal((2000, 24))
-    ratios[:, 12:] *= 3.0
+    ratios[:, 12:] *= 2.0
     figures = planned_against_seen(ratios)
     assert figures["planned_found_share"] is not None
-    assert figures["planned_found_share"] < 0.4
+    assert figures["planned_found_share"] < 0.5
     assert figures["needed_ratio"] is not None
-    assert figures["needed_ratio"] > 2.0
+    assert figures["needed_ratio"] > 1.7
 
 
 def test_an_effect_beyond_all_that_are_tried_is_not_stated() -> None:

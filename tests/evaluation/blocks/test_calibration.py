@@ -15,7 +15,7 @@ def _ample() -> BlockMeasures:
     latency_ms = np.linspace(1.0, 12.0, 1001)
     return BlockMeasures(
         duration_s=100.1,
-        scheduled_s=np.arange(1001) * 0.1,
+        scheduled_s=np.linspace(0.0, 100.0, 1001),
         latency_ms=latency_ms,
         ok=np.ones(1001, dtype=bool),
         units=np.zeros((100, 1)),

@@ -158,6 +158,7 @@ def test_a_plan_can_be_written_and_read_back(tmp_path: Path) -> None:
         (plan_text(scenarios=[1]), r"scenarios\[0\] is 1, not a string"),
         (plan_text(rounds=0), "runs nothing"),
         (plan_text(arms=["nobody"]), "nobody"),
+        (plan_text(arms=["none", "rule"]), "has no arm 'ppo'"),
         (plan_text(without="[[targets]]").split("figure")[0], "targets is missing"),
     ],
 )

@@ -123,5 +123,5 @@ def test_a_policy_is_learned_from_the_dataset_by_behaviour_cloning(
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-        losses.append(float(loss))
+        losses.append(loss.item())
     assert losses[-1] < 0.9 * losses[0]

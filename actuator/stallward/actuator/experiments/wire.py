@@ -44,12 +44,10 @@ class Experiment:
 
 
 _LOSSES: Final = {
-    loss: pb.BlockLoss.Value(
-        "BLOCK_LOSS_UNSPECIFIED" if loss is Loss.NONE else f"BLOCK_LOSS_{loss.name}"
-    )
+    loss: "BLOCK_LOSS_UNSPECIFIED" if loss is Loss.NONE else f"BLOCK_LOSS_{loss.name}"
     for loss in Loss
 }
-_KNOWN_LOSSES: Final = {number: loss for loss, number in _LOSSES.items()}
+_KNOWN_LOSSES: Final = {pb.BlockLoss.Value(name): loss for loss, name in _LOSSES.items()}
 
 
 def _loss_from_wire(number: int) -> Loss:

@@ -48,6 +48,7 @@ from stallward.agent.registry import make_controller
 EXIT_FAILED: Final = 1
 """The exit status after a failure, or when not everything could be restored."""
 _READS: Final = 3
+"""How often the configuration is read if it cannot be understood."""
 _READ_AGAIN_S: Final = 0.01
 _JOURNAL_START_S: Final = 10.0
 """How long the guardian may take to write the originals to disk, before the first tick."""

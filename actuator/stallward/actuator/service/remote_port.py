@@ -54,7 +54,7 @@ class Certificates:
                     next_step="Correct [remote] in the configuration, or make the file.",
                 ) from error
         key, certificate, client_ca = texts
-        return grpc.ssl_server_certificate_configuration(((key, certificate),), client_ca)
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], client_ca)
 
     def renewed(self) -> grpc.ServerCertificateConfiguration | None:
         """Read the files again if they have changed; gRPC calls this before each handshake.
@@ -177,7 +177,7 @@ class RemotePort:
         try:
             credentials = grpc.dynamic_ssl_server_credentials(
                 self._certificates.read(),
-                self._certificates.renewed,
+                self._certificates.renewed,  # type: ignore[arg-type]  # None: nothing is new
                 require_client_authentication=True,
             )
             server.add_secure_port(self._address, credentials)

@@ -40,7 +40,7 @@ def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
     )
 
 
-class Roles(grpc.aio.ServerInterceptor):  # type: ignore[misc]
+class Roles(grpc.aio.ServerInterceptor):
     """Refuses calls that a client's certificate does not allow.
 
     Args:
@@ -91,16 +91,18 @@ def _guarded(handler: _Handler, check: Callable[[_Context], Awaitable[None]]) ->
     """
     if handler.response_streaming:
         raise TypeError("A call that changes something answers once.")
-    streams = handler.request_streaming
-    make = grpc.stream_unary_rpc_method_handler if streams else grpc.unary_unary_rpc_method_handler
-    behaviour = handler.stream_unary if streams else handler.unary_unary
+    make: Any = grpc.unary_unary_rpc_method_handler
+    behaviour: Any = handler.unary_unary
+    if handler.request_streaming:
+        make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
 
     async def answer(request: Any, context: _Context) -> Any:
         await check(context)
         return await behaviour(request, context)
 
-    return make(
+    made: _Handler = make(
         answer,
         request_deserializer=handler.request_deserializer,
         response_serializer=handler.response_serializer,
     )
+    return made

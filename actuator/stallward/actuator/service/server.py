@@ -192,6 +192,7 @@ async def serve(options: ServiceOptions) -> None:
     asyncio.get_running_loop().add_reader(commands.fileno(), link.receive)
     reports = _open_reports(options.latency_fd)
     servicer, health_servicer = _make_servicer(options, link, reports), health.aio.HealthServicer()
+    command = _tell_changes(options, link)  # before anything waits, so that no tick is missed
     servers = [
         await _serve_everything(options, servicer, health_servicer),
         await _serve_reports(options, servicer, health_servicer),
@@ -202,7 +203,6 @@ async def serve(options: ServiceOptions) -> None:
         await servicer.runner.resume()
     if reports is not None:
         tasks.append(asyncio.create_task(reports.flush_for_ever()))
-    command = _tell_changes(options, link)
     if command is not None:
         tasks.append(asyncio.create_task(command.run_for_ever()))
     metrics = _make_metrics(options, link, servicer)

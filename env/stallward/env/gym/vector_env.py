@@ -74,7 +74,7 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
         self._simulation.reset(np.asarray(rows, dtype=bool))
         return self._simulation.observation.copy(), {}
 
-    def step(
+    def step(  # type: ignore[override]  # the flags are booleans, as in Gymnasium's own ones
         self, actions: NDArray[np.int64]
     ) -> tuple[
         NDArray[np.float32],

@@ -180,10 +180,11 @@ class Simulation:
         return self.twin.bytes_used + sum(array.nbytes for array in arrays)
 
     def seed(self, seed: int) -> None:
-        """Restart the random streams from a new seed."""
+        """Restart the random streams from a new seed; every node is to be reset after it."""
         self._keys = keys_of(seed + 1, self.batch, self._shared)
         self._episodes[:] = 0
         self._decisions[:] = 0
+        self.twin.ticks = 0  # the shares of a minute that were paused are counted by it
         self.twin.seed(seed)
 
     def reset(self, rows: Mask) -> None:

@@ -8,6 +8,7 @@ on the treatment's latencies afterwards.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -25,15 +26,16 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import paired_ratio
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.power import POWER, rounds_for
+from stallward.evaluation.measures.power import POWER, power_of
 from stallward.training.progress import Report, silent
 from stallward.training.selection import arm as twin_arm
 
 STEP_S: Final = 1.0
 ALPHA: Final = 0.05
 _SILENCE_S: Final = 5.0
-_EFFECTS: Final = np.linspace(0.005, 1.0, 200)
-"""The effects that are tried for a plan: up to twice the latency."""
+_LARGEST_SHIFT: Final = math.log(2.0)
+_MOST_SPREADS: Final = 3.0
+"""With 4 pairs or more, less is enough."""
 _RATIOS: Final = tuple(round(0.05 * k, 2) for k in range(4, 61))
 """The multiples of the planned effect that are tried."""
 _P95: Final = NODE["latency_p95_ms"]
@@ -224,13 +226,21 @@ def planned_shift(pairs: int, spread: float) -> float:
     """The logarithm of the smallest effect for which the planner asks for no more than ``pairs``.
 
     Returns:
-        NaN if there is none among those that are tried, up to twice the latency.
+        NaN if it is more than twice the latency.
     """
-    for effect in _EFFECTS:
-        needed = rounds_for(float(effect), spread)
-        if needed is not None and needed <= pairs:
-            return math.log1p(effect)
-    return math.nan
+    shift = spread * _shift_in_spreads(pairs)
+    return shift if shift <= _LARGEST_SHIFT else math.nan
+
+
+@functools.cache
+def _shift_in_spreads(pairs: int) -> float:
+    """The same as a multiple of the spread, on which alone the power depends."""
+    low, high = 0.0, _MOST_SPREADS
+    while high - low > 1e-3:
+        middle = 0.5 * (low + high)
+        enough = power_of(pairs, math.expm1(middle), 1.0) >= POWER
+        low, high = (low, middle) if enough else (middle, high)
+    return high
 
 
 def _found_share(log_ratios: Array) -> float:

@@ -36,6 +36,7 @@ from stallward.actuator.latency.config import GrpcLatency
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.agent.desired import MIB
 from stallward.agent.errors import StallwardError
+from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.training.progress import Report, silent
@@ -87,7 +88,7 @@ class Garbage:
         return rng.choices((*kinds, *rare), weights=(30, 40, 10, 10, 6, 0.02, 3, 1))[0]
 
     async def _unary(self, name: str, content: bytes) -> str:
-        call = self._channel.unary_unary(f"/{_SERVICE.full_name}/{name}")
+        call: Any = self._channel.unary_unary(f"/{_SERVICE.full_name}/{name}")
         try:
             await call(content, timeout=_TIMEOUT_S)
         except grpc.aio.AioRpcError as error:
@@ -113,9 +114,8 @@ class Garbage:
 
     async def _stream(self, rng: random.Random) -> str:
         """A stream of garbage that breaks off in the middle."""
-        call = self._channel.stream_unary(f"/{_SERVICE.full_name}/{rng.choice(_STREAMS)}")(
-            timeout=_TIMEOUT_S
-        )
+        kind: Any = self._channel.stream_unary(f"/{_SERVICE.full_name}/{rng.choice(_STREAMS)}")
+        call = kind(timeout=_TIMEOUT_S)
         try:
             for _ in range(rng.randrange(4)):
                 await call.write(rng.randbytes(rng.randrange(100)))
@@ -132,9 +132,9 @@ class Garbage:
 
     async def _watch(self, rng: random.Random) -> str:
         """A watcher that goes away without a word."""
-        call = self._channel.unary_stream(f"/{_SERVICE.full_name}/Watch")(
-            pb.WatchRequest(every=rng.randrange(5)).SerializeToString(), timeout=_TIMEOUT_S
-        )
+        kind: Any = self._channel.unary_stream(f"/{_SERVICE.full_name}/Watch")
+        request = pb.WatchRequest(every=rng.randrange(5))
+        call = kind(request.SerializeToString(), timeout=_TIMEOUT_S)
         await asyncio.sleep(0.01 * rng.random())
         call.cancel()
         return "CANCELLED"
@@ -280,7 +280,9 @@ def bench_garbage(
             afterwards.
     """
     with (
-        open_sandbox(slots=2, limit_bytes=_ZONE_BYTES, swap_bytes=0) as sandbox,
+        open_sandbox(
+            slots=2, limit_bytes=_ZONE_BYTES, swap_bytes=0, cache_dir=default_cache_dir()
+        ) as sandbox,
         Daemon(_config(sandbox), owned=sandbox.folder) as daemon,
     ):
         seen = _Watched(daemon, calls)

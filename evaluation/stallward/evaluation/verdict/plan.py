@@ -12,7 +12,7 @@ from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.errors import PlanError
-from stallward.evaluation.verdict.targets import BY_NAME, Target
+from stallward.evaluation.verdict.targets import BY_NAME, POLICY, Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +60,11 @@ def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
     make_arms(list(plan.arms))
     if not plan.scenarios or plan.rounds < 1 or plan.hindsight_settings < 0:
         raise PlanError(f"{file} runs nothing.", next_step="Give scenarios, and rounds above 0.")
+    if POLICY not in plan.arms:
+        raise PlanError(
+            f"{file} has no arm {POLICY!r}, which is what a verdict is about.",
+            next_step="Add it, or use `stallward compare`.",
+        )
     _check_targets(file, plan.targets)
     return plan
 
