@@ -70,7 +70,9 @@ app.command(
 )(node.systemd_unit)
 app.command(epilog="Example: stallward doctor --config /etc/stallward.toml")(node.doctor)
 app.add_typer(ctl, name="ctl")
-app.command("top", epilog="Example: stallward top --socket /run/stallward/actuator.sock")(top)
+app.command(
+    "top", epilog="Example: stallward top --replay /var/lib/stallward/recording --at 3600"
+)(top)
 app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)

@@ -12,9 +12,10 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.kernel.paths import RUN
 from stallward.actuator.service.notices.changes import Notice
 
-JOURNAL_SOCKET: Final = Path("/run/systemd/journal/socket")
+JOURNAL_SOCKET: Final = RUN / "systemd/journal/socket"
 MESSAGE_ID: Final = "5c1f2b0f6a0e4b0c9d0f3c1e8a7d4b62"
 """Identifies these messages among all others (``journalctl MESSAGE_ID=...``)."""
 _NOTICE: Final = "5"
