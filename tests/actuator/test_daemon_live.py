@@ -774,10 +774,10 @@ def test_a_daemon_inside_a_background_group_refuses_to_start(
     config_path.write_text(config_toml(little_sandbox.config()))
     script = (
         "import sys; from pathlib import Path\n"
-        "from stallward.actuator.guardian import guardian\n"
+        "from stallward.actuator.guardian.__main__ import main\n"
         "from stallward.actuator.ipc.options import GuardianOptions\n"
         "for path in sys.argv[2:]: Path(path, 'cgroup.procs').write_text('0')\n"
-        "sys.exit(guardian.main(GuardianOptions(config=Path(sys.argv[1]))))\n"
+        "sys.exit(main(GuardianOptions(config=Path(sys.argv[1]))))\n"
     )
     hog = little_sandbox.hogs[0]
     for group in little_sandbox.hogs:

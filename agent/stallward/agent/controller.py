@@ -92,6 +92,13 @@ class RetargetableController(Controller, Protocol):
         """Go on with another latency target."""
 
 
+class IgnoresTarget:
+    """Base of controllers that look at no latency target, so that another one changes nothing."""
+
+    def retarget(self, slo_ms: float) -> None:
+        """Do nothing."""
+
+
 @runtime_checkable
 class PolicyController(Controller, Protocol):
     """A controller that runs a policy file.

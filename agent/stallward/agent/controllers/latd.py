@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
 from stallward.agent.desired import (
     RELEASED,
     DesiredState,
@@ -50,7 +50,7 @@ def _rose(now: int | None, before: int | None) -> bool:
     return now is not None and before is not None and now > before
 
 
-class LatdController:
+class LatdController(IgnoresTarget):
     """Algorithm 1: flush on ``some``, stop the top OOM scorer on ``full``."""
 
     name = "latd"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
 from stallward.agent.desired import RELEASED
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import Sample
 
 
-class NoneController:
+class NoneController(IgnoresTarget):
     """Wants the node's default, always."""
 
     name = "none"

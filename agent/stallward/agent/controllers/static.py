@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
 from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire, Tuning
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import ControllerEntry, number
@@ -45,7 +45,7 @@ SETTLE_S: Final = 3.0
 """A group has this long to start before a share is taken of what it holds."""
 
 
-class StaticController:
+class StaticController(IgnoresTarget):
     """Wants the same state at every tick.
 
     Args:
