@@ -85,6 +85,7 @@ def unit_text(installation: Installation, config: DaemonConfig) -> str:
         check_name(name)
     check_visible(installed, config)
     page_cache = config.node.page_cache != "off"
+    socket_groups = _socket_groups(config)
     zone = _zone_slice(installation, config)
     blocks = {
         "ZONE": tuple(line.format(zone=zone) for line in _ZONE if zone),
@@ -98,8 +99,8 @@ def unit_text(installation: Installation, config: DaemonConfig) -> str:
         "HOMES": homes((*installed.values(), *installation.read), config),
         "NETWORK": network(config),
         "PAGE_CACHE_CALLS": _PAGE_CACHE_CALLS if page_cache else (),
-        "SOCKET_GROUPS": _socket_groups(config),
-        "GIVING_CALLS": _GIVING_CALLS if _socket_groups(config) else (),
+        "SOCKET_GROUPS": socket_groups,
+        "GIVING_CALLS": _GIVING_CALLS if socket_groups else (),
         "WANTED_BY": (f"WantedBy=multi-user.target {zone}".rstrip(),),
     }
     words = {

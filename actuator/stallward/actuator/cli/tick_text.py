@@ -46,8 +46,8 @@ class TickPrinter:
             f"p95 {'-' if p95 is None else f'{p95:.1f}'} ms",
             f"stall app {_stall(sample, before, 'protected')}",
             f"zone {_stall(sample, before, 'zone')}",
-            f"mem {_mib(sample.zone.memory_usage_bytes)}"
-            f"/{_mib(sample.zone.memory_limit_bytes)} MiB",
+            f"mem {mib_text(sample.zone.memory_usage_bytes)}"
+            f"/{mib_text(sample.zone.memory_limit_bytes)} MiB",
             *(
                 f"{i}:{self._name(i, group)} {_group(group, state)}"
                 for i, (group, state) in enumerate(
@@ -78,22 +78,33 @@ def _stall_share(sample: Sample, before: Sample | None, where: str) -> float | N
     now: GroupSample = getattr(sample, where)
     then: GroupSample = getattr(before, where)
     elapsed_s = sample.time_s - before.time_s
-    if now.psi.memory_some_us is None or then.psi.memory_some_us is None or elapsed_s <= 0:
+    return stall_share(then.psi.memory_some_us, now.psi.memory_some_us, elapsed_s)
+
+
+def stall_share(before_us: int | None, now_us: int | None, elapsed_s: float) -> float | None:
+    """The share of the time between two stall totals that was stalled; ``None`` if unknown."""
+    rate = rate_per_s(before_us, now_us, elapsed_s)
+    return None if rate is None else min(1e-6 * rate, 1.0)
+
+
+def rate_per_s(before: int | None, now: int | None, elapsed_s: float) -> float | None:
+    """The growth of a counter per second; ``None`` if it is not known."""
+    if before is None or now is None or elapsed_s <= 0.0:
         return None
-    stalled_s = 1e-6 * (now.psi.memory_some_us - then.psi.memory_some_us)
-    return float(min(max(stalled_s / elapsed_s, 0.0), 1.0))
+    return max(now - before, 0) / elapsed_s
 
 
-def _mib(value: int | None) -> str:
+def mib_text(value: int | None) -> str:
+    """A size in MiB; a dash if it is not known."""
     return "-" if value is None else f"{value / MIB:.0f}"
 
 
 def _group(group: GroupSample, state: SlotState) -> str:
-    text = f"{_mib(group.memory_usage_bytes)}+{_mib(group.swap_bytes)} MiB"
+    text = f"{mib_text(group.memory_usage_bytes)}+{mib_text(group.swap_bytes)} MiB"
     if state.paused:
         text += f" paused {state.paused_for_s:.1f} s"
     if state.limit_bytes is not None:
-        text += f" limit {_mib(state.limit_bytes)}"
+        text += f" limit {mib_text(state.limit_bytes)}"
     return text
 
 
@@ -101,7 +112,7 @@ def granted_text(granted: DesiredState) -> str:
     """Describe a desired state in a few words."""
     words = [f"pause {i}" for i, slot in enumerate(granted.slots) if slot.paused]
     words += [
-        f"limit {i} to {_mib(slot.limit_bytes)}"
+        f"limit {i} to {mib_text(slot.limit_bytes)}"
         for i, slot in enumerate(granted.slots)
         if slot.limit_bytes is not None
     ]

@@ -34,7 +34,7 @@ from stallward.actuator.service.metrics.server import MetricsServer, make_metric
 from stallward.actuator.service.notices.changes import SlotChanges
 from stallward.actuator.service.notices.command import NoticeCommand
 from stallward.actuator.service.notices.journald import Journald
-from stallward.actuator.service.remote_port import RemotePort
+from stallward.actuator.service.remote.port import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
 from stallward.actuator.service.socket_files import (

@@ -11,7 +11,8 @@ from typing import Any
 from stallward.env.gym.twin_env import spaces
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import LoggedRun
-from stallward.training.off_policy.replay_env import PRICE, load_runs
+from stallward.training.off_policy.gate import PRICE
+from stallward.training.off_policy.replay_env import load_runs
 
 
 def write_dataset(recordings: Sequence[str | Path], name: str, price: float = PRICE) -> Any:

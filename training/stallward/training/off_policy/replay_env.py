@@ -18,9 +18,8 @@ from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.dataset import LoggedRun, read_logged
+from stallward.training.off_policy.gate import PRICE
 
-PRICE: Final = 6.0
-"""The price of a second that misses the target by far, in units of full background speed."""
 _LEAST_STEPS: Final = 2
 _GAP_S: Final = 0.25
 """A longer time between two ticks is a gap: they are 0.1 s apart."""

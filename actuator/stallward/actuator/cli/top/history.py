@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.cli.tick_text import granted_text
+from stallward.actuator.cli.tick_text import granted_text, rate_per_s, stall_share
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import RELEASED, DesiredState
-from stallward.agent.sample import GroupSample, PsiTotals, Sample
+from stallward.agent.sample import GroupSample, Sample
 
 HISTORY_S: Final = 120
 """How many seconds the curves show."""
@@ -224,15 +224,18 @@ def _group_view(
     paused_share: float = 0.0,
     levers: tuple[str, ...] = (),
 ) -> GroupView:
+    cpu_us_per_s = rate_per_s(before.cpu_usage_us, now.cpu_usage_us, elapsed_s)
     return GroupView(
         name=name,
         memory_bytes=now.memory_usage_bytes,
         swap_bytes=now.swap_bytes,
         limit_bytes=limit_bytes,
-        cpu_cores=_scaled(_rate(before.cpu_usage_us, now.cpu_usage_us, elapsed_s), 1e-6),
-        memory_stall_share=_share(before.psi, now.psi, "memory_some_us", elapsed_s),
-        io_stall_share=_share(before.psi, now.psi, "io_some_us", elapsed_s),
-        refaults_per_s=_rate(before.refaulted_pages, now.refaulted_pages, elapsed_s),
+        cpu_cores=None if cpu_us_per_s is None else 1e-6 * cpu_us_per_s,
+        memory_stall_share=stall_share(
+            before.psi.memory_some_us, now.psi.memory_some_us, elapsed_s
+        ),
+        io_stall_share=stall_share(before.psi.io_some_us, now.psi.io_some_us, elapsed_s),
+        refaults_per_s=rate_per_s(before.refaulted_pages, now.refaulted_pages, elapsed_s),
         paused=paused,
         paused_share=paused_share,
         levers=levers,
@@ -247,21 +250,6 @@ def _levers(sample: Sample, names: set[str]) -> tuple[str, ...]:
         if group in names:
             found.append(f"{kind} {state.value}{' (set by others)' if state.foreign else ''}")
     return tuple(found)
-
-
-def _share(before: PsiTotals, now: PsiTotals, key: str, elapsed_s: float) -> float | None:
-    rate = _scaled(_rate(getattr(before, key), getattr(now, key), elapsed_s), 1e-6)
-    return None if rate is None else min(rate, 1.0)
-
-
-def _rate(before: int | None, now: int | None, elapsed_s: float) -> float | None:
-    if before is None or now is None or elapsed_s <= 0.0:
-        return None
-    return max(now - before, 0) / elapsed_s
-
-
-def _scaled(rate: float | None, factor: float) -> float | None:
-    return None if rate is None else rate * factor
 
 
 def _short(name: str) -> str:

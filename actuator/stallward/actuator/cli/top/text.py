@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
+from stallward.actuator.cli.tick_text import mib_text
 from stallward.actuator.cli.top.history import ATTAINMENT_S, Change, GroupView, View
 from stallward.actuator.record.tick_record import Mode
-from stallward.agent.desired import MIB
 
 COLUMNS: Final = (
     "group", "memory", "swap", "limit", "CPUs", "memory stall", "disk stall", "refaults/s",
@@ -22,7 +22,7 @@ def headline(view: View, target_ms: float | None) -> str:
     target = "" if target_ms is None else f" of at most {target_ms:.3g} ms"
     kept = "" if view.attainment is None else f", kept in {100 * view.attainment:.0f} %"
     last = f" of the last {ATTAINMENT_S} s" if kept else ""
-    zone = f"{_mib(view.zone_usage_bytes)} of {_mib(view.zone_limit_bytes)} MiB"
+    zone = f"{mib_text(view.zone_usage_bytes)} of {mib_text(view.zone_limit_bytes)} MiB"
     return f"p95 {p95}{target}{kept}{last}   memory {zone}"
 
 
@@ -44,9 +44,9 @@ def _row(group: GroupView) -> tuple[str, ...]:
     share = f" ({100 * group.paused_share:.0f} %)" if group.paused_share >= 0.005 else ""
     return (
         group.name,
-        _mib(group.memory_bytes),
-        _mib(group.swap_bytes),
-        _mib(group.limit_bytes),
+        mib_text(group.memory_bytes),
+        mib_text(group.swap_bytes),
+        mib_text(group.limit_bytes),
         UNKNOWN if group.cpu_cores is None else f"{group.cpu_cores:.2f}",
         _percent(group.memory_stall_share),
         _percent(group.io_stall_share),
@@ -74,10 +74,6 @@ def whole(view: View, target_ms: float | None, changes: int = 10) -> str:
     ]
     lines = [headline(view, target_ms), decider(view), "", *table, ""]
     return "\n".join([*lines, *map(change_line, view.changes[:changes])]).rstrip()
-
-
-def _mib(size_bytes: int | None) -> str:
-    return UNKNOWN if size_bytes is None else f"{size_bytes / MIB:.0f}"
 
 
 def _percent(share: float | None) -> str:

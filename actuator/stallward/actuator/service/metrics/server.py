@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.socket_files import make_room, socket_mode
@@ -18,17 +18,14 @@ from stallward.actuator.service.socket_files import make_room, socket_mode
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
 _MAX_CONNECTIONS: Final = 16
-_RETRY_S: Final = 1.0
-"""The delay before the next try to listen; it doubles with each that fails."""
-_MAX_RETRY_S: Final = 60.0
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 Render = Callable[[str], tuple[str, bytes]]
 """Gets the Accept header and returns the content type and the body."""
 
 
-class MetricsServer:
-    """A small HTTP server on one socket.
+class MetricsServer(Listener):
+    """A small HTTP server on one socket. Any user can take its port, so it tries again.
 
     Args:
         address: Where to listen; a Unix socket gets mode 0660.
@@ -36,34 +33,11 @@ class MetricsServer:
     """
 
     def __init__(self, address: Address, render: Render) -> None:
+        super().__init__()
         self._address = address
         self._render = render
         self._server: asyncio.Server | None = None
         self._connections = 0
-        self.failures = 0
-        """How many tries to listen have failed."""
-        self.problem = ""
-        """Why it does not listen now; empty if it does."""
-
-    async def keep_trying(self, retry_s: float = _RETRY_S) -> None:
-        """Start to listen; try again for ever while that fails.
-
-        Any user can take a port, and the daemon protects the application without metrics, too.
-        """
-        while True:
-            try:
-                await self.start()
-            except DaemonError as error:
-                self.failures += 1
-                again = f"tried {self.failures} times, and again in {retry_s:g} s"
-                self.problem = f"{error.cause} ({again})"
-                if self.failures == 1:
-                    sys.stderr.write(f"stallward service: {error} It is tried again.\n")
-            else:
-                self.problem = ""
-                return
-            await asyncio.sleep(retry_s)
-            retry_s = min(retry_s * 2, _MAX_RETRY_S)
 
     async def start(self) -> None:
         """Start to listen.

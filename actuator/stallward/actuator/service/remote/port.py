@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Final, Self
 
@@ -12,13 +11,11 @@ from grpc_health.v1 import health, health_pb2_grpc
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.listener import Listener
+from stallward.actuator.service.remote.roles import Roles
 from stallward.actuator.service.report_servicer import ReportServicer
-from stallward.actuator.service.roles import Roles
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
-_RETRY_S: Final = 1.0
-"""The delay before the next try to listen; it doubles with each that fails."""
-_MAX_RETRY_S: Final = 60.0
 _STOP_S: Final = 0.2
 _MOST_STREAMS: Final = 64
 """The most calls at once on one connection."""
@@ -82,7 +79,7 @@ class Certificates:
         return tuple(states)
 
 
-class RemotePort:
+class RemotePort(Listener):
     """One TCP port with the whole service behind it.
 
     Args:
@@ -106,14 +103,13 @@ class RemotePort:
         servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
+        super().__init__()
         self._address = address
         self._certificates = Certificates(key, certificate, client_ca)
         self._operators = operators
         self._servicer = servicer
         self._health = health_servicer
         self._server: grpc.aio.Server | None = None
-        self.problem = ""
-        """Why it does not listen now; empty if it does."""
 
     @classmethod
     def of(
@@ -142,24 +138,6 @@ class RemotePort:
             servicer=servicer,
             health_servicer=health_servicer,
         )
-
-    async def keep_trying(self, retry_s: float = _RETRY_S) -> None:
-        """Start to listen; try again for ever while that fails.
-
-        The daemon protects the application without this port, too.
-        """
-        while True:
-            try:
-                await self.start()
-            except DaemonError as error:
-                if not self.problem:
-                    say(f"{error} It is tried again.", "service")
-                self.problem = error.cause
-            else:
-                self.problem = ""
-                return
-            await asyncio.sleep(retry_s)
-            retry_s = min(retry_s * 2, _MAX_RETRY_S)
 
     async def start(self) -> None:
         """Start to listen.

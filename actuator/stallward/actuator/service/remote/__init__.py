@@ -1,0 +1,1 @@
+"""The service for other machines: its TCP port, and what each client may do there."""
