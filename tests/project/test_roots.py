@@ -26,6 +26,7 @@ INSIDE = "a program inside a sandbox: it is started by a scenario's command, on 
 UNIT = "names folders as a systemd unit does; nothing opens them"
 ALLOWED = {
     "actuator/stallward/actuator/doctor/latency.py": EXAMPLE,
+    "actuator/stallward/actuator/cli/desired_options.py": EXAMPLE,
     "actuator/stallward/actuator/cli/unit_places.py": UNIT,
     "actuator/stallward/actuator/kernel/process_spec.py": EXAMPLE,
     "actuator/stallward/actuator/node/find_targets.py": EXAMPLE,
@@ -52,6 +53,7 @@ USES_DEFAULTS = {
     "actuator/stallward/actuator/service/notices/journald.py": "systemd's socket is in one place",
     "env/stallward/env/sandbox/sandbox.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/bench/sample_cost.py": ENTRY_POINT,
+    "actuator/stallward/actuator/cli/apply.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/connect.py": ENTRY_POINT,
     "actuator/stallward/actuator/cli/node.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/demo/run.py": ENTRY_POINT,

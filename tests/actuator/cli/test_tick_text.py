@@ -1,4 +1,4 @@
-"""Ticks as lines, and desired states from the command line."""
+"""Ticks and the status as text."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ import json
 import pytest
 
 from stallward.actuator.cli.status_text import status_rows, status_values
-from stallward.actuator.cli.tick_text import TickPrinter, parse_desired
+from stallward.actuator.cli.tick_text import TickPrinter
 from stallward.actuator.client.status import status_from_wire
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.agent.controller import Decision
-from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
-from stallward.agent.errors import UsageError
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -80,7 +79,7 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
         "mem 500/600 MiB",
         "0:slot0 300+1 MiB paused 1.2 s limit 100",
         "-> ppo: policy",
-        "pause 0, limit 0 to 100",
+        "pause 0, limit 0 to 100 MiB",
         "guard: fallback, decision late: ppo: 60 ms",
         "guard: stallward/1/slot0: not paused, paused 4.9 s of at most 5 s",
     ):
@@ -115,31 +114,6 @@ def test_json_lines_hold_the_same() -> None:
         "fallback, decision late: ppo: 60 ms",
         "stallward/1/slot0: not paused, paused 4.9 s of at most 5 s",
     ]
-
-
-def test_desired_states_from_options() -> None:
-    desired = parse_desired(pause="0, 2", limits=["1=200.5"], profile="flush", slots=3)
-    assert [slot.paused for slot in desired.slots] == [True, False, True]
-    assert desired.slot(1).limit_bytes == int(200.5 * MIB)
-    assert desired.tuning is PROFILES[1]
-
-
-@pytest.mark.parametrize(
-    ("pause", "limits", "profile", "says"),
-    [
-        ("5", [], "default", "no slot '5'"),
-        ("x", [], "default", "no slot 'x'"),
-        ("", ["0"], "default", "not a limit"),
-        ("", ["0=lots"], "default", "not a limit"),
-        ("", ["0=-5"], "default", "not a limit"),
-        ("", ["0=inf"], "default", "not a limit"),
-        ("", ["9=10"], "default", "no slot '9'"),
-        ("", [], "loud", "no profile 'loud'"),
-    ],
-)
-def test_wrong_options_are_refused(pause: str, limits: list[str], profile: str, says: str) -> None:
-    with pytest.raises(UsageError, match=says):
-        parse_desired(pause=pause, limits=limits, profile=profile, slots=2)
 
 
 def test_a_status_says_what_became_of_the_latency_sources_input() -> None:

@@ -27,6 +27,11 @@ Socket = Annotated[
 _REMOTE: Final = re.compile(r"[^/]+:\d{1,5}")
 
 
+def is_remote(socket: Path) -> bool:
+    """Whether a socket is ``HOST:PORT``: a daemon on another machine."""
+    return _REMOTE.fullmatch(str(socket)) is not None
+
+
 def connect(socket: Path) -> ActuatorClient:
     """A client of a daemon.
 
@@ -39,7 +44,7 @@ def connect(socket: Path) -> ActuatorClient:
     """
     from stallward.actuator.client import ActuatorClient, RemoteDaemon  # noqa: PLC0415
 
-    if _REMOTE.fullmatch(str(socket)):
+    if is_remote(socket):
         folder = os.environ.get(TLS_VARIABLE)
         if not folder:
             raise UsageError(

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
+from stallward.actuator.cli.apply import apply, release
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import UsageError
@@ -59,49 +60,10 @@ def watch(
                 return
 
 
-@ctl.command(epilog="Example: stallward ctl apply --pause 0,1 --limit 2=200 --lease 10")
-def apply(
-    socket: Socket = DEFAULT_SOCKET,
-    pause: Annotated[str, typer.Option(help="Slots to pause, as 0,2.")] = "",
-    limit: Annotated[list[str] | None, typer.Option(help="SLOT=MIB, may be repeated.")] = None,
-    profile: Annotated[
-        str, typer.Option(help="default, flush, keep-cache or keep-anon.")
-    ] = "default",
-    lease: Annotated[float, typer.Option(help="Seconds it holds, 0.1 to 60.")] = 5.0,
-    hold: Annotated[bool, typer.Option("--hold", help="Renew it until Ctrl-C.")] = False,
-    holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
-) -> None:
-    """Hold a desired state on the node for the time of a lease."""
-    from stallward.actuator.cli.tick_text import parse_desired  # noqa: PLC0415
-
-    with connect(socket) as client:
-        slots = len(client.status().slots)
-        desired = parse_desired(pause=pause, limits=limit or [], profile=profile, slots=slots)
-        answer = client.apply(desired, lease_s=lease, holder=holder)
-        for text in answer.guard_notes:
-            output.line(f"guard: {text}")
-        output.line(f"held for {answer.lease_remaining_s:.1f} s")
-        try:
-            while hold:
-                time.sleep(lease / 3.0)
-                client.apply(desired, lease_s=lease, holder=holder)
-        finally:
-            if hold:
-                client.release(holder=holder)
-
-
-@ctl.command(epilog="Example: stallward ctl release")
-def release(
-    socket: Socket = DEFAULT_SOCKET,
-    holder: Annotated[str, typer.Option(help="Name of the lease's holder.")] = "stallward ctl",
-) -> None:
-    """Give a lease back.
-
-    The daemon's own controller takes over at the next tick.
-    """
-    with connect(socket) as client:
-        client.release(holder=holder)
-    output.line("released")
+ctl.command(
+    epilog="Example: stallward ctl apply --pause 0,1 --limit 2=200 --cpu-weight 2=20 --lease 10"
+)(apply)
+ctl.command(epilog="Example: stallward ctl release")(release)
 
 
 @ctl.command(epilog="Example: stallward ctl push build/policy.onnx --name november")

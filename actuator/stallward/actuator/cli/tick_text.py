@@ -1,19 +1,17 @@
-"""Ticks as text, and desired states from the command line."""
+"""Ticks as text."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from stallward.actuator.guard.changes import GuardChange
+from stallward.actuator.record.desired_text import desired_text
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire
-from stallward.agent.errors import UsageError
+from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample, SlotState
-
-_MOST_MIB: Final = float(1 << 40)
 
 
 class TickPrinter:
@@ -55,7 +53,7 @@ class TickPrinter:
                 )
             ),
             f"-> {record.decision.controller}: {record.decision.decision.reason or '-'}",
-            granted_text(record.granted),
+            desired_text(record.granted),
         ]
         if record.fallback:
             parts.append("FALLBACK")
@@ -108,20 +106,6 @@ def _group(group: GroupSample, state: SlotState) -> str:
     return text
 
 
-def granted_text(granted: DesiredState) -> str:
-    """Describe a desired state in a few words."""
-    words = [f"pause {i}" for i, slot in enumerate(granted.slots) if slot.paused]
-    words += [
-        f"limit {i} to {mib_text(slot.limit_bytes)}"
-        for i, slot in enumerate(granted.slots)
-        if slot.limit_bytes is not None
-    ]
-    words += [f"stop {process.pid}" for process in granted.stopped]
-    if granted.tuning.name != "default":
-        words.append(f"tune {granted.tuning.name}")
-    return ", ".join(words) or "nothing"
-
-
 def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
     sample, fault = record.sample, record.reasons.fault
     return {
@@ -143,7 +127,7 @@ def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
         ],
         "controller": record.decision.controller,
         "reason": record.decision.decision.reason,
-        "granted": granted_text(record.granted),
+        "granted": desired_text(record.granted),
         "fallback": record.fallback,
         "fault": None if fault is None else fault.kind.value,
         "guard_changes": [_change_values(change) for change in record.reasons.changes],
@@ -167,49 +151,3 @@ def _change_values(change: GuardChange) -> dict[str, Any]:
 def _finite(number: float | None) -> float | None:
     """A number as JSON has it; ``None`` for a NaN or an infinity."""
     return number if number is not None and math.isfinite(number) else None
-
-
-def parse_desired(*, pause: str, limits: Sequence[str], profile: str, slots: int) -> DesiredState:
-    """Make a desired state from command line options.
-
-    Args:
-        pause: Slot numbers joined by commas.
-        limits: Limits, each written ``SLOT=MIB``.
-        profile: The name of a tuning profile.
-        slots: How many slots the node has.
-
-    Raises:
-        UsageError: If a slot, a number or the profile does not exist.
-    """
-    profiles = {p.name: p for p in PROFILES}
-    if profile not in profiles:
-        raise UsageError(
-            f"There is no profile {profile!r}.", next_step=f"Choose one of: {', '.join(profiles)}."
-        )
-    paused = {_slot(word, slots) for word in pause.split(",") if word.strip()}
-    limited: dict[int, int] = {}
-    for text in limits:
-        number, _, size = text.partition("=")
-        try:
-            mib = float(size)
-        except ValueError:
-            mib = math.nan
-        if not 0.0 < mib < _MOST_MIB:
-            raise UsageError(
-                f"{text!r} is not a limit.", next_step="Write SLOT=MIB, as --limit 0=200."
-            )
-        limited[_slot(number, slots)] = int(mib * MIB)
-    return DesiredState(
-        slots=tuple(
-            SlotDesire(paused=i in paused, limit_bytes=limited.get(i)) for i in range(slots)
-        ),
-        tuning=profiles[profile],
-    )
-
-
-def _slot(text: str, slots: int) -> int:
-    word = text.strip()
-    if not word.isdigit() or int(word) >= slots:
-        known = f"0 to {slots - 1}" if slots else "none"
-        raise UsageError(f"There is no slot {word!r}.", next_step=f"This node has slots {known}.")
-    return int(word)

@@ -266,6 +266,8 @@ All levers have this in common:
   of them fail.
 - **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing.
   `applied` in the tick record says what would have been done, marked `dry_run`.
+- **By hand.** `stallward ctl apply` has an option for each, and its `--help` gives the units. The
+  guard says what it does not grant.
 
 ## What each lever changes
 

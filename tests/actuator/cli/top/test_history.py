@@ -59,8 +59,8 @@ def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
     assert [change.granted for change in view.changes] == [
         "pause 0",
         "nothing",
-        "limit 0 to 150",
-        "limit 0 to 200",
+        "limit 0 to 150 MiB",
+        "limit 0 to 200 MiB",
     ]
     assert "partition: pause 0 (room 300)" in change_line(view.changes[0])
 

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.cli.tick_text import granted_text, rate_per_s, stall_share
+from stallward.actuator.cli.tick_text import rate_per_s, stall_share
+from stallward.actuator.record.desired_text import desired_text
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import GroupSample, Sample
@@ -115,7 +116,7 @@ class History:
                 Change(
                     wall_time_s=record.wall_time_s,
                     controller=record.decision.controller,
-                    granted=granted_text(record.granted),
+                    granted=desired_text(record.granted),
                     reason=record.decision.decision.reason,
                     notes=record.guard_notes,
                 )

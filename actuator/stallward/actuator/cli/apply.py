@@ -1,0 +1,159 @@
+"""``stallward ctl apply`` and ``release``: hold a desired state on a node for a time."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated, Final
+
+import typer
+
+from stallward.actuator.cli import output
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect, is_remote
+
+Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
+Texts = list[str] | None
+_HOLDER: Final = "stallward ctl"
+
+
+def apply(
+    socket: Socket = DEFAULT_SOCKET,
+    pause: Annotated[str, typer.Option(metavar="SLOTS", help="Slots to pause, as 0,2.")] = "",
+    limit: Annotated[
+        Texts, typer.Option(metavar="SLOT=MIB", help="Memory that the slot may hold.")
+    ] = None,
+    hard_limit: Annotated[
+        Texts, typer.Option(metavar="SLOT=MIB", help="The same; beyond it the kernel kills.")
+    ] = None,
+    swap_max: Annotated[
+        Texts, typer.Option(metavar="SLOT=MIB", help="Swap that it may use.")
+    ] = None,
+    reclaim_to: Annotated[
+        Texts, typer.Option(metavar="SLOT=MIB", help="Evict pages once, to this size.")
+    ] = None,
+    cpu_weight: Annotated[
+        Texts, typer.Option(metavar="SLOT=WEIGHT", help="1 to 10000; 100 is usual.")
+    ] = None,
+    cpu_max: Annotated[
+        Texts, typer.Option(metavar="SLOT=CORES", help="CPU seconds per second.")
+    ] = None,
+    io_weight: Annotated[
+        Texts, typer.Option(metavar="SLOT=WEIGHT", help="1 to 10000; 100 is usual.")
+    ] = None,
+    io_max: Annotated[
+        Texts, typer.Option(metavar="SLOT=MIB", help="Read, and written, per second and disk.")
+    ] = None,
+    nice: Annotated[Texts, typer.Option(metavar="SLOT=NICE", help="-20 to 19.")] = None,
+    cpus: Annotated[
+        Texts, typer.Option(metavar="SLOT=CPUS", help="CPUs that it may use, as 0=0-2,8.")
+    ] = None,
+    page_advice: Annotated[
+        Texts, typer.Option(metavar="SLOT=ADVICE", help="Its pages: cold, pageout or willneed.")
+    ] = None,
+    end: Annotated[
+        str,
+        typer.Option(metavar="SLOTS", help="Slots to end, as 0,2, if guard.allow_terminate."),
+    ] = "",
+    stop_process: Annotated[
+        Texts, typer.Option(metavar="PID", help="A background process to stop.")
+    ] = None,
+    end_process: Annotated[
+        str, typer.Option(metavar="PID", help="One to end, if guard.allow_terminate.")
+    ] = "",
+    protected_low: Annotated[
+        str, typer.Option(metavar="MIB", help="Memory of the application to reclaim last.")
+    ] = "",
+    protected_willneed: Annotated[
+        bool, typer.Option("--protected-willneed", help="Read its pages back from swap, once.")
+    ] = False,
+    protect_from_oom: Annotated[
+        bool, typer.Option("--protect-from-oom", help="Lower its OOM score.")
+    ] = False,
+    profile: Annotated[
+        str, typer.Option(help="default, flush, keep-cache or keep-anon.")
+    ] = "default",
+    swappiness: Annotated[int | None, typer.Option(help="vm.swappiness, 0 to 200.")] = None,
+    protected_swappiness: Annotated[
+        int | None, typer.Option(help="The application's own on v1, 0 to 200.")
+    ] = None,
+    dirty_background_ratio: Annotated[
+        float | None, typer.Option(help="Per cent of the memory, 0 to 100.")
+    ] = None,
+    dirty_ratio: Annotated[
+        float | None, typer.Option(help="Per cent of the memory, 0 to 100.")
+    ] = None,
+    overcommit_memory: Annotated[
+        int | None, typer.Option(help="vm.overcommit_memory: 0, 1 or 2.")
+    ] = None,
+    lease: Annotated[float, typer.Option(help="Seconds it holds, 0.1 to 60.")] = 5.0,
+    hold: Annotated[bool, typer.Option("--hold", help="Renew it until Ctrl-C.")] = False,
+    holder: Holder = _HOLDER,
+) -> None:
+    """Hold a desired state on the node for the time of a lease.
+
+    It reaches every lever; those that the node lacks, as ctl status says, do nothing. Options with
+    SLOT= may be repeated for other slots. PID@START names a process of another machine, by field
+    22 of its /proc/PID/stat. The guard says what it does not grant.
+    """
+    from stallward.actuator.cli.desired_options import (  # noqa: PLC0415
+        ApplyOptions,
+        parse_desired,
+    )
+    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
+    from stallward.actuator.record.desired_text import desired_text  # noqa: PLC0415
+
+    options = ApplyOptions(
+        paused=pause,
+        terminated=end,
+        slot_values={
+            "limit_bytes": limit or (),
+            "hard_limit_bytes": hard_limit or (),
+            "swap_max_bytes": swap_max or (),
+            "reclaim_to_bytes": reclaim_to or (),
+            "cpu_weight": cpu_weight or (),
+            "cpu_max_cores": cpu_max or (),
+            "io_weight": io_weight or (),
+            "io_max_bytes_per_s": io_max or (),
+            "nice": nice or (),
+            "cpus": cpus or (),
+            "page_advice": page_advice or (),
+        },
+        profile=profile,
+        tuning={
+            "swappiness": swappiness,
+            "protected_swappiness": protected_swappiness,
+            "dirty_background_ratio": dirty_background_ratio,
+            "dirty_ratio": dirty_ratio,
+            "overcommit_memory": overcommit_memory,
+        },
+        stopped=stop_process or (),
+        terminate=end_process,
+        protect_from_oom=protect_from_oom,
+        protected_low=protected_low,
+        protected_willneed=protected_willneed,
+    )
+    with connect(socket) as client:
+        names = client.status().slots
+        proc = None if is_remote(socket) else DEFAULT_PATHS.proc
+        desired = parse_desired(options, slots=len(names), proc=proc)
+        answer = client.apply(desired, lease_s=lease, holder=holder)
+        for text in answer.guard_notes:
+            output.line(f"guard: {text}")
+        output.line(f"granted: {desired_text(answer.granted, names)}")
+        output.line(f"held for {answer.lease_remaining_s:.1f} s")
+        try:
+            while hold:
+                time.sleep(lease / 3.0)
+                client.apply(desired, lease_s=lease, holder=holder)
+        finally:
+            if hold:
+                client.release(holder=holder)
+
+
+def release(socket: Socket = DEFAULT_SOCKET, holder: Holder = _HOLDER) -> None:
+    """Give a lease back.
+
+    The daemon's own controller takes over at the next tick.
+    """
+    with connect(socket) as client:
+        client.release(holder=holder)
+    output.line("released")

@@ -1,0 +1,206 @@
+"""Makes a desired state of the options of ``stallward ctl apply``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, get_args
+
+from stallward.actuator.guard.expressible import inexpressible
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.record.reasons_text import problem_text
+from stallward.agent.desired import (
+    MIB,
+    PROFILES,
+    DesiredState,
+    PageAdvice,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+)
+from stallward.agent.errors import UsageError
+
+CUSTOM_TUNING: Final = "custom"
+"""The name of a tuning that is no profile as it stands."""
+_MOST_CPUS_IN_A_RANGE: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOption:
+    """One option that sets a field of single slots, written ``SLOT=VALUE``."""
+
+    option: str
+    value: str
+    """What stands after the equals sign, as the help says it."""
+    read: Callable[[str], Any]
+    """Reads that; raises ``ValueError`` or ``OverflowError`` if it is no such value."""
+
+
+def _mib(text: str) -> int:
+    return int(float(text) * MIB)
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    """Read a list as the kernel writes it, e.g. ``0-2,8``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = int(first)
+        high = int(last) if dash else low
+        if not 0 <= high - low < _MOST_CPUS_IN_A_RANGE:
+            raise ValueError(part)
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _advice(text: str) -> str:
+    if text not in get_args(PageAdvice):
+        raise ValueError(text)
+    return text
+
+
+SLOT_OPTIONS: Final[Mapping[str, SlotOption]] = {
+    "limit_bytes": SlotOption(option="--limit", value="MIB", read=_mib),
+    "hard_limit_bytes": SlotOption(option="--hard-limit", value="MIB", read=_mib),
+    "swap_max_bytes": SlotOption(option="--swap-max", value="MIB", read=_mib),
+    "reclaim_to_bytes": SlotOption(option="--reclaim-to", value="MIB", read=_mib),
+    "cpu_weight": SlotOption(option="--cpu-weight", value="1..10000", read=int),
+    "cpu_max_cores": SlotOption(option="--cpu-max", value="CORES", read=float),
+    "io_weight": SlotOption(option="--io-weight", value="1..10000", read=int),
+    "io_max_bytes_per_s": SlotOption(option="--io-max", value="MIB_PER_S", read=_mib),
+    "nice": SlotOption(option="--nice", value="-20..19", read=int),
+    "cpus": SlotOption(option="--cpus", value="0-2,8", read=_cpus),
+    "page_advice": SlotOption(
+        option="--page-advice", value="|".join(get_args(PageAdvice)), read=_advice
+    ),
+}
+"""The option of each field of :class:`SlotDesire` that has a value."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """The options of one command, as they were typed."""
+
+    paused: str = ""
+    """Slot numbers, joined by commas."""
+    terminated: str = ""
+    """The same."""
+    slot_values: Mapping[str, Sequence[str]]
+    """For each field in :data:`SLOT_OPTIONS`, what was given to its option."""
+    profile: str = PROFILES[0].name
+    tuning: Mapping[str, float | None]
+    """Settings that differ from the profile's, by the field of :class:`Tuning`."""
+    stopped: Sequence[str] = ()
+    """Processes, each ``PID`` or ``PID@START``."""
+    terminate: str = ""
+    protect_from_oom: bool = False
+    protected_low: str = ""
+    """MiB; empty for none."""
+    protected_willneed: bool = False
+
+
+def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> DesiredState:
+    """Make a desired state of command line options.
+
+    Args:
+        options: The options.
+        slots: How many slots the node has.
+        proc: /proc of the node; ``None`` if it is another machine's, so that processes need
+            their start times.
+
+    Raises:
+        UsageError: If a slot, a profile or a process does not exist, or a value is none.
+    """
+    paused = _slots("--pause", options.paused, slots)
+    terminated = _slots("--end", options.terminated, slots)
+    desires = [SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(slots)]
+    for field, texts in options.slot_values.items():
+        for text in texts:
+            index, value = _slot_value(SLOT_OPTIONS[field], text, slots)
+            desires[index] = replace(desires[index], **{field: value})
+    desired = DesiredState(
+        slots=tuple(desires),
+        tuning=_tuning(options.profile, options.tuning),
+        stopped=tuple(_process("--stop-process", text, proc) for text in options.stopped),
+        terminate=_process("--end-process", options.terminate, proc)
+        if options.terminate
+        else None,
+        protect_from_oom=options.protect_from_oom,
+        protected_low_bytes=_low(options.protected_low) if options.protected_low else None,
+        protected_willneed=options.protected_willneed,
+    )
+    problem = inexpressible(desired, slots)
+    if problem is not None:
+        raise UsageError(
+            f"{problem_text(problem)}.", next_step="See stallward ctl apply --help for the units."
+        )
+    return desired
+
+
+def _slot_value(option: SlotOption, text: str, slots: int) -> tuple[int, Any]:
+    number, _, value = text.partition("=")
+    try:
+        read = option.read(value)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{option.option} {text}: {value!r} is not {option.value}.",
+            next_step=f"Write {option.option} SLOT={option.value}.",
+        ) from error
+    return _slot(option.option, number, slots), read
+
+
+def _slots(option: str, text: str, slots: int) -> set[int]:
+    return {_slot(option, word, slots) for word in text.split(",") if word.strip()}
+
+
+def _slot(option: str, text: str, slots: int) -> int:
+    word = text.strip()
+    if not word.isdecimal() or int(word) >= slots:
+        known = f"0 to {slots - 1}" if slots else "none"
+        raise UsageError(
+            f"{option}: there is no slot {word!r}.", next_step=f"This node has slots {known}."
+        )
+    return int(word)
+
+
+def _tuning(profile: str, settings: Mapping[str, float | None]) -> Tuning:
+    profiles = {one.name: one for one in PROFILES}
+    if profile not in profiles:
+        raise UsageError(
+            f"There is no profile {profile!r}.", next_step=f"Choose one of: {', '.join(profiles)}."
+        )
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        return profiles[profile]
+    return replace(profiles[profile], name=CUSTOM_TUNING, **given)
+
+
+def _low(text: str) -> int:
+    try:
+        return _mib(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--protected-low {text}: {text!r} is not MIB.", next_step="Write --protected-low 200."
+        ) from error
+
+
+def _process(option: str, text: str, proc: Path | None) -> ProcessRef:
+    """The process of ``PID``, which runs on this machine, or of ``PID@START``."""
+    pid, at, start = text.partition("@")
+    if not pid.isdecimal() or (at and not start.isdecimal()):
+        raise UsageError(
+            f"{option} {text}: that is no process.",
+            next_step="Write PID; or PID@START with field 22 of /proc/PID/stat.",
+        )
+    if at:
+        return ProcessRef(pid=int(pid), start_time_ticks=int(start))
+    if proc is None:
+        raise UsageError(
+            f"{option} {text}: on another machine a process needs its start time.",
+            next_step="Write PID@START with field 22 of /proc/PID/stat there.",
+        )
+    ticks = start_time_ticks(proc, int(pid))
+    if ticks is None:
+        raise UsageError(f"{option} {text}: there is no process {pid}.")
+    return ProcessRef(pid=int(pid), start_time_ticks=ticks)

@@ -1,0 +1,81 @@
+"""Makes a few words of a desired state: one for each lever that it moves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef
+
+_SLOT_WORDS: Final = {
+    "paused": "pause {slot}",
+    "limit_bytes": "limit {slot} to {value}",
+    "hard_limit_bytes": "limit {slot} hard to {value}",
+    "swap_max_bytes": "limit the swap of {slot} to {value}",
+    "reclaim_to_bytes": "reclaim {slot} to {value}",
+    "cpu_weight": "CPU weight of {slot} {value}",
+    "cpu_max_cores": "limit {slot} to {value} CPUs",
+    "io_weight": "disk weight of {slot} {value}",
+    "io_max_bytes_per_s": "limit the disk of {slot} to {value}/s",
+    "nice": "nice of {slot} {value}",
+    "cpus": "keep {slot} to CPUs {value}",
+    "page_advice": "advise {value} for the pages of {slot}",
+    "terminated": "end {slot}",
+}
+_TUNING_WORDS: Final = {
+    "swappiness": "vm.swappiness {value}",
+    "protected_swappiness": "swappiness of the application {value}",
+    "dirty_background_ratio": "vm.dirty_background_ratio {value}",
+    "dirty_ratio": "vm.dirty_ratio {value}",
+    "overcommit_memory": "vm.overcommit_memory {value}",
+}
+_NODE_WORDS: Final = {
+    "stopped": "stop process {value}",
+    "terminate": "end process {value}",
+    "protect_from_oom": "protect the application from the OOM killer",
+    "protected_low_bytes": "guarantee the application {value}",
+    "protected_willneed": "read the application's pages back",
+}
+NOTHING: Final = "nothing"
+"""The words of a state that moves no lever."""
+
+
+def desired_text(desired: DesiredState, names: Sequence[str] = ()) -> str:
+    """Describe a desired state in a few words.
+
+    Args:
+        desired: The state.
+        names: The slots' names; a slot without one goes by its number.
+    """
+    words = []
+    for index, slot in enumerate(desired.slots):
+        name = names[index] if index < len(names) else str(index)
+        words += _words(slot, _SLOT_WORDS, slot=name)
+    words += _words(desired, _NODE_WORDS)
+    tuning = desired.tuning
+    settings = ", ".join(_words(tuning, _TUNING_WORDS))
+    if tuning.name != PROFILES[0].name or settings:
+        known = tuning in PROFILES or not settings
+        words.append(f"tune {tuning.name}" + ("" if known else f" ({settings})"))
+    return ", ".join(words) or NOTHING
+
+
+def _words(state: object, templates: Mapping[str, str], **names: str) -> list[str]:
+    """The words for every field of a state that is not left as it is."""
+    words = []
+    for field, template in templates.items():
+        value = getattr(state, field)
+        if value is None or value is False or value == ():
+            continue
+        words.append(template.format(value=_value_text(field, value), **names))
+    return words
+
+
+def _value_text(field: str, value: Any) -> str:
+    if field.endswith(("_bytes", "_bytes_per_s")):
+        return f"{value / MIB:.0f} MiB"
+    if isinstance(value, ProcessRef):
+        return str(value.pid)
+    if isinstance(value, tuple):
+        return ", ".join(str(one.pid if isinstance(one, ProcessRef) else one) for one in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
