@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import Granted
-from stallward.actuator.record.desired_text import NOTHING, desired_text
+from stallward.actuator.record.desired.text import NOTHING, desired_text
 from stallward.actuator.record.reasons import Reasons
 from stallward.agent.desired import (
     MIB,

@@ -154,14 +154,15 @@ def test_a_lease_takes_precedence_over_the_controller() -> None:
     assert not outcome.granted.slots[0].paused
 
 
-def test_modes_of_a_policy() -> None:
+@pytest.mark.parametrize("watching", [Mode.SHADOW, Mode.ADVICE])
+def test_modes_of_a_policy(watching: Mode) -> None:
     engine = _engine(Fixed("rule", RELEASED))
     policy = Fixed("policy", PAUSE)
     engine.set_mode(Mode.ACTIVE)
     assert engine.mode is Mode.OFF, "there is no policy yet"
     engine.install(policy)
     assert engine.step(make_sample(1)).decision.controller == "rule"
-    engine.set_mode(Mode.SHADOW)
+    engine.set_mode(watching)
     watched = engine.step(make_sample(2))
     assert watched.decision.controller == "rule"
     assert watched.shadow is not None
@@ -226,7 +227,7 @@ def test_replay_follows_a_policy_through_its_modes() -> None:
         settings=settings, configured=make_controller("latd"), default=make_controller("none")
     )
     engine.install(make_controller("excite"))
-    modes = {20: Mode.SHADOW, 60: Mode.ACTIVE, 120: Mode.OFF, 150: Mode.ACTIVE}
+    modes = {20: Mode.SHADOW, 40: Mode.ADVICE, 60: Mode.ACTIVE, 120: Mode.OFF, 150: Mode.ACTIVE}
     records = []
     for sample in _samples(200):
         if sample.sequence in modes:

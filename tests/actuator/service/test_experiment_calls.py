@@ -84,13 +84,14 @@ def node(tmp_path: Path, start: Callable[..., Service]) -> Iterator[Node]:
     made.end()
 
 
+@pytest.mark.parametrize("mode", [Mode.SHADOW, Mode.ADVICE])
 def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
-    node: Node, tmp_path: Path
+    node: Node, tmp_path: Path, mode: Mode
 ) -> None:
     old = tmp_path / "old.onnx"
     old.write_bytes(b"old")
     node.client.load(str(old))
-    node.client.set_mode(Mode.SHADOW)
+    node.client.set_mode(mode)
     assert node.client.experiments.get() is None
     wanted = plan(tmp_path)
     begun = node.client.experiments.start(wanted)
@@ -107,7 +108,7 @@ def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
         assert block.p95_ms == pytest.approx(30.0 - 10.0 * block.arm)
         assert block.attainment == 1.0
         assert block.background_cores == pytest.approx(0.5)
-    node.wait(lambda: node.client.status().mode is Mode.SHADOW)
+    node.wait(lambda: node.client.status().mode is mode)
     policy = node.client.status().policy
     assert policy is not None
     assert policy.path == str(old)

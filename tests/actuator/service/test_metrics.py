@@ -151,6 +151,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_controller_in_force,latd": 1,
         "stallward_policy_mode,active": 1,
         "stallward_policy_mode,off": 0,
+        "stallward_policy_mode,advice": 0,
         "stallward_refused_calls_total,NOT_FOUND": 4,
         "stallward_loop_restarts_total": 2,
         "stallward_latency_source_up,statsd": 0,

@@ -22,13 +22,13 @@ from typer.testing import CliRunner
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, RemoteDaemon
 from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
-from stallward.actuator.service.loop_link import MOST_WATCHERS
+from stallward.actuator.service.watchers import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import UsageError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 CALLS = pb.DESCRIPTOR.services_by_name["ActuatorService"]
-OBSERVED = {"Status", "Watch", "ListPolicies", "GetExperiment"}
+OBSERVED = {"Status", "Watch", "Advise", "ListPolicies", "GetExperiment"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,8 @@ CTL = (
     "roll-back",
     "load",
     "mode",
+    "advice",
+    "shadow",
 )
 
 

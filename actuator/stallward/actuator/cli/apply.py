@@ -99,7 +99,7 @@ def apply(
         parse_desired,
     )
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-    from stallward.actuator.record.desired_text import desired_text  # noqa: PLC0415
+    from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
 
     options = ApplyOptions(
         paused=pause,

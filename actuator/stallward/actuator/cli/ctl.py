@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
+from stallward.actuator.cli.advice import advice
 from stallward.actuator.cli.apply import apply, release
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S, Json
@@ -133,16 +134,17 @@ def load(
 
 @ctl.command(epilog="Example: stallward ctl mode active")
 def mode(
-    wanted: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow or off.")],
+    wanted: Annotated[str, typer.Argument(metavar="MODE", help="active, shadow, advice or off.")],
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
-    """Turn the loaded policy active, shadow or off.
+    """Turn the loaded policy active, shadow, advice or off.
 
-    In shadow it decides and is recorded, and the daemon's own controller is applied.
+    In shadow it decides and is recorded, and the daemon's own controller is applied. Advice is the
+    same, and ctl advice says what the policy would do.
     """
     from stallward.actuator.record.tick_record import Mode  # noqa: PLC0415
 
-    names = {m.name.lower(): m for m in Mode if m.name.lower() in ("active", "shadow", "off")}
+    names = {one.name.lower(): one for one in (Mode.ACTIVE, Mode.SHADOW, Mode.ADVICE, Mode.OFF)}
     if wanted not in names:
         raise UsageError(
             f"{wanted!r} is not a mode.", next_step=f"Choose one of: {', '.join(names)}."
@@ -150,6 +152,9 @@ def mode(
     with connect(socket) as client:
         client.set_mode(names[wanted])
     output.line(f"mode {wanted}")
+
+
+ctl.command(epilog="Example: stallward ctl advice --last 20")(advice)
 
 
 @ctl.command(epilog="Example: stallward ctl shadow --recording /var/lib/stallward/recording")

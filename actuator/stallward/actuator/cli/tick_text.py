@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from stallward.actuator.guard.changes import GuardChange
-from stallward.actuator.record.desired_text import desired_text
+from stallward.actuator.record.desired.text import desired_text
+from stallward.actuator.record.rates import stall_share
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample, SlotState
@@ -77,19 +78,6 @@ def _stall_share(sample: Sample, before: Sample | None, where: str) -> float | N
     then: GroupSample = getattr(before, where)
     elapsed_s = sample.time_s - before.time_s
     return stall_share(then.psi.memory_some_us, now.psi.memory_some_us, elapsed_s)
-
-
-def stall_share(before_us: int | None, now_us: int | None, elapsed_s: float) -> float | None:
-    """The share of the time between two stall totals that was stalled; ``None`` if unknown."""
-    rate = rate_per_s(before_us, now_us, elapsed_s)
-    return None if rate is None else min(1e-6 * rate, 1.0)
-
-
-def rate_per_s(before: int | None, now: int | None, elapsed_s: float) -> float | None:
-    """The growth of a counter per second; ``None`` if it is not known."""
-    if before is None or now is None or elapsed_s <= 0.0:
-        return None
-    return max(now - before, 0) / elapsed_s
 
 
 def mib_text(value: int | None) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from stallward.actuator.client.client import ActuatorClient, Granted, Watched
+from stallward.actuator.client.answers import Advised, Granted, Watched
+from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
@@ -12,10 +13,13 @@ from stallward.actuator.client.status import (
     PolicyInfo,
     StoredPolicyInfo,
 )
+from stallward.actuator.record.advice.advice import Advice
 from stallward.actuator.record.tick_record import Mode
 
 __all__ = [
     "ActuatorClient",
+    "Advice",
+    "Advised",
     "CanaryInfo",
     "DaemonStatus",
     "Granted",

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import grpc
 
+from stallward.actuator.client.answers import Advised, Granted, Watched
 from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.experiments import Experiments
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
@@ -31,10 +31,9 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
-from stallward.actuator.record.reasons import Reasons
-from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.advice.wire import advice_from_wire
 from stallward.actuator.record.reasons_wire import reasons_from_wire
-from stallward.actuator.record.tick_record import Mode, TickRecord
+from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import (
     desired_from_wire,
     desired_to_wire,
@@ -51,30 +50,6 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
 _RETRY_S: Final = 0.05
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Granted:
-    """The daemon's answer to a desired state."""
-
-    granted: DesiredState
-    reasons: Reasons
-    """Why it is less than was asked for, if it is."""
-    lease_remaining_s: float
-
-    @property
-    def guard_notes(self) -> tuple[str, ...]:
-        """The reasons as sentences, for people; a program reads ``reasons``."""
-        return reason_notes(self.reasons)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """One tick that a watcher received."""
-
-    record: TickRecord
-    skipped: int
-    """Records that were left out because this watcher was too slow."""
 
 
 class ActuatorClient:
@@ -233,7 +208,7 @@ class ActuatorClient:
         return policy_from_wire(answer.policy)
 
     def set_mode(self, mode: Mode) -> Mode:
-        """Turn the loaded policy active, shadow or off.
+        """Turn the loaded policy active, shadow, advice or off.
 
         Raises:
             RequestError: If none is loaded.
@@ -268,10 +243,27 @@ class ActuatorClient:
         Raises:
             DaemonError: If the daemon cannot be reached or ends.
         """
-        call = self._stub.Watch(pb.WatchRequest(every=every))
+        for answer in self._stream(self._stub.Watch(pb.WatchRequest(every=every))):
+            yield Watched(record=record_from_wire(answer.record), skipped=answer.skipped)
+
+    def advice(self, *, last: int = 0, follow: bool = True) -> Iterator[Advised]:
+        """Iterate over what a policy in advice mode would do, as its advice changes.
+
+        Args:
+            last: Begin with so many pieces of advice that were given before.
+            follow: Go on with those to come, until the iterator or the client is closed.
+
+        Raises:
+            DaemonError: If the daemon cannot be reached or ends.
+        """
+        request = pb.AdviseRequest(last=last, follow=follow)
+        for answer in self._stream(self._stub.Advise(request)):
+            yield Advised(advice=advice_from_wire(answer.advice), skipped=answer.skipped)
+
+    def _stream(self, call: Any) -> Iterator[Any]:
+        """The answers of a call that streams, until it or the client is closed."""
         try:
-            for answer in call:
-                yield Watched(record=record_from_wire(answer.record), skipped=answer.skipped)
+            yield from call
         except grpc.RpcError as error:
             if not self._closed:
                 raise to_error(error, self.daemon) from error

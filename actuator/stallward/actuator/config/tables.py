@@ -232,12 +232,12 @@ class NotifyConfig:
     """Who is told when a slot is paused, limited or let go."""
 
     journal: bool = False
-    """Whether it is written to systemd's journal, with fields of its own."""
+    """Whether it is written to systemd's journal, with fields of its own; advice is, too."""
     command: tuple[str, ...] = ()
     """A program that is run for it, and its arguments; empty for none. It is told in variables of
     its environment, and runs with the daemon's rights."""
     interval_s: float = 10.0
-    """The least time between two notices of one slot."""
+    """The least time between two notices of one slot, and between two pieces of advice."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

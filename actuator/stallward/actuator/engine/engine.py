@@ -198,7 +198,9 @@ class Engine:
         default, default_fault = ask_default(self._default, sample, observation, self._slots)
         followed = default if fault is not None or candidate is None else candidate
         # An active policy is asked while a lease is held, too: its history is then complete.
-        watched = self._mode is Mode.SHADOW or (self._mode is Mode.ACTIVE and remote is not None)
+        watched = self._mode in {Mode.SHADOW, Mode.ADVICE} or (
+            self._mode is Mode.ACTIVE and remote is not None
+        )
         shadow, shadow_fault = (
             ask_watched(self._policy, sample, observation, self._slots)
             if usable and watched

@@ -38,7 +38,7 @@ class Before:
     policy: str = ""
     """The path of the loaded policy; empty for none."""
     mode: str = "off"
-    """What it might do: "off", "shadow" or "active"."""
+    """What it might do: "off", "shadow", "advice" or "active"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

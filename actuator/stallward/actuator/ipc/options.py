@@ -96,11 +96,11 @@ class ServiceOptions:
     experiments: Path | None = None
     """The folder in which experiments are kept; ``None`` to run none."""
     notify_journal: bool = False
-    """Whether notices go to systemd's journal."""
+    """Whether notices and advice go to systemd's journal."""
     notify_command: tuple[str, ...] = ()
     """The program that is run for each notice, and its arguments; empty for none."""
     notify_interval_s: float = 10.0
-    """The least time between two notices of one slot."""
+    """The least time between two notices of one slot, and between two pieces of advice."""
     remote: str = ""
     """The TCP address for other machines; empty for none."""
     remote_certificate: Path | None = None

@@ -172,7 +172,9 @@ class CommandHandler:
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
         mode = mode_from_wire(wire)
         if mode is None:
-            raise _Refusal(code=INVALID, message="SetMode needs a mode: off, shadow or active.")
+            raise _Refusal(
+                code=INVALID, message="SetMode needs a mode: off, shadow, advice or active."
+            )
         if self._engine.policy is None and mode is not Mode.OFF:
             raise _Refusal(code=PRECONDITION, message="No policy is loaded. Load one first.")
         self._engine.set_mode(mode)

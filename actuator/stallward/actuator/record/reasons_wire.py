@@ -89,9 +89,9 @@ def reasons_to_wire(reasons: Reasons) -> pb.Reasons:
 def reasons_parts(reasons: Reasons) -> Parts | None:
     """Return the fields of the wire form; ``None`` if the tick did as its controller wanted."""
     parts = {
-        "fault": _fault_parts(reasons.fault),
-        "default_fault": _fault_parts(reasons.default_fault),
-        "watched_fault": _fault_parts(reasons.watched_fault),
+        "fault": fault_parts(reasons.fault),
+        "default_fault": fault_parts(reasons.default_fault),
+        "watched_fault": fault_parts(reasons.watched_fault),
         "changes": [_change_parts(change) for change in reasons.changes],
         "changes_left_out": reasons.changes_left_out,
     }
@@ -101,7 +101,7 @@ def reasons_parts(reasons: Reasons) -> Parts | None:
 def reasons_from_wire(message: pb.TickRecord | pb.ApplyResponse) -> Reasons:
     """Return the reasons in a message, also those of an old record, which are sentences."""
     wire, notes = message.reasons, tuple(message.guard_notes)
-    fault = _fault_from_wire(wire.fault) if wire.HasField("fault") else fault_from_notes(notes)
+    fault = fault_from_wire(wire.fault) if wire.HasField("fault") else fault_from_notes(notes)
     return Reasons(
         fault=fault,
         default_fault=_fault_or_none(wire, "default_fault"),
@@ -112,7 +112,8 @@ def reasons_from_wire(message: pb.TickRecord | pb.ApplyResponse) -> Reasons:
     )
 
 
-def _fault_parts(fault: Fault | None) -> Parts | None:
+def fault_parts(fault: Fault | None) -> Parts | None:
+    """Return the parts of a fault's message; ``None`` if there is no fault."""
     if fault is None:
         return None
     parts: Parts = {"controller": fault.controller, "kind": _KINDS.to_wire[fault.kind]}
@@ -126,10 +127,11 @@ def _fault_parts(fault: Fault | None) -> Parts | None:
 
 
 def _fault_or_none(wire: pb.Reasons, name: str) -> Fault | None:
-    return _fault_from_wire(getattr(wire, name)) if wire.HasField(name) else None
+    return fault_from_wire(getattr(wire, name)) if wire.HasField(name) else None
 
 
-def _fault_from_wire(message: pb.Fault) -> Fault:
+def fault_from_wire(message: pb.Fault) -> Fault:
+    """Return the fault of a wire message."""
     return Fault(controller=message.controller, cause=_cause(message))
 
 

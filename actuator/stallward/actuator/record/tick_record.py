@@ -22,6 +22,8 @@ class Mode(enum.Enum):
     """The policy decides and is recorded; the configured controller is applied."""
     ACTIVE = 3
     """The policy decides and is applied."""
+    ADVICE = 4
+    """As ``SHADOW``; and what the policy would do is told in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

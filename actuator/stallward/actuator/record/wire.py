@@ -40,6 +40,7 @@ from stallward.proto.v1 import stallward_pb2 as pb
 _MODE_TO_WIRE: Final = {
     Mode.OFF: pb.MODE_OFF,
     Mode.SHADOW: pb.MODE_SHADOW,
+    Mode.ADVICE: pb.MODE_ADVICE,
     Mode.ACTIVE: pb.MODE_ACTIVE,
 }
 _MODE_FROM_WIRE: Final = {wire: mode for mode, wire in _MODE_TO_WIRE.items()}

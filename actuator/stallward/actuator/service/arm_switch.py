@@ -10,7 +10,12 @@ from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LOAD_ANSWER_S, LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_MODES: Final = {"off": pb.MODE_OFF, "shadow": pb.MODE_SHADOW, "active": pb.MODE_ACTIVE}
+_MODES: Final = {
+    "off": pb.MODE_OFF,
+    "shadow": pb.MODE_SHADOW,
+    "advice": pb.MODE_ADVICE,
+    "active": pb.MODE_ACTIVE,
+}
 
 
 class LoadRefusedError(Exception):

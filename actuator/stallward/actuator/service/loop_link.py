@@ -7,37 +7,19 @@ import contextlib
 import itertools
 import socket
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from typing import Final
 
 from google.protobuf.message import DecodeError
 
 from stallward.actuator.ipc.channels import MESSAGE_BYTES
+from stallward.actuator.service.watchers import Watchers
 from stallward.proto.v1 import stallward_pb2 as pb
 
 ANSWER_S: Final = 2.0
 """How long a call waits for the loop, where nothing else is said."""
 LOAD_ANSWER_S: Final = 30.0
 """How long a call waits for a policy to be loaded."""
-WATCH_QUEUE: Final = 64
-"""The most records that wait for one watcher; if it is too slow, the oldest are dropped."""
-MOST_WATCHERS: Final = 256
-
-
-class TooManyWatchersError(Exception):
-    """Raised when there are too many watchers to add another."""
-
-
-@dataclass(slots=True, eq=False)
-class Watcher:
-    """One client that receives tick records."""
-
-    queue: asyncio.Queue[pb.TickRecord] = field(
-        default_factory=lambda: asyncio.Queue(maxsize=WATCH_QUEUE)
-    )
-    skipped: int = 0
-    """The number of records that were dropped because the client was too slow."""
 
 
 class LoopLink:
@@ -55,7 +37,8 @@ class LoopLink:
         # Ids never repeat, because answers to an earlier service that was killed may still arrive.
         self._ids = itertools.count(time.monotonic_ns())
         self._waiting: dict[int, asyncio.Future[pb.CommandResult | None]] = {}
-        self._watchers: set[Watcher] = set()
+        self.watchers = Watchers[pb.TickRecord]()
+        """The clients that receive every tick record."""
         self._last_s = float("-inf")
         self.last: pb.TickRecord | None = None
         """The newest tick record."""
@@ -63,8 +46,6 @@ class LoopLink:
         self._has_status = asyncio.Event()
         self.listeners: list[Callable[[pb.TickRecord], None]] = []
         """Called with every tick record."""
-        self.skipped = 0
-        """The number of records dropped for all watchers together."""
 
     @property
     def silent_s(self) -> float:
@@ -116,22 +97,6 @@ class LoopLink:
         finally:
             del self._waiting[command.id]
 
-    @contextlib.contextmanager
-    def watch(self) -> Iterator[Watcher]:
-        """A watcher that gets every tick record until the block ends.
-
-        Raises:
-            TooManyWatchersError: If there are :data:`MOST_WATCHERS` already.
-        """
-        if len(self._watchers) >= MOST_WATCHERS:
-            raise TooManyWatchersError
-        watcher = Watcher()
-        self._watchers.add(watcher)
-        try:
-            yield watcher
-        finally:
-            self._watchers.discard(watcher)
-
     def receive(self) -> None:
         """Receive all messages that have arrived."""
         while True:
@@ -167,9 +132,4 @@ class LoopLink:
         self.last, self._last_s = record, time.monotonic()
         for listener in self.listeners:
             listener(record)
-        for watcher in self._watchers:
-            if watcher.queue.full():
-                watcher.queue.get_nowait()
-                watcher.skipped += 1
-                self.skipped += 1
-            watcher.queue.put_nowait(record)
+        self.watchers.send(record)

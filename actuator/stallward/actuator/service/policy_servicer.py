@@ -115,7 +115,7 @@ class PolicyServicer(ReportServicer):
     async def SetMode(  # noqa: N802
         self, request: pb.SetModeRequest, context: _Context
     ) -> pb.SetModeResponse:
-        """Set the mode of the loaded policy: active, shadow or off."""
+        """Set the mode of the loaded policy: active, shadow, advice or off."""
         answer = (await self._ask(context, set_mode=request)).set_mode
         await self._note_active()
         return answer

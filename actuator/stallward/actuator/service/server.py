@@ -25,6 +25,7 @@ from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
+from stallward.actuator.service.advice.journal_entry import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_runner import ExperimentRunner
 from stallward.actuator.service.latency_reports import LatencyReports
@@ -127,7 +128,13 @@ def _make_servicer(
 ) -> Servicer:
     store = None if options.policy_store is None else PolicyStore(options.policy_store)
     servicer = Servicer(
-        link, options.silence_s, reports, options.latency_source, store, options.slo_ms
+        link,
+        options.silence_s,
+        reports,
+        options.latency_source,
+        store,
+        options.slo_ms,
+        options.notify_interval_s,
     )
     if options.canary_s > 0.0:
         settings = CanarySettings(length_s=options.canary_s, margin=options.canary_margin)
@@ -155,8 +162,10 @@ async def _serve_everything(
     return server
 
 
-def _tell_changes(options: ServiceOptions, link: LoopLink) -> NoticeCommand | None:
-    """Tell what changes for the slots; returns the command that is to be run, if one is."""
+def _tell_changes(
+    options: ServiceOptions, link: LoopLink, servicer: Servicer
+) -> NoticeCommand | None:
+    """Tell what changes for the slots, and advice; returns the command that is run, if one is."""
     if not options.notify_journal and not options.notify_command:
         return None
     changes = SlotChanges(options.slots, options.notify_interval_s)
@@ -170,6 +179,10 @@ def _tell_changes(options: ServiceOptions, link: LoopLink) -> NoticeCommand | No
                 teller.tell(notice)
 
     link.listeners.append(take)
+    if journal is not None:  # the command is for what is done, and advice is not
+        servicer.advice.tellers.append(
+            lambda advice: journal.tell(AdviceEntry(advice=advice, slots=options.slots))
+        )
     return command
 
 
@@ -192,7 +205,9 @@ async def serve(options: ServiceOptions) -> None:
     asyncio.get_running_loop().add_reader(commands.fileno(), link.receive)
     reports = _open_reports(options.latency_fd)
     servicer, health_servicer = _make_servicer(options, link, reports), health.aio.HealthServicer()
-    command = _tell_changes(options, link)  # before anything waits, so that no tick is missed
+    command = _tell_changes(
+        options, link, servicer
+    )  # before anything waits, so that no tick is missed
     servers = [
         await _serve_everything(options, servicer, health_servicer),
         await _serve_reports(options, servicer, health_servicer),

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Final
 
 import grpc
 
 from stallward.actuator.experiments.wire import phase_to_wire
 from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.service.advice.log import AdviceLog
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_servicer import ExperimentServicer
 from stallward.actuator.service.latency_reports import LatencyReports
-from stallward.actuator.service.loop_link import (
-    ANSWER_S,
-    MOST_WATCHERS,
-    LoopLink,
-    TooManyWatchersError,
-)
+from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
 from stallward.actuator.service.policy_servicer import RESTARTING
+from stallward.actuator.service.watchers import MOST_WATCHERS, TooManyWatchersError
 from stallward.proto.v1 import stallward_pb2 as pb
+
+_TOO_MANY: Final = f"{MOST_WATCHERS} clients watch already."
 
 
 class Servicer(ExperimentServicer):
@@ -33,6 +32,7 @@ class Servicer(ExperimentServicer):
         latency_source: The configured source of latencies; empty for none.
         store: The policies that were sent; ``None`` if no folder for them is configured.
         slo_ms: The latency target; ``None`` if it is not known.
+        advice_interval_s: The least time between two pieces of advice.
     """
 
     def __init__(
@@ -43,10 +43,12 @@ class Servicer(ExperimentServicer):
         latency_source: str = "",
         store: PolicyStore | None = None,
         slo_ms: float | None = None,
+        advice_interval_s: float = 10.0,
     ) -> None:
         super().__init__(link, reports, latency_source, store)
         self._silence_s = silence_s
         self._slo_ms = slo_ms
+        self.advice: Final = AdviceLog(advice_interval_s, slo_ms)
         self.canary: CanaryWatch | None = None
         """Watches policies that were activated."""
         self.problems: Callable[[], tuple[str, ...]] = tuple
@@ -54,6 +56,7 @@ class Servicer(ExperimentServicer):
 
     def take(self, record: pb.TickRecord) -> None:
         """Pass a tick to what watches. An experiment changes policies, which is no canary's."""
+        self.advice.take(record)
         if self.runner is not None and self.runner.running:
             self.runner.take(record)
         elif self.canary is not None:
@@ -80,7 +83,7 @@ class Servicer(ExperimentServicer):
             if self.runner.phase is not None:
                 status.experiment.CopyFrom(phase_to_wire(self.runner.phase))
         status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
-        status.records_dropped += self._link.skipped
+        status.records_dropped += self._link.watchers.skipped
         return status
 
     async def Watch(  # noqa: N802
@@ -89,15 +92,34 @@ class Servicer(ExperimentServicer):
         """Stream tick records as they happen."""
         every = max(request.every, 1)
         try:
-            with self._link.watch() as watcher:
+            with self._link.watchers.watch() as watcher:
                 await context.send_initial_metadata(())  # the client knows that it is watching
                 while True:
                     record = await watcher.queue.get()
                     if record.sequence % every == 0:
                         yield pb.WatchResponse(record=record, skipped=watcher.skipped)
         except TooManyWatchersError:
-            why = f"{MOST_WATCHERS} clients watch already."
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+
+    async def Advise(  # noqa: N802
+        self, request: pb.AdviseRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[pb.AdviseResponse]:
+        """Stream what a policy in advice mode would do."""
+        if not request.follow:
+            for advice in self.advice.last(request.last):
+                yield pb.AdviseResponse(advice=advice)
+            return
+        try:
+            with self.advice.watchers.watch() as watcher:
+                before = self.advice.last(request.last)
+                await context.send_initial_metadata(())  # the client knows that it follows
+                for advice in before:
+                    yield pb.AdviseResponse(advice=advice)
+                while True:
+                    advice = await watcher.queue.get()
+                    yield pb.AdviseResponse(advice=advice, skipped=watcher.skipped)
+        except TooManyWatchersError:
+            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
 
     async def Apply(  # noqa: N802
         self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]

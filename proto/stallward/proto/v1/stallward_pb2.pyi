@@ -116,6 +116,7 @@ class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     MODE_OFF: _ClassVar[Mode]
     MODE_SHADOW: _ClassVar[Mode]
     MODE_ACTIVE: _ClassVar[Mode]
+    MODE_ADVICE: _ClassVar[Mode]
 
 class ExperimentArm(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -237,6 +238,7 @@ MODE_UNSPECIFIED: Mode
 MODE_OFF: Mode
 MODE_SHADOW: Mode
 MODE_ACTIVE: Mode
+MODE_ADVICE: Mode
 EXPERIMENT_ARM_UNSPECIFIED: ExperimentArm
 EXPERIMENT_ARM_BASELINE: ExperimentArm
 EXPERIMENT_ARM_TREATMENT: ExperimentArm
@@ -975,6 +977,44 @@ class WatchResponse(_message.Message):
     record: TickRecord
     skipped: int
     def __init__(self, record: _Optional[_Union[TickRecord, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
+
+class Advice(_message.Message):
+    __slots__ = ("sequence", "wall_time_s", "advised", "fault", "decided", "p95_ms", "slo_ms", "stall_share", "left_out")
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
+    ADVISED_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    DECIDED_FIELD_NUMBER: _ClassVar[int]
+    P95_MS_FIELD_NUMBER: _ClassVar[int]
+    SLO_MS_FIELD_NUMBER: _ClassVar[int]
+    STALL_SHARE_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    sequence: int
+    wall_time_s: float
+    advised: Decision
+    fault: Fault
+    decided: Decision
+    p95_ms: float
+    slo_ms: float
+    stall_share: float
+    left_out: int
+    def __init__(self, sequence: _Optional[int] = ..., wall_time_s: _Optional[float] = ..., advised: _Optional[_Union[Decision, _Mapping]] = ..., fault: _Optional[_Union[Fault, _Mapping]] = ..., decided: _Optional[_Union[Decision, _Mapping]] = ..., p95_ms: _Optional[float] = ..., slo_ms: _Optional[float] = ..., stall_share: _Optional[float] = ..., left_out: _Optional[int] = ...) -> None: ...
+
+class AdviseRequest(_message.Message):
+    __slots__ = ("last", "follow")
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    last: int
+    follow: bool
+    def __init__(self, last: _Optional[int] = ..., follow: bool = ...) -> None: ...
+
+class AdviseResponse(_message.Message):
+    __slots__ = ("advice", "skipped")
+    ADVICE_FIELD_NUMBER: _ClassVar[int]
+    SKIPPED_FIELD_NUMBER: _ClassVar[int]
+    advice: Advice
+    skipped: int
+    def __init__(self, advice: _Optional[_Union[Advice, _Mapping]] = ..., skipped: _Optional[int] = ...) -> None: ...
 
 class ApplyRequest(_message.Message):
     __slots__ = ("desired", "lease_s", "holder")

@@ -45,6 +45,11 @@ class ActuatorServiceStub(object):
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchRequest.SerializeToString,
                 response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchResponse.FromString,
                 _registered_method=True)
+        self.Advise = channel.unary_stream(
+                '/stallward.proto.v1.ActuatorService/Advise',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseResponse.FromString,
+                _registered_method=True)
         self.Apply = channel.unary_unary(
                 '/stallward.proto.v1.ActuatorService/Apply',
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ApplyRequest.SerializeToString,
@@ -126,6 +131,14 @@ class ActuatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Advise(self, request, context):
+        """What a policy in advice mode would do, and why; the service keeps the last 200 pieces of advice
+        until it ends. RESOURCE_EXHAUSTED: too many clients follow already.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Apply(self, request, context):
         """Put a desired state in force for lease_s seconds. INVALID_ARGUMENT: it cannot be expressed on
         this node; FAILED_PRECONDITION: another client holds the lease; UNAVAILABLE: the loop is
@@ -152,7 +165,8 @@ class ActuatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SetMode(self, request, context):
-        """Set the mode of the loaded policy: active, shadow or off. FAILED_PRECONDITION: none is loaded.
+        """Set the mode of the loaded policy: active, shadow, advice or off. FAILED_PRECONDITION: none is
+        loaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -240,6 +254,11 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
                     servicer.Watch,
                     request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchRequest.FromString,
                     response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchResponse.SerializeToString,
+            ),
+            'Advise': grpc.unary_stream_rpc_method_handler(
+                    servicer.Advise,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseResponse.SerializeToString,
             ),
             'Apply': grpc.unary_unary_rpc_method_handler(
                     servicer.Apply,
@@ -357,6 +376,33 @@ class ActuatorService(object):
             '/stallward.proto.v1.ActuatorService/Watch',
             stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchRequest.SerializeToString,
             stallward_dot_proto_dot_v1_dot_stallward__pb2.WatchResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Advise(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/Advise',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.AdviseResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.cli.tick_text import rate_per_s, stall_share
-from stallward.actuator.record.desired_text import desired_text
+from stallward.actuator.record.desired.changes import differ
+from stallward.actuator.record.desired.text import desired_text
+from stallward.actuator.record.rates import rate_per_s, stall_share
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.desired import RELEASED
 from stallward.agent.sample import GroupSample, Sample
 
 HISTORY_S: Final = 120
@@ -20,8 +21,6 @@ ATTAINMENT_S: Final = 60
 RATE_S: Final = 1.0
 """The least time over which rates are measured."""
 MOST_CHANGES: Final = 200
-SMALL_RATIO: Final = 0.1
-"""A limit that has moved by less than this share since it was listed is not listed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,7 +109,7 @@ class History:
         ):
             self._records.popleft()
         self._add_second(record.sample)
-        if _differ(self._granted, record.granted):
+        if differ(self._granted, record.granted):
             self._granted = record.granted
             self._changes.appendleft(
                 Change(
@@ -193,25 +192,6 @@ class History:
         if not known:
             return None
         return sum(p95 <= self.target_ms for p95 in known) / len(known)
-
-
-def _differ(before: DesiredState, now: DesiredState) -> bool:
-    """Whether what is granted has changed by more than a small step of a limit."""
-    if (before.tuning, before.stopped) != (now.tuning, now.stopped):
-        return True
-    for index in range(max(len(before.slots), len(now.slots))):
-        then, since = before.slot(index), now.slot(index)
-        if then.paused != since.paused or _moved(then.limit_bytes, since.limit_bytes):
-            return True
-        if _moved(then.io_max_bytes_per_s, since.io_max_bytes_per_s):
-            return True
-    return False
-
-
-def _moved(before: int | None, now: int | None) -> bool:
-    if before is None or now is None:
-        return before is not now
-    return abs(now - before) > SMALL_RATIO * before
 
 
 def _group_view(

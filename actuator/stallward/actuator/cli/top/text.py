@@ -28,7 +28,12 @@ def headline(view: View, target_ms: float | None) -> str:
 
 def decider(view: View) -> str:
     """Which controller decides, and why it decides so."""
-    role = {Mode.OFF: "", Mode.SHADOW: ", a policy in its shadow", Mode.ACTIVE: ", a policy"}
+    role = {
+        Mode.OFF: "",
+        Mode.SHADOW: ", a policy in its shadow",
+        Mode.ADVICE: ", advised by a policy",
+        Mode.ACTIVE: ", a policy",
+    }
     fallback = ", in place of a controller that failed" if view.fallback else ""
     tuning = "" if view.profile == "default" else f" [{view.profile}]"
     reason = view.reason or "nothing to do"

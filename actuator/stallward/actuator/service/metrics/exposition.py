@@ -23,7 +23,12 @@ from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_MODES = {pb.MODE_OFF: "off", pb.MODE_SHADOW: "shadow", pb.MODE_ACTIVE: "active"}
+_MODES = {
+    pb.MODE_OFF: "off",
+    pb.MODE_SHADOW: "shadow",
+    pb.MODE_ADVICE: "advice",
+    pb.MODE_ACTIVE: "active",
+}
 _BY_NAME = {metric.name: metric for metric in METRICS}
 Rows = Iterable[tuple[tuple[str, ...], float]]
 
@@ -77,7 +82,7 @@ class DaemonMetrics(Collector):
         if math.isfinite(self._link.silent_s):
             yield "stallward_loop_silence_seconds", [((), self._link.silent_s)]
         if status is not None:
-            yield from _status_rows(status, self._link.skipped)
+            yield from _status_rows(status, self._link.watchers.skipped)
         if last is not None:
             yield from _tick_rows(last, self._slots)
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from stallward.proto.v1 import stallward_pb2 as pb
+
+NOTICE_ID: Final = "5c1f2b0f6a0e4b0c9d0f3c1e8a7d4b62"
+"""Identifies notices among all other messages of the journal."""
 
 
 class Treatment(StrEnum):
@@ -32,6 +36,7 @@ class Notice:
     """Why, in the controller's words."""
     left_out: int = 0
     """How many changes of this slot were not told since the notice before."""
+    message_id: str = NOTICE_ID
 
     @property
     def message(self) -> str:

@@ -10,14 +10,11 @@ import contextlib
 import socket
 import struct
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from stallward.actuator.kernel.paths import RUN
-from stallward.actuator.service.notices.changes import Notice
 
 JOURNAL_SOCKET: Final = RUN / "systemd/journal/socket"
-MESSAGE_ID: Final = "5c1f2b0f6a0e4b0c9d0f3c1e8a7d4b62"
-"""Identifies these messages among all others (``journalctl MESSAGE_ID=...``)."""
 _NOTICE: Final = "5"
 """The priority of what is normal but worth noting (syslog(3))."""
 
@@ -34,6 +31,21 @@ def encode(fields: dict[str, str]) -> bytes:
     return b"".join(parts)
 
 
+class JournalEntry(Protocol):
+    """What is written to the journal."""
+
+    @property
+    def message(self) -> str:
+        """The sentence for people."""
+
+    @property
+    def message_id(self) -> str:
+        """Identifies such messages among all others (``journalctl MESSAGE_ID=...``)."""
+
+    def fields(self) -> dict[str, str]:
+        """Further fields, by their names."""
+
+
 class Journald:
     """Writes notices to the journal; one that cannot be written is lost.
 
@@ -45,11 +57,11 @@ class Journald:
         self._path = path
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
-    def tell(self, notice: Notice) -> None:
+    def tell(self, notice: JournalEntry) -> None:
         """Write one notice, without waiting."""
         entry = {
             "MESSAGE": notice.message,
-            "MESSAGE_ID": MESSAGE_ID,
+            "MESSAGE_ID": notice.message_id,
             "PRIORITY": _NOTICE,
             "SYSLOG_IDENTIFIER": "stallward",
             **notice.fields(),

@@ -19,6 +19,7 @@ OBSERVING: Final = frozenset(
     {
         f"/{SERVICE}/Status",
         f"/{SERVICE}/Watch",
+        f"/{SERVICE}/Advise",
         f"/{SERVICE}/ListPolicies",
         f"/{SERVICE}/GetExperiment",
         "/grpc.health.v1.Health/Check",

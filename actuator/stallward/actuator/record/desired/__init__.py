@@ -1,0 +1,1 @@
+"""Desired states for people: in words, and whether they changed enough to be told."""
