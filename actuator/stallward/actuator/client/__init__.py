@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallward.actuator.client.answers import Advised, Granted, Watched
 from stallward.actuator.client.client import ActuatorClient
+from stallward.actuator.client.experiments import Experiments
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
@@ -13,22 +14,44 @@ from stallward.actuator.client.status import (
     PolicyInfo,
     StoredPolicyInfo,
 )
+from stallward.actuator.experiments.block_tally import BlockResult, Loss
+from stallward.actuator.experiments.plan import (
+    Arm,
+    Candidate,
+    ExperimentPlan,
+    PrimaryMeasure,
+)
+from stallward.actuator.experiments.state import Progress
+from stallward.actuator.experiments.wire import Experiment, Phase
 from stallward.actuator.record.advice.advice import Advice
+from stallward.actuator.record.shadow_summary import ShadowSummary, ShadowTally
 from stallward.actuator.record.tick_record import Mode
 
 __all__ = [
     "ActuatorClient",
     "Advice",
     "Advised",
+    "Arm",
+    "BlockResult",
     "CanaryInfo",
+    "Candidate",
     "DaemonStatus",
+    "Experiment",
+    "ExperimentPlan",
+    "Experiments",
     "Granted",
     "LatencyInfo",
+    "Loss",
     "Mode",
+    "Phase",
     "PolicyInfo",
+    "PrimaryMeasure",
+    "Progress",
     "RemoteDaemon",
     "ReportSummary",
     "Reported",
+    "ShadowSummary",
+    "ShadowTally",
     "StoredPolicyInfo",
     "Watched",
 ]
