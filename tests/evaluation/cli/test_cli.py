@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -69,6 +70,32 @@ def test_without_a_command_the_commands_are_listed(
     listed = text.partition("Commands:")[2]
     assert len(listed.splitlines()) > 6, "one command a line"
     assert "..." not in listed, "a summary is truncated"
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("stallward ctl ad", ["advice"]),
+        ("stallward ctl apply --cpu-", ["--cpu-weight", "--cpu-max"]),
+        ("stallward ser", ["serve"]),
+    ],
+)
+def test_the_shell_completes_commands_and_options(typed: str, expected: list[str]) -> None:
+    words = typed.split()
+    asked = {
+        "_STALLWARD_COMPLETE": "complete_bash",
+        "COMP_WORDS": typed,
+        "COMP_CWORD": str(len(words) - 1),
+    }
+    done = subprocess.run(
+        [str(Path(sys.executable).with_name("stallward"))],
+        env={**os.environ, **asked},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split() == expected, done.stderr
 
 
 def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

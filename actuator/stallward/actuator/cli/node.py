@@ -73,11 +73,14 @@ def systemd_unit(
     program: Annotated[
         Path | None, typer.Option(help="The stallward command [the one that runs].")
     ] = None,
+    install: Annotated[
+        bool, typer.Option("--install", help="Write it where systemd finds it (needs root).")
+    ] = False,
 ) -> None:
-    """Print the systemd unit for this installation and configuration.
+    """Print or install the systemd unit for this configuration.
 
     Every setting has its reason on the line above it. What only some configurations need, such as
-    eBPF or the network, is in the unit only if this one does.
+    eBPF or the network, is in the unit only if this one does. Installing starts no daemon.
     """
     check_config(config)
     from stallward.actuator.cli.systemd_unit import Installation, unit_text  # noqa: PLC0415
@@ -92,7 +95,16 @@ def systemd_unit(
         read=tuple(Path(folder) for folder in python),
         kind=detect(loaded.node.paths).kind,
     )
-    output.line(unit_text(installation, loaded).rstrip())
+    text = unit_text(installation, loaded)
+    if not install:
+        output.line(text.rstrip())
+        return
+    from stallward.actuator.cli.unit_install import install_unit  # noqa: PLC0415
+
+    written = install_unit(text)
+    output.line(f"installed {written}")
+    output.line("start it now and at every boot: systemctl enable --now stallward")
+    output.line("if it runs already: systemctl restart stallward")
 
 
 def doctor(

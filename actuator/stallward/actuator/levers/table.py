@@ -32,10 +32,16 @@ class LeverInfo:
     """Whether a thread makes the write, because it may block."""
     undone: str
     """How the lever is undone."""
+    rights: str
+    """What the daemon must be allowed to do for it, beside reading."""
 
 
 _BACK: Final = "the original value is written"
 _NOTHING: Final = "nothing to undo"
+_GROUP: Final = "writing to the group's files"
+_THREADS: Final = "CAP_SYS_NICE"
+_PAGES: Final = "CAP_SYS_NICE and CAP_SYS_PTRACE"
+_NODE: Final = "root, and settings of `vm` that are not mounted read-only"
 
 LEVERS: Final = (
     LeverInfo(
@@ -47,6 +53,7 @@ LEVERS: Final = (
         none="SIGSTOP by pidfd",
         blocking=False,
         undone="thawed or continued",
+        rights=f"{_GROUP}; for process trees CAP_KILL",
     ),
     LeverInfo(
         name="limit",
@@ -57,6 +64,7 @@ LEVERS: Final = (
         none="process_madvise(2): paged out while paused, cold while running",
         blocking=True,
         undone=f"{_BACK}; pages of a process tree come back as they are used",
+        rights=f"{_GROUP}; for process trees {_PAGES}",
     ),
     LeverInfo(
         name="hard_limit",
@@ -67,6 +75,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=True,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="reclaim",
@@ -77,6 +86,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=True,
         undone=_NOTHING,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="swap_max",
@@ -87,6 +97,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=True,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="cpu_weight",
@@ -97,6 +108,7 @@ LEVERS: Final = (
         none="the nice value that gives about the same share",
         blocking=False,
         undone=_BACK,
+        rights=f"{_GROUP}; where nice stands in for it {_THREADS}",
     ),
     LeverInfo(
         name="cpu_max",
@@ -107,6 +119,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=False,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="io_weight",
@@ -117,6 +130,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=False,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="io_max",
@@ -127,6 +141,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=True,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="nice",
@@ -137,6 +152,7 @@ LEVERS: Final = (
         none="setpriority(2) on every thread",
         blocking=True,
         undone="every thread gets its own back, those forked meanwhile their parent's",
+        rights=_THREADS,
     ),
     LeverInfo(
         name="cpus",
@@ -147,6 +163,7 @@ LEVERS: Final = (
         none="sched_setaffinity(2) on every thread",
         blocking=True,
         undone="every thread gets its own back, those forked meanwhile their parent's",
+        rights=_THREADS,
     ),
     LeverInfo(
         name="pages",
@@ -157,6 +174,7 @@ LEVERS: Final = (
         none="process_madvise(2) on private writable pages",
         blocking=True,
         undone=_NOTHING,
+        rights=_PAGES,
     ),
     LeverInfo(
         name="terminate",
@@ -167,6 +185,7 @@ LEVERS: Final = (
         none="SIGTERM by pidfd, 5 s later SIGKILL",
         blocking=True,
         undone="cannot be undone",
+        rights=f"CAP_KILL, and {_GROUP}",
     ),
     LeverInfo(
         name="stop, terminate",
@@ -177,6 +196,7 @@ LEVERS: Final = (
         none="SIGSTOP, SIGTERM by pidfd",
         blocking=False,
         undone="SIGCONT; an end cannot be undone",
+        rights="CAP_KILL",
     ),
     LeverInfo(
         name="memory_low, memory_min",
@@ -187,6 +207,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=False,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="oom",
@@ -197,6 +218,7 @@ LEVERS: Final = (
         none="oom_score_adj",
         blocking=False,
         undone="every process gets its own back, those forked meanwhile their parent's",
+        rights="CAP_DAC_OVERRIDE; below zero CAP_SYS_RESOURCE",
     ),
     LeverInfo(
         name="vm.swappiness",
@@ -207,6 +229,7 @@ LEVERS: Final = (
         none="vm.swappiness",
         blocking=False,
         undone=_BACK,
+        rights=f"{_NODE}; on v1 {_GROUP}, too",
     ),
     LeverInfo(
         name="swappiness",
@@ -217,6 +240,7 @@ LEVERS: Final = (
         none=NOT_THERE,
         blocking=False,
         undone=_BACK,
+        rights=_GROUP,
     ),
     LeverInfo(
         name="vm.dirty_ratio, vm.dirty_background_ratio",
@@ -227,6 +251,7 @@ LEVERS: Final = (
         none="vm.dirty_ratio",
         blocking=False,
         undone="the one of ratio and bytes that was in force is written",
+        rights=_NODE,
     ),
     LeverInfo(
         name="vm.overcommit_memory",
@@ -237,6 +262,7 @@ LEVERS: Final = (
         none="vm.overcommit_memory",
         blocking=False,
         undone=_BACK,
+        rights=_NODE,
     ),
 )
 """Every lever."""
@@ -275,6 +301,23 @@ The column *thread* says whether the lever is written by a thread of its own, be
 block.
 
 """
+_RIGHTS: Final = """
+## What rights each lever needs
+
+The files of a group are root's, or those of the user whom it is delegated to. Writing to them
+takes CAP_DAC_OVERRIDE where they are another user's, and a cgroup file system that is not mounted
+read-only. For processes of the daemon's own user no capability is needed. A lever whose right is
+refused is missing, or says so at its first use; the others go on. The [systemd
+unit](restoring.md#systemd) grants all of these, and `deploy/daemonset.yaml` all but the settings
+of `vm`, which no container may write.
+
+"""
+_OTHER_RIGHTS: Final = """
+Beside its levers the daemon uses CAP_SYS_NICE to run before the background, CAP_SYS_RESOURCE for
+PSI triggers of half a second, CAP_SYS_PTRACE for the proportional sizes of other users' processes,
+CAP_IPC_LOCK or a RLIMIT_MEMLOCK without a bound to stay in memory, and for page-cache hits by eBPF
+CAP_BPF, CAP_PERFMON and CAP_DAC_READ_SEARCH.
+"""
 _NOTES: Final = """
 ## Notes
 
@@ -308,11 +351,15 @@ def render() -> str:
         for row in LEVERS
     ]
     where = [(f"`{row.name}`", row.v2, row.hybrid, row.none) for row in LEVERS]
+    rights = [(f"`{row.name}`", row.rights) for row in LEVERS]
     return (
         _INTRODUCTION
         + _table(("lever", "field of the desired state", "unit", "thread", "undone"), what)
         + "\n## Where each lever acts\n\n"
         + _table(("lever", "cgroup v2", "hybrid", "no cgroups"), where)
+        + _RIGHTS
+        + _table(("lever", "rights"), rights)
+        + _OTHER_RIGHTS
         + _NOTES
     )
 

@@ -36,7 +36,7 @@ app = typer.Typer(
         "too. Start with `stallward demo`."
     ),
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -66,7 +66,7 @@ app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node
 app.command(epilog="Example: stallward restore --config /etc/stallward.toml")(node.restore)
 app.command(
     "unit",
-    epilog="Example: stallward unit > /etc/systemd/system/stallward.service",
+    epilog="Example: stallward unit --config /etc/stallward/stallward.toml --install",
 )(node.systemd_unit)
 app.command(epilog="Example: stallward doctor --config /etc/stallward.toml")(node.doctor)
 app.add_typer(ctl, name="ctl")

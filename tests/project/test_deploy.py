@@ -1,0 +1,192 @@
+"""The container files, the Kubernetes manifest, and the install of a node."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from test_docs import unknown_words
+from unit_settings import config_of, settings
+
+from stallward.actuator.config.load import parse_config
+from stallward.actuator.kernel.privileges import CAPABILITIES
+from stallward.actuator.levers.table import LEVERS
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CONTAINER_FILES = sorted(DEPLOY.glob("*.Containerfile"))
+KUBERNETES = "1.33"
+HEAVY = ("torch", "gymnasium", "pyarrow", "scipy", "numba", "stable_baselines3", "pandas", "onnx")
+MOST_BYTES = 225_000_000
+"""What the node's install may take on disk, byte code included."""
+
+
+def name(path: Path) -> str:
+    return path.stem
+
+
+def instructions(file: Path) -> list[tuple[str, str]]:
+    """The instructions of a container file with their arguments."""
+    text = re.sub(r"^#.*\n", "", file.read_text(), flags=re.MULTILINE).replace("\\\n", " ")
+    parts = (line.partition(" ") for line in text.splitlines() if line)
+    return [(word, " ".join(rest.split())) for word, _, rest in parts]
+
+
+def copied(file: Path) -> list[str]:
+    """What a container file takes from the repository."""
+    copies = [rest.split() for word, rest in instructions(file) if word == "COPY"]
+    return [source for words in copies if "--from" not in words[0] for source in words[:-1]]
+
+
+@pytest.mark.parametrize("file", CONTAINER_FILES, ids=name)
+def test_a_linter_finds_nothing_in_a_container_file(file: Path) -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    done = subprocess.run([hadolint, file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("file", CONTAINER_FILES, ids=name)
+def test_what_is_copied_is_there_and_sent_to_the_builder(file: Path) -> None:
+    sent = {
+        line.removeprefix("!").rstrip("/")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    for source in copied(file):
+        assert (ROOT / source).exists()
+        assert source.rstrip("/") in sent or (
+            source.startswith("scripts/") and "scripts/*.txt" in sent
+        )
+
+
+@pytest.mark.parametrize("file", CONTAINER_FILES, ids=name)
+def test_a_container_starts_a_command_that_exists(file: Path) -> None:
+    found = dict(instructions(file))
+    (program,) = json.loads(found["ENTRYPOINT"])
+    assert program == "/opt/stallward/bin/stallward"
+    assert ("COPY", "--from=build /opt/stallward /opt/stallward") in instructions(file)
+    words = json.loads(found["CMD"])
+    assert words == ["--help"] or unknown_words(words) == []
+
+
+@pytest.fixture(scope="module")
+def manifest() -> dict[str, Any]:
+    """The objects of the manifest, by their kind."""
+    objects = list(yaml.safe_load_all((DEPLOY / "daemonset.yaml").read_text()))
+    return {one["kind"]: one for one in objects}
+
+
+def test_the_manifest_fits_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
+    assert set(manifest) == {"Namespace", "ConfigMap", "DaemonSet"}
+    for one in manifest.values():
+        kubernetes_validate.validate(one, KUBERNETES, strict=True)
+    broken = {**manifest["DaemonSet"], "spec": {"template": {}}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+
+
+def test_the_pod_has_the_rights_of_the_unit_and_no_more(manifest: dict[str, Any]) -> None:
+    pod = manifest["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    rights = container["securityContext"]
+    assert rights["capabilities"]["drop"] == ["ALL"]
+    (unit,) = settings(config_of())["CapabilityBoundingSet"]
+    granted = {f"CAP_{one}" for one in rights["capabilities"]["add"]}
+    # The unit lifts the limit of locked memory instead, which a pod cannot.
+    assert granted == {*unit.split(), "CAP_IPC_LOCK"}
+    assert not rights["privileged"]
+    assert not rights["allowPrivilegeEscalation"]
+    assert rights["readOnlyRootFilesystem"]
+    assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert not pod["automountServiceAccountToken"]
+    assert "hostNetwork" not in pod
+    assert "hostIPC" not in pod
+
+
+def test_the_configuration_of_the_pod_is_valid_and_its_places_are_mounted(
+    manifest: dict[str, Any],
+) -> None:
+    config = parse_config(manifest["ConfigMap"]["data"]["stallward.toml"])
+    pod = manifest["DaemonSet"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {Path(one["mountPath"]): one["name"] for one in container["volumeMounts"]}
+    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
+    writable = {
+        Path(one["mountPath"]) for one in container["volumeMounts"] if not one.get("readOnly")
+    }
+    assert config.record is not None
+    assert config.policy.store is not None
+    for place in (
+        config.node.cgroup,
+        config.service.socket,
+        config.journal.path,
+        config.record.dir,
+        config.policy.store,
+    ):
+        assert writable & {place, *place.parents}, f"{place} cannot be written"
+    assert unknown_words(container["args"]) == []
+    assert Path(container["args"][-1]).parent in mounts
+
+
+def test_every_capability_that_a_lever_needs_is_granted() -> None:
+    (unit,) = settings(config_of())["CapabilityBoundingSet"]
+    needed = {name for row in LEVERS for name in re.findall(r"CAP_\w+", row.rights)}
+    assert needed <= set(unit.split())
+    assert needed <= {capability.name for capability in CAPABILITIES}
+    assert all(row.rights for row in LEVERS)
+
+
+@pytest.mark.slow
+def test_the_nodes_install_is_small_and_runs(tmp_path: Path) -> None:
+    """The steps of the daemon's container file, in a folder that has only what it copies."""
+    uv = shutil.which("uv") or str(ROOT / "build/uv/bin/uv")
+    if not Path(uv).exists():
+        pytest.skip("uv is not installed")
+    file = DEPLOY / "daemon.Containerfile"
+    source, installed = tmp_path / "src", tmp_path / "opt"
+    for one in copied(file):
+        there = source / one
+        there.parent.mkdir(parents=True, exist_ok=True)
+        if (ROOT / one).is_dir():
+            shutil.copytree(ROOT / one, there, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / one, there)
+    *_, run = [rest for word, rest in instructions(file) if word == "RUN"]
+    # A cache of packages may be used here: what is installed is the same.
+    script = run.replace("--no-cache ", "").replace("/opt/uv/bin/uv", shlex.quote(uv))
+    script = script.replace("/opt/stallward", str(installed))
+    script = script.replace("python -m venv", f"{shlex.quote(sys.executable)} -m venv")
+    done = subprocess.run(
+        ["sh", "-euc", script],
+        cwd=source,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    python = installed / "bin/python"
+    code = f"import importlib.util as u; print([n for n in {HEAVY!r} if u.find_spec(n)])"
+    assert _output(python, "-c", code) == "[]\n"
+    entry = (installed / "bin/stallward").read_text().partition("\n")[0]
+    assert entry == f"#!{python}", "it runs in the environment that it is in"
+    for words in (("--version",), ("serve", "--help"), ("ctl", "apply", "--help"), ("arms",)):
+        assert _output(installed / "bin/stallward", *words)
+    files = [path for path in installed.rglob("*") if path.is_file() and not path.is_symlink()]
+    size_bytes = sum(path.stat().st_size for path in files)
+    assert size_bytes < MOST_BYTES, f"{size_bytes / 1e6:.0f} MB"
+
+
+def _output(*command: str | Path) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
