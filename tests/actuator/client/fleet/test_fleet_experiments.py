@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from experiment_node import Node, plan
@@ -82,6 +83,24 @@ def test_those_that_began_are_stopped_again_if_one_cannot_begin(
     assert status.mode is Mode.ACTIVE
     assert status.policy is not None
     assert status.policy.path == str(old)
+
+
+def test_if_it_is_interrupted_while_it_starts_none_is_left_running(
+    nodes: Make, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, calls, ask = nodes(), iter(range(9)), Fleet.ask
+
+    def interrupted(self: Fleet, call: Any, names: Any = None) -> Any:
+        answers = ask(self, call, names)
+        if next(calls) == 1:  # 0 asks whether they can
+            assert len(answers.given) == 3
+            raise KeyboardInterrupt
+        return answers
+
+    monkeypatch.setattr(Fleet, "ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        experiments.start(fleet, wanted(tmp_path))
+    assert {node.experiment().progress for node in made.values()} == {Progress.STOPPED}
 
 
 def test_a_running_experiment_of_a_node_is_neither_disturbed_nor_stopped(
