@@ -47,14 +47,18 @@ def start_fleet(
 
 def show_fleet(file: Path) -> None:
     """Say where the experiment is on each node, also which do not answer."""
-    from stallward.evaluation.cli.fleet_text import progress_line, status_rows  # noqa: PLC0415
+    from stallward.evaluation.cli.fleet_text import (  # noqa: PLC0415
+        left_out_lines,
+        progress_line,
+        status_rows,
+    )
 
     with connect_fleet(file) as fleet:
         found = _gather(fleet)
-    rows = status_rows(found.part, found.others)
-    output.table(("node", "state", "blocks", "lost", "now"), rows)
+    output.table(("node", "state", "blocks", "lost", "now"), status_rows(found.part))
     output.line()
-    output.line(progress_line(found.part))
+    for text in (*left_out_lines(found.others), progress_line(found.part)):
+        output.line(text)
 
 
 def stop_fleet(file: Path) -> None:

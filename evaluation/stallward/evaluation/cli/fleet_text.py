@@ -17,17 +17,20 @@ _DIFFER_P = 0.05
 """Below this chance of equal effects nodes are said to differ."""
 
 
-def status_rows(
-    part: Mapping[str, Experiment], others: Mapping[str, str]
-) -> list[tuple[str, str, str, str, str]]:
-    """Where each node is, and which take no part or do not answer."""
+def status_rows(part: Mapping[str, Experiment]) -> list[tuple[str, str, str, str, str]]:
+    """Where each node is."""
     rows = []
     for name, one in part.items():
         lost = sum(block.loss is not Loss.NONE for block in one.blocks)
         now = "" if one.phase is None else phase_text(one.phase)
         blocks = f"{len(one.blocks)}/{one.plan.blocks}"
         rows.append((name, str(one.progress), blocks, str(lost), now))
-    return rows + [(name, why, "", "", "") for name, why in others.items()]
+    return rows
+
+
+def left_out_lines(others: Mapping[str, str]) -> list[str]:
+    """Which nodes take no part or do not answer, and why."""
+    return [f"{name} is left out: {why}" for name, why in others.items()]
 
 
 def progress_line(part: Mapping[str, Experiment]) -> str:
@@ -82,7 +85,7 @@ def report_lines(report: FleetReport, others: Mapping[str, str]) -> list[str]:
         report: The report.
         others: Why nodes are not in it.
     """
-    lines = [f"{name} is left out: {why}" for name, why in others.items()]
+    lines = left_out_lines(others)
     if report.running:
         lines.append(f"It still runs on {report.running} nodes.")
     lines += [

@@ -15,9 +15,9 @@ from stallward.actuator.client import Fleet, Mode
 from stallward.actuator.client.fleet import experiments
 from stallward.actuator.errors import FleetError, RequestError
 from stallward.actuator.experiments.fleet import FleetPlan
-from stallward.actuator.experiments.plan import Arm, Candidate
+from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
-from stallward.actuator.experiments.wire import Experiment
+from stallward.actuator.experiments.wire import Experiment, plan_to_wire
 from stallward.evaluation.cli import main
 
 Nodes = dict[str, Node]
@@ -103,6 +103,20 @@ def test_if_it_is_interrupted_while_it_starts_none_is_left_running(
     assert {node.experiment().progress for node in made.values()} == {Progress.STOPPED}
 
 
+def test_a_daemon_that_does_not_know_of_many_nodes_refuses(
+    nodes: Make, fleet: Fleet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = nodes()
+
+    def older(wanted: ExperimentPlan) -> object:
+        return plan_to_wire(replace(wanted, fleet_seed=None))
+
+    monkeypatch.setattr("stallward.actuator.client.experiments.plan_to_wire", older)
+    with pytest.raises(FleetError, match="a: Its daemon does not know"):
+        experiments.start(fleet, wanted(tmp_path))
+    assert {node.experiment().progress for node in made.values()} == {Progress.STOPPED}
+
+
 def test_a_running_experiment_of_a_node_is_neither_disturbed_nor_stopped(
     nodes: Make, fleet: Fleet, tmp_path: Path
 ) -> None:
@@ -148,7 +162,7 @@ def test_one_dies_one_breaks_its_guardrail_and_both_are_named(
     rows = capsys.readouterr().out
     assert "guardrail" in rows
     assert "2/4" in rows
-    assert "c     The daemon at" in rows
+    assert "c is left out: The daemon at" in rows
     assert "2 nodes: 1 running, 1 guardrail; seed 5" in rows
 
     assert main(["ab", "report", "--nodes", file]) == 0

@@ -13,6 +13,7 @@ from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.client.fleet.fleet import Answers, Fleet
 from stallward.actuator.errors import FleetError, RequestError
 from stallward.actuator.experiments.fleet import FleetPlan, differing_policies
+from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.errors import StallwardError
@@ -54,7 +55,7 @@ def start(fleet: Fleet, wanted: FleetPlan, *, partly: bool = False) -> Started:
         raise _refusal(refused, len(plans))
     able = [name for name in fleet.clients if name not in refused]
     try:
-        begun = fleet.ask(lambda name, client: client.experiments.start(plans[name]), able)
+        begun = fleet.ask(lambda name, client: _begin(client, plans[name]), able)
         unlike = differing_policies(begun.given, plans)
         if unlike:
             raise FleetError(
@@ -82,6 +83,23 @@ def _check(_name: str, client: ActuatorClient) -> None:
     last = client.experiments.get()
     if last is not None and last.progress is Progress.RUNNING:
         raise RequestError("An experiment runs already.")
+
+
+def _begin(client: ActuatorClient, plan: ExperimentPlan) -> Experiment:
+    """Start a node's part.
+
+    Raises:
+        DaemonError: If it cannot be started.
+        PolicyError: If there is no such policy.
+    """
+    begun = client.experiments.start(plan)
+    if begun.plan.fleet_seed != plan.fleet_seed:
+        client.experiments.stop()
+        raise RequestError(
+            "Its daemon does not know experiments on many nodes.",
+            next_step="Install the version of this client there.",
+        )
+    return begun
 
 
 def _roll_back(fleet: Fleet, names: Iterable[str], seed: int) -> dict[str, StallwardError]:
