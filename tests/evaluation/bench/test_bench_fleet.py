@@ -9,7 +9,7 @@ from stallward.evaluation.bench.fleet.bench import MEANINGS, FleetSettings, benc
 
 @pytest.mark.slow
 def test_a_small_fleet_completes_its_experiment_and_loses_nothing_uncounted() -> None:
-    settings = FleetSettings(nodes=4, pairs=1, period_s=0.02, paused_period_s=0.005)
+    settings = FleetSettings(nodes=4, pairs=1, period_s=0.02)
     figures = bench_fleet(settings)
     assert figures.keys() == MEANINGS.keys()
     assert figures["ticks_uncounted"] == 0.0

@@ -72,11 +72,9 @@ class FleetSettings:
     """How many pairs of blocks each node runs."""
     period_s: float = TICK_S
     """The time between two ticks of a node."""
-    paused_ticks: int = 300
+    paused_ticks: int = 200
     """How many ticks of each node pass while the client takes none, so that what the daemons hold
     for it overflows."""
-    paused_period_s: float = 0.2
-    """The time between two ticks meanwhile."""
     twin: str = "detector-anon"
     """The fitted twin of which each node is a draw."""
     seed: int = 1
@@ -239,7 +237,6 @@ def _paused(
 ) -> list[NodesResult]:
     """Take nothing for a while, and then all that is left."""
     taker.going.clear()
-    nodes.tick_every(settings.paused_period_s)
     begin = _fewest_ticks(fleet)
     while (passed := _fewest_ticks(fleet) - begin) < settings.paused_ticks:
         report("taking nothing", 0.5 + 0.4 * passed / settings.paused_ticks)

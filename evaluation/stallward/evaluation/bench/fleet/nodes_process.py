@@ -35,7 +35,7 @@ class NodesRequest:
     twin: str
     first_seed: int
     period_s: float
-    """The time between two ticks of a node, until another one is asked for."""
+    """The time between two ticks of a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +44,6 @@ class NodesResult:
 
     sent: dict[str, int]
     """How many ticks each loop sent to its service."""
-    dropped: int
-    """How many messages the services did not take from their loops."""
     late_ms: tuple[float, ...]
     """How late each tick began."""
     cpu_s: float
@@ -53,10 +51,10 @@ class NodesResult:
 
 
 def run_nodes(request: NodesRequest, control: Connection) -> None:
-    """Run in a process of its own: serve until the other end of ``control`` says ``None`` twice.
+    """Run in a process of its own: serve until something has come from ``control`` twice.
 
-    It sends ``True`` once all nodes tick, and receives further periods in seconds. After the first
-    ``None`` no node ticks any more, and it sends a :class:`NodesResult`.
+    It sends ``True`` once all nodes tick. After the first message no node ticks any more, and it
+    sends a :class:`NodesResult`.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each service would say what it does
     asyncio.run(_serve_all(request, control))
@@ -71,21 +69,18 @@ async def _serve_all(request: NodesRequest, control: Connection) -> None:
             request.folder / name, twin, request.first_seed + number, life
         )
         tasks.append(asyncio.create_task(serve(options)))
-    period = _Period(request.period_s)
-    late_ms: list[float] = []
+    stopping, late_ms = asyncio.Event(), list[float]()
     ticking = [
-        asyncio.create_task(_tick(loop, period, place / len(loops), late_ms))
+        asyncio.create_task(_tick(loop, request.period_s, place / len(loops), stopping, late_ms))
         for place, loop in enumerate(loops.values())
     ]
     control.send(True)
-    while (asked := await asyncio.to_thread(control.recv)) is not None:
-        period.period_s = asked
-    period.period_s = 0.0
+    await asyncio.to_thread(control.recv)
+    stopping.set()
     await asyncio.gather(*ticking)
     control.send(
         NodesResult(
             sent={name: loop.sent for name, loop in loops.items()},
-            dropped=sum(loop.dropped for loop in loops.values()),
             late_ms=tuple(late_ms),
             cpu_s=time.process_time(),
             rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
@@ -94,12 +89,6 @@ async def _serve_all(request: NodesRequest, control: Connection) -> None:
     await asyncio.to_thread(control.recv)  # what is on its way is still watched
     os.close(end)
     await asyncio.gather(*tasks)
-
-
-@dataclass(slots=True)
-class _Period:
-    period_s: float
-    """0 ends the ticks."""
 
 
 def _node(folder: Path, twin: FittedTwin, seed: int, life: int) -> tuple[TwinLoop, ServiceOptions]:
@@ -120,11 +109,13 @@ def _node(folder: Path, twin: FittedTwin, seed: int, life: int) -> tuple[TwinLoo
     )
 
 
-async def _tick(loop: TwinLoop, period: _Period, phase: float, late_ms: list[float]) -> None:
-    """Tick until the period is 0; ``phase`` spreads the nodes over a period."""
-    due_s = time.monotonic() + phase * period.period_s
-    while period.period_s:
+async def _tick(
+    loop: TwinLoop, period_s: float, phase: float, stopping: asyncio.Event, late_ms: list[float]
+) -> None:
+    """Tick until it is stopped; ``phase`` spreads the nodes over a period."""
+    due_s = time.monotonic() + phase * period_s
+    while not stopping.is_set():
         await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
         late_ms.append((time.monotonic() - due_s) * 1e3)
         loop.tick()
-        due_s = max(due_s + period.period_s, time.monotonic() - period.period_s)
+        due_s = max(due_s + period_s, time.monotonic() - period_s)

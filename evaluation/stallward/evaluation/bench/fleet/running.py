@@ -33,11 +33,6 @@ class RunningNodes:
     """Name of a node -> the socket of its service."""
     controls: tuple[Connection, ...]
 
-    def tick_every(self, period_s: float) -> None:
-        """Let all nodes tick so often."""
-        for control in self.controls:
-            control.send(period_s)
-
     def stop_ticking(self) -> list[NodesResult]:
         """Let no node tick any more; their services go on."""
         for control in self.controls:

@@ -54,11 +54,6 @@ class TwinLoop:
         self.sent = 0
         """How many ticks were sent; they are numbered from 0."""
 
-    @property
-    def dropped(self) -> int:
-        """How many messages the service did not take in time."""
-        return self._service.dropped
-
     def answer(self) -> None:
         """Answer the commands that have arrived."""
         while message := self._service.receive():
