@@ -67,6 +67,7 @@ NAVIGATION: Final = {
     "Reference": (
         "reference/config",
         "reference/controllers",
+        "reference/fleet",
         "reference/guard",
         "reference/latency",
         "reference/levers",

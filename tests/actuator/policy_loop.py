@@ -42,7 +42,8 @@ class Loop(threading.Thread):
         self.connection.send(frame_tick(record.SerializeToString()))
 
     def end(self) -> None:
-        self.connection.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):  # the service is dead
+            self.connection.shutdown(socket.SHUT_RDWR)
         self.join(WAIT_S)
         self.connection.close()
 

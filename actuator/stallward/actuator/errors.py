@@ -25,6 +25,7 @@ Their classes form a tree::
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
+        ├── FleetError               some of many daemons cannot do what was asked of all
         ├── LeaseHeldError           another client holds the lease
         └── RequestError             the daemon refuses a request
 """
@@ -171,6 +172,10 @@ class DaemonError(ActuatorError):
 
 class DaemonUnavailableError(DaemonError):
     """Raised when no daemon answers, or its loop is restarting: try again."""
+
+
+class FleetError(DaemonError):
+    """Raised when some of many daemons cannot do what was asked of all."""
 
 
 class LeaseHeldError(DaemonError):

@@ -20,11 +20,10 @@ from service_without_loop import WAIT_S, Service
 from typer.testing import CliRunner
 
 from stallward.actuator.cli.ctl import ctl
-from stallward.actuator.client import ActuatorClient, RemoteDaemon
+from stallward.actuator.client import ActuatorClient, Fleet, RemoteDaemon, load_fleet
 from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
 from stallward.actuator.service.watchers import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
-from stallward.agent.errors import UsageError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 CALLS = pb.DESCRIPTOR.services_by_name["ActuatorService"]
@@ -172,12 +171,30 @@ def test_the_command_line_reaches_another_machine(
         client.wait_ready(WAIT_S)
     socket_option = ("--socket", f"127.0.0.1:{party.port}")
     refused = CliRunner().invoke(ctl, ["status", *socket_option])
-    assert isinstance(refused.exception, UsageError)
+    assert isinstance(refused.exception, ConfigError)
     assert "STALLWARD_TLS" in str(refused.exception)
     monkeypatch.setenv("STALLWARD_TLS", str(party.folder / "observer"))
     done = CliRunner().invoke(ctl, ["status", "--json", *socket_option])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["slo_ms"] == 60.0
+
+
+def test_a_fleet_has_nodes_on_other_machines_and_on_this_one(
+    party: Party, service: Service
+) -> None:
+    """The file names the folder of the certificates; an observer may look, and start nothing."""
+    party.client("observer")
+    file = party.folder / "fleet.toml"
+    file.write_text(
+        f'tls = "observer"\n[nodes]\nfar = "127.0.0.1:{party.port}"\nhere = "{service.socket}"\n'
+    )
+    wait_for_port(party)
+    with Fleet(load_fleet(file)) as fleet:
+        answers = fleet.ask(lambda _name, client: client.status().slo_ms)
+        assert answers.given == {"far": 60.0, "here": 60.0}
+        stopped = fleet.ask(lambda _name, client: client.experiments.stop())
+    assert "observer.example may observe" in str(stopped.failed["far"])
+    assert "No folder for experiments" in str(stopped.failed["here"])
 
 
 @pytest.mark.usefixtures("service")

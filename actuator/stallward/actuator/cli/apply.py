@@ -8,7 +8,8 @@ from typing import Annotated, Final
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect, is_remote
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.client.remote_daemon import is_remote
 
 Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
 Texts = list[str] | None
@@ -133,7 +134,7 @@ def apply(
     )
     with connect(socket) as client:
         names = client.status().slots
-        proc = None if is_remote(socket) else DEFAULT_PATHS.proc
+        proc = None if is_remote(str(socket)) else DEFAULT_PATHS.proc
         desired = parse_desired(options, slots=len(names), proc=proc)
         answer = client.apply(desired, lease_s=lease, holder=holder)
         for text in answer.guard_notes:

@@ -1,9 +1,7 @@
-"""Connecting to a running daemon."""
+"""Connecting to running daemons."""
 
 from __future__ import annotations
 
-import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -13,10 +11,9 @@ from stallward.actuator.kernel.paths import RUN
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
-    from stallward.actuator.client import ActuatorClient
+    from stallward.actuator.client import ActuatorClient, Fleet
 
 DEFAULT_SOCKET: Final = RUN / "stallward/actuator.sock"
-TLS_VARIABLE: Final = "STALLWARD_TLS"
 Socket = Annotated[
     Path,
     typer.Option(
@@ -24,12 +21,10 @@ Socket = Annotated[
         envvar="STALLWARD_SOCKET",
     ),
 ]
-_REMOTE: Final = re.compile(r"[^/]+:\d{1,5}")
-
-
-def is_remote(socket: Path) -> bool:
-    """Whether a socket is ``HOST:PORT``: a daemon on another machine."""
-    return _REMOTE.fullmatch(str(socket)) is not None
+Nodes = Annotated[
+    Path | None,
+    typer.Option(help="A file that names many nodes, in place of --socket."),
+]
 
 
 def connect(socket: Path) -> ActuatorClient:
@@ -40,22 +35,26 @@ def connect(socket: Path) -> ActuatorClient:
             environment variable ``STALLWARD_TLS`` names the folder of the certificates.
 
     Raises:
-        UsageError: If no daemon listens at the socket, or no certificates are named.
+        UsageError: If no daemon listens at the socket.
+        ConfigError: If no certificates are named, or one cannot be read.
     """
-    from stallward.actuator.client import ActuatorClient, RemoteDaemon  # noqa: PLC0415
+    from stallward.actuator.client import ActuatorClient, daemon_at  # noqa: PLC0415
 
-    if is_remote(socket):
-        folder = os.environ.get(TLS_VARIABLE)
-        if not folder:
-            raise UsageError(
-                f"{socket} is on another machine, which asks for a certificate.",
-                next_step=f"Name the folder with ca.pem, client.pem and client.key in "
-                f"{TLS_VARIABLE}.",
-            )
-        return ActuatorClient(RemoteDaemon.with_folder(str(socket), Path(folder)))
-    if not socket.is_socket():
+    daemon = daemon_at(str(socket))
+    if isinstance(daemon, Path) and not daemon.is_socket():
         raise UsageError(
             f"No daemon listens at {socket}.",
             next_step="Start one with `stallward serve`, or name its socket with --socket.",
         )
-    return ActuatorClient(socket)
+    return ActuatorClient(daemon)
+
+
+def connect_fleet(file: Path) -> Fleet:
+    """Clients of all daemons that a file names.
+
+    Raises:
+        ConfigError: If the file cannot be used, or a certificate cannot be read.
+    """
+    from stallward.actuator.client import Fleet, load_fleet  # noqa: PLC0415
+
+    return Fleet(load_fleet(file))

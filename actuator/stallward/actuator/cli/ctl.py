@@ -13,7 +13,7 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.advice import advice
 from stallward.actuator.cli.apply import apply, release
-from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import UsageError
 
@@ -43,12 +43,19 @@ def watch(
     socket: Socket = DEFAULT_SOCKET,
     every: Annotated[int, typer.Option(min=1, help="Show every n-th tick.")] = 1,
     count: Annotated[int, typer.Option(min=0, help="Stop after so many; 0 never.")] = 0,
+    nodes: Nodes = None,
     as_json: Json = False,
 ) -> None:
     """Print one line a tick.
 
-    It has the inputs of the decision, the decision and what the guard said.
+    It has the inputs of the decision, the decision and what the guard said. Of many nodes it also
+    says at the end which ticks were lost.
     """
+    if nodes is not None:
+        from stallward.actuator.cli.watch_fleet import watch_fleet  # noqa: PLC0415
+
+        watch_fleet(nodes, every=every, count=count, as_json=as_json)
+        return
     from stallward.actuator.cli.tick_text import TickPrinter  # noqa: PLC0415
 
     with connect(socket) as client:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from stallward.actuator.client.answers import Advised, Granted, Watched
 from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.client.experiments import Experiments
+from stallward.actuator.client.fleet.experiments import Started
+from stallward.actuator.client.fleet.file import load_fleet
+from stallward.actuator.client.fleet.fleet import Answers, Fleet
+from stallward.actuator.client.fleet.tick_count import TickCount
+from stallward.actuator.client.fleet.watch import FleetTick, FleetWatch
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
-from stallward.actuator.client.remote_daemon import RemoteDaemon
+from stallward.actuator.client.remote_daemon import RemoteDaemon, daemon_at
 from stallward.actuator.client.status import (
     CanaryInfo,
     DaemonStatus,
@@ -31,6 +36,7 @@ __all__ = [
     "ActuatorClient",
     "Advice",
     "Advised",
+    "Answers",
     "Arm",
     "BlockResult",
     "CanaryInfo",
@@ -39,6 +45,9 @@ __all__ = [
     "Experiment",
     "ExperimentPlan",
     "Experiments",
+    "Fleet",
+    "FleetTick",
+    "FleetWatch",
     "Granted",
     "LatencyInfo",
     "Loss",
@@ -52,6 +61,10 @@ __all__ = [
     "Reported",
     "ShadowSummary",
     "ShadowTally",
+    "Started",
     "StoredPolicyInfo",
+    "TickCount",
     "Watched",
+    "daemon_at",
+    "load_fleet",
 ]

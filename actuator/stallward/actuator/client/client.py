@@ -67,6 +67,9 @@ class ActuatorClient:
         options = [
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 500),
+            # Ticks that this client does not take wait in the daemon, and not by the megabyte in
+            # the connection.
+            ("grpc.http2.bdp_probe", 0),
         ]
         if isinstance(daemon, RemoteDaemon):
             self._channel = grpc.secure_channel(

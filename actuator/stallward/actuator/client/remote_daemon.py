@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 import grpc
 
@@ -13,6 +15,9 @@ from stallward.actuator.errors import ConfigError
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "client.pem"
 KEY_FILE = "client.key"
+TLS_VARIABLE: Final = "STALLWARD_TLS"
+"""The environment variable that names the folder of the client's certificates."""
+_REMOTE: Final = re.compile(r"[^/]+:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,5 +62,33 @@ class RemoteDaemon:
             raise ConfigError(
                 f"{file} cannot be read ({error.strerror}); it is needed for {self.address}.",
                 next_step=f"Name the folder with {AUTHORITY_FILE}, {CERTIFICATE_FILE} and "
-                f"{KEY_FILE} in STALLWARD_TLS.",
+                f"{KEY_FILE} in {TLS_VARIABLE}.",
             ) from error
+
+
+def is_remote(address: str) -> bool:
+    """Whether an address is ``HOST:PORT``: a daemon on another machine."""
+    return _REMOTE.fullmatch(address) is not None
+
+
+def daemon_at(address: str, tls: Path | None = None) -> Path | RemoteDaemon:
+    """The daemon at an address.
+
+    Args:
+        address: The path of a Unix socket, or ``HOST:PORT`` of another machine's daemon.
+        tls: The folder of the client's certificates for such a daemon; ``None`` for that which
+            the environment variable ``STALLWARD_TLS`` names.
+
+    Raises:
+        ConfigError: If the daemon is on another machine and no certificates are named.
+    """
+    if not is_remote(address):
+        return Path(address)
+    folder = tls or Path(os.environ.get(TLS_VARIABLE, ""))
+    if folder == Path():
+        raise ConfigError(
+            f"{address} is on another machine, which asks for a certificate.",
+            next_step=f"Name the folder with {AUTHORITY_FILE}, {CERTIFICATE_FILE} and {KEY_FILE} "
+            f"in {TLS_VARIABLE}.",
+        )
+    return RemoteDaemon.with_folder(address, folder)

@@ -12,6 +12,7 @@ from stallward.actuator.errors import ExperimentError
 MIN_BLOCK_S: Final = 10.0
 MAX_BLOCK_S: Final = 86400.0
 MAX_PAIRS: Final = 1000
+MAX_SEED: Final = (1 << 63) - 1
 
 
 class Arm(IntEnum):
@@ -78,6 +79,9 @@ class ExperimentPlan:
     margin: float = 0.05
     """By how much less often the treatment may keep the target, as a share of the seconds, before
     the experiment is stopped."""
+    fleet_seed: int | None = None
+    """The seed of the experiment on many nodes that this is a part of; ``None`` if it is one by
+    itself. It also tells such experiments apart."""
 
     def __post_init__(self) -> None:
         ranges = (
@@ -85,7 +89,8 @@ class ExperimentPlan:
             ("block_s", self.block_s, MIN_BLOCK_S, MAX_BLOCK_S),
             ("burn_in_s", self.burn_in_s, 0.0, MAX_BLOCK_S),
             ("margin", self.margin, 0.0, 1.0),
-            ("seed", self.seed, 0, (1 << 63) - 1),
+            ("seed", self.seed, 0, MAX_SEED),
+            ("fleet_seed", self.fleet_seed or 0, 0, MAX_SEED),
         )
         for name, value, low, high in ranges:
             if not low <= value <= high:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -82,16 +83,7 @@ class ExperimentState:
 
     def log_ratios(self, measure: PrimaryMeasure) -> tuple[float, ...]:
         """The logarithms of treatment over baseline of the pairs in which both blocks count."""
-        values: dict[int, dict[Arm, float]] = {}
-        for block in self.blocks:
-            value = measured(block, measure)
-            if block.loss is Loss.NONE and value is not None and value > 0.0:
-                values.setdefault(block.pair, {})[block.arm] = value
-        return tuple(
-            math.log(pair[Arm.TREATMENT] / pair[Arm.BASELINE])
-            for pair in values.values()
-            if len(pair) == len(Arm)
-        )
+        return log_ratios(self.blocks, measure)
 
     def _batches(self, arm: Arm) -> tuple[float, ...]:
         return tuple(x for block in self.blocks if block.arm is arm for x in block.batches)
@@ -120,3 +112,17 @@ def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
             return block.worst_ms
         case PrimaryMeasure.WORK:
             return block.background_cores
+
+
+def log_ratios(blocks: Iterable[BlockResult], measure: PrimaryMeasure) -> tuple[float, ...]:
+    """The logarithms of treatment over baseline of the pairs in which both blocks count."""
+    values: dict[int, dict[Arm, float]] = {}
+    for block in blocks:
+        value = measured(block, measure)
+        if block.loss is Loss.NONE and value is not None and value > 0.0:
+            values.setdefault(block.pair, {})[block.arm] = value
+    return tuple(
+        math.log(pair[Arm.TREATMENT] / pair[Arm.BASELINE])
+        for pair in values.values()
+        if len(pair) == len(Arm)
+    )

@@ -96,6 +96,7 @@ def plan_to_wire(plan: ExperimentPlan) -> pb.ExperimentPlan:
         primary=_name(plan.primary, "PRIMARY_MEASURE"),
         stop_when_certain=plan.stop_when_certain,
         margin=plan.margin,
+        fleet_seed=plan.fleet_seed,
     )
 
 
@@ -115,6 +116,7 @@ def plan_from_wire(wire: pb.ExperimentPlan) -> ExperimentPlan:
         primary=_primary_from_wire(wire.primary),
         stop_when_certain=wire.stop_when_certain,
         margin=wire.margin,
+        fleet_seed=wire.fleet_seed if wire.HasField("fleet_seed") else None,
     )
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
 from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
 
@@ -101,8 +101,12 @@ def _rows(needs: ExperimentNeeds) -> list[tuple[str, str, str]]:
 @app.command("start", epilog="Example: stallward ab start --treatment november --pairs 20")
 def start(
     treatment: Annotated[
-        str, typer.Option(help="A policy, as for `ctl load`; none: what decides without one.")
-    ] = "",
+        list[str] | None,
+        typer.Option(
+            help="A policy, as for `ctl load`; none: what decides without one. "
+            "With --nodes it may be repeated."
+        ),
+    ] = None,
     baseline: Annotated[
         str, typer.Option(help="The same of the controller that it is compared with.")
     ] = "",
@@ -125,11 +129,16 @@ def start(
         int | None, typer.Option(min=0, max=2**63 - 1, help="Of the orders of pairs [drawn].")
     ] = None,
     socket: Socket = DEFAULT_SOCKET,
+    nodes: Nodes = None,
+    partly: Annotated[
+        bool, typer.Option("--partly", help="Of many nodes, go on with those that can.")
+    ] = False,
 ) -> None:
     """Compare two controllers on the node, in pairs of blocks whose order is drawn.
 
     The daemon runs it by itself, also after a restart, and puts back what was in force before at
     the end. It stops if the treatment certainly keeps the target less often than --margin allows.
+    With --nodes it is started on many nodes or on none; which treatment each runs is drawn.
     """
     from stallward.actuator.experiments.plan import (  # noqa: PLC0415
         Candidate,
@@ -142,9 +151,10 @@ def start(
             f"{measure!r:.40} is not a measure.",
             next_step=f"Choose one of: {', '.join(PrimaryMeasure)}.",
         )
+    treatments = tuple(Candidate(policy=_on_node(one)) for one in treatment or [""])
     wanted = ExperimentPlan(
         baseline=Candidate(policy=_on_node(baseline)),
-        treatment=Candidate(policy=_on_node(treatment)),
+        treatment=treatments[0],
         pairs=pairs,
         block_s=block_seconds,
         burn_in_s=burn_in_seconds,
@@ -153,6 +163,15 @@ def start(
         stop_when_certain=stop_when_certain,
         margin=margin,
     )
+    if nodes is not None:
+        from stallward.evaluation.cli.ab_fleet import start_fleet  # noqa: PLC0415
+
+        start_fleet(nodes, wanted, treatments, partly=partly)
+        return
+    if len(treatments) > 1 or partly:
+        raise UsageError(
+            "One node compares one treatment.", next_step="Name many nodes with --nodes."
+        )
     with connect(socket) as client:
         client.experiments.start(wanted)
     longest = output.duration(wanted.blocks * (block_seconds + burn_in_seconds))
@@ -160,8 +179,13 @@ def start(
 
 
 @app.command("status", epilog="Example: stallward ab status")
-def status(socket: Socket = DEFAULT_SOCKET) -> None:
+def status(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Say where the experiment is, and which blocks were lost."""
+    if nodes is not None:
+        from stallward.evaluation.cli.ab_fleet import show_fleet  # noqa: PLC0415
+
+        show_fleet(nodes)
+        return
     from stallward.evaluation.cli.ab_text import status_lines  # noqa: PLC0415
 
     for text in status_lines(_experiment(socket)):
@@ -169,16 +193,26 @@ def status(socket: Socket = DEFAULT_SOCKET) -> None:
 
 
 @app.command("stop", epilog="Example: stallward ab stop")
-def stop(socket: Socket = DEFAULT_SOCKET) -> None:
+def stop(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Stop the experiment, and put back what was in force before."""
+    if nodes is not None:
+        from stallward.evaluation.cli.ab_fleet import stop_fleet  # noqa: PLC0415
+
+        stop_fleet(nodes)
+        return
     with connect(socket) as client:
         ended = client.experiments.stop()
     output.line(f"stopped after {len(ended.blocks)} of {ended.plan.blocks} blocks")
 
 
 @app.command("report", epilog="Example: stallward ab report --json")
-def report(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
+def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json = False) -> None:
     """Say what the experiment showed, also while it runs."""
+    if nodes is not None:
+        from stallward.evaluation.cli.ab_fleet import report_fleet  # noqa: PLC0415
+
+        report_fleet(nodes, as_json=as_json)
+        return
     from stallward.evaluation.cli.ab_text import report_lines, report_rows  # noqa: PLC0415
     from stallward.evaluation.experiments.node_report import report_on  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415

@@ -39,7 +39,7 @@ def status_lines(experiment: Experiment) -> tuple[str, ...]:
     """Where an experiment is."""
     plan = experiment.plan
     lines = [
-        f"baseline {_named(plan.baseline)}, treatment {_named(plan.treatment)}",
+        f"baseline {candidate_text(plan.baseline)}, treatment {candidate_text(plan.treatment)}",
         f"{plan.pairs} pairs of blocks of {plan.block_s:g} s after {plan.burn_in_s:g} s, primary "
         f"measure {plan.primary}, seed {plan.seed}",
     ]
@@ -58,8 +58,8 @@ def report_rows(report: NodeReport) -> list[tuple[str, str, str, str, str]]:
         (
             _MEASURES[measure] + (" (primary)" if measure is primary else ""),
             f"{ratio.ratio.value:.3f}",
-            _range(ratio.ratio),
-            _range(ratio.always),
+            range_text(ratio.ratio),
+            range_text(ratio.always),
             "" if ratio.p_value is None else f"{ratio.p_value:.3f}",
         )
         for measure, ratio in ((one, report.ratios[one]) for one in ordered)
@@ -84,11 +84,21 @@ def _verdict(report: NodeReport) -> str:
         return "No pair of blocks is known yet."
     if not report.significant[measure]:
         return f"The arms do not certainly differ in the primary measure ({_MEASURES[measure]})."
-    change = 100.0 * (ratio.ratio.value - 1.0)
+    return change_text(measure, ratio.ratio.value)
+
+
+def change_text(measure: PrimaryMeasure, ratio: float) -> str:
+    """What the treatment changes, for a measure that certainly differs."""
+    change = 100.0 * (ratio - 1.0)
     which = "longer" if change > 0 else "shorter"
     if measure is PrimaryMeasure.WORK:
         which = "more" if change > 0 else "less"
-    return f"With the treatment the {_MEASURES[measure]} is {abs(change):.0f} % {which}."
+    return f"With the treatment the {measure_text(measure)} is {abs(change):.0f} % {which}."
+
+
+def measure_text(measure: PrimaryMeasure) -> str:
+    """What a measure is."""
+    return _MEASURES[measure]
 
 
 def _arm(one: ArmBlocks) -> str:
@@ -109,13 +119,15 @@ def _end(experiment: Experiment) -> str:
     return f"{text} ({when}, after {took})"
 
 
-def _named(candidate: Candidate) -> str:
+def candidate_text(candidate: Candidate) -> str:
+    """What a candidate is, as the rest of a sentence."""
     if not candidate.is_policy:
         return "is what decides without a policy"
     return f"is {candidate.policy} (sha256 {candidate.sha256[:12]})"
 
 
-def _range(interval: Interval) -> str:
+def range_text(interval: Interval) -> str:
+    """The ends of an interval."""
     if interval.low is None or interval.high is None:
         return "unknown"
     return f"{interval.low:.3f}..{interval.high:.3f}"

@@ -164,6 +164,29 @@ def experiments(
     _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
+@app.command("fleet", epilog="Example: stallward bench fleet --nodes 200")
+def fleet(
+    nodes: Annotated[int, typer.Option(min=2, max=4096, help="Number of nodes.")] = 200,
+    pairs: Annotated[int, typer.Option(min=1, max=100, help="Pairs of blocks on each.")] = 1,
+    twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Watch and randomise many simulated nodes from one client, and count what is lost.
+
+    Each has a service and a twin of its own. The exit code is 1 if a lost tick was not counted.
+    """
+    from stallward.evaluation.bench.fleet.bench import MEANINGS, FleetSettings, bench_fleet  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+
+    settings = FleetSettings(nodes=nodes, pairs=pairs, twin=twin, seed=seed)
+    with output.progress("bench fleet") as report:
+        figures = bench_fleet(settings, report)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    if figures["ticks_uncounted"]:
+        raise typer.Exit(1)
+
+
 @app.command("garbage", epilog="Example: stallward bench garbage --calls 1000000")
 def garbage(
     calls: Annotated[int, typer.Option(min=100, max=10**9, help="Number of calls.")] = 100_000,

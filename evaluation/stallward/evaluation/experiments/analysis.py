@@ -7,9 +7,9 @@ pair would change nothing: that is what the randomisation test does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from stallward.evaluation.measures.confidence_sequence import mean_sequence
 from stallward.evaluation.measures.intervals import Scale, interval
 from stallward.evaluation.results.interval import Interval
 
+_Name = TypeVar("_Name", bound=Hashable)
 _PERMUTATIONS: Final = 9999
 """How many labellings are tried where there are more than that."""
 
@@ -116,7 +117,7 @@ def lost_blocks_p(kept: tuple[int, int], planned: int) -> float:
     return float(fisher_exact(table).pvalue)
 
 
-def holm(p_values: Mapping[str, float], *, alpha: float = 0.05) -> dict[str, bool]:
+def holm(p_values: Mapping[_Name, float], *, alpha: float = 0.05) -> dict[_Name, bool]:
     """Which of several comparisons are significant together (Holm, 1979).
 
     Args:

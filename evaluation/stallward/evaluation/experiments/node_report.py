@@ -108,14 +108,9 @@ def _significant(
         significant[plan.primary] = (
             primary.p_value is not None and primary.p_value <= 0.05
             if fixed
-            else _excludes_one(primary)
+            else primary.always.excludes(1.0)
         )
     return significant
-
-
-def _excludes_one(ratio: PairedRatio) -> bool:
-    low, high = ratio.always.low, ratio.always.high
-    return (low is not None and low > 1.0) or (high is not None and high < 1.0)
 
 
 def _values(blocks: tuple[BlockResult, ...], measure: PrimaryMeasure) -> tuple[Array, Array]:

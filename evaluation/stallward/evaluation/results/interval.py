@@ -14,5 +14,11 @@ class Interval:
     low: float | None
     high: float | None
 
+    def excludes(self, value: float) -> bool:
+        """Whether a value certainly is not the true one."""
+        return (self.low is not None and self.low > value) or (
+            self.high is not None and self.high < value
+        )
+
 
 UNKNOWN: Final = Interval(value=None, low=None, high=None)

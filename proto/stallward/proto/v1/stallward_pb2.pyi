@@ -1143,7 +1143,7 @@ class Candidate(_message.Message):
     def __init__(self, policy: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class ExperimentPlan(_message.Message):
-    __slots__ = ("baseline", "treatment", "pairs", "block_s", "burn_in_s", "seed", "primary", "stop_when_certain", "margin")
+    __slots__ = ("baseline", "treatment", "pairs", "block_s", "burn_in_s", "seed", "primary", "stop_when_certain", "margin", "fleet_seed")
     BASELINE_FIELD_NUMBER: _ClassVar[int]
     TREATMENT_FIELD_NUMBER: _ClassVar[int]
     PAIRS_FIELD_NUMBER: _ClassVar[int]
@@ -1153,6 +1153,7 @@ class ExperimentPlan(_message.Message):
     PRIMARY_FIELD_NUMBER: _ClassVar[int]
     STOP_WHEN_CERTAIN_FIELD_NUMBER: _ClassVar[int]
     MARGIN_FIELD_NUMBER: _ClassVar[int]
+    FLEET_SEED_FIELD_NUMBER: _ClassVar[int]
     baseline: Candidate
     treatment: Candidate
     pairs: int
@@ -1162,7 +1163,8 @@ class ExperimentPlan(_message.Message):
     primary: PrimaryMeasure
     stop_when_certain: bool
     margin: float
-    def __init__(self, baseline: _Optional[_Union[Candidate, _Mapping]] = ..., treatment: _Optional[_Union[Candidate, _Mapping]] = ..., pairs: _Optional[int] = ..., block_s: _Optional[float] = ..., burn_in_s: _Optional[float] = ..., seed: _Optional[int] = ..., primary: _Optional[_Union[PrimaryMeasure, str]] = ..., stop_when_certain: bool = ..., margin: _Optional[float] = ...) -> None: ...
+    fleet_seed: int
+    def __init__(self, baseline: _Optional[_Union[Candidate, _Mapping]] = ..., treatment: _Optional[_Union[Candidate, _Mapping]] = ..., pairs: _Optional[int] = ..., block_s: _Optional[float] = ..., burn_in_s: _Optional[float] = ..., seed: _Optional[int] = ..., primary: _Optional[_Union[PrimaryMeasure, str]] = ..., stop_when_certain: bool = ..., margin: _Optional[float] = ..., fleet_seed: _Optional[int] = ...) -> None: ...
 
 class ExperimentBlock(_message.Message):
     __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share")

@@ -1,0 +1,1 @@
+"""Many daemons and one client."""

@@ -1,0 +1,1 @@
+"""``stallward bench fleet``: one client and hundreds of simulated nodes."""

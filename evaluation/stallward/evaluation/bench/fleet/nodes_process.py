@@ -1,0 +1,121 @@
+"""A process that holds many simulated nodes: for each the whole service, and a loop on a twin."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.ipc.options import ServiceOptions
+from stallward.actuator.service.server import serve
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.node import TwinNode
+from stallward.evaluation.bench.fleet.twin_loop import TwinLoop
+from stallward.models.registry import find_twin
+
+_SILENCE_S: Final = 10.0
+SOCKET_NAME: Final = "s"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesRequest:
+    """The nodes of one process."""
+
+    folder: Path
+    """Holds a folder for each node."""
+    names: tuple[str, ...]
+    twin: str
+    first_seed: int
+    period_s: float
+    """The time between two ticks of a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesResult:
+    """What became of the nodes of one process."""
+
+    sent: dict[str, int]
+    """How many ticks each loop sent to its service."""
+    late_ms: tuple[float, ...]
+    """How late each tick began."""
+    cpu_s: float
+    rss_mib: float
+
+
+def run_nodes(request: NodesRequest, control: Connection) -> None:
+    """Run in a process of its own: serve until something has come from ``control`` twice.
+
+    It sends ``True`` once all nodes tick. After the first message no node ticks any more, and it
+    sends a :class:`NodesResult`.
+    """
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # each service would say what it does
+    asyncio.run(_serve_all(request, control))
+
+
+async def _serve_all(request: NodesRequest, control: Connection) -> None:
+    twin = load_fitted(find_twin(request.twin))
+    life, end = os.pipe()
+    loops, tasks = {}, []
+    for number, name in enumerate(request.names):
+        loops[name], options = _node(
+            request.folder / name, twin, request.first_seed + number, life
+        )
+        tasks.append(asyncio.create_task(serve(options)))
+    stopping, late_ms = asyncio.Event(), list[float]()
+    ticking = [
+        asyncio.create_task(_tick(loop, request.period_s, place / len(loops), stopping, late_ms))
+        for place, loop in enumerate(loops.values())
+    ]
+    control.send(True)
+    await asyncio.to_thread(control.recv)
+    stopping.set()
+    await asyncio.gather(*ticking)
+    control.send(
+        NodesResult(
+            sent={name: loop.sent for name, loop in loops.items()},
+            late_ms=tuple(late_ms),
+            cpu_s=time.process_time(),
+            rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
+        )
+    )
+    await asyncio.to_thread(control.recv)  # what is on its way is still watched
+    os.close(end)
+    await asyncio.gather(*tasks)
+
+
+def _node(folder: Path, twin: FittedTwin, seed: int, life: int) -> tuple[TwinLoop, ServiceOptions]:
+    """Make a loop, and the options of its service."""
+    folder.mkdir()
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    draw = twin.draws[int(twin.choose(np.random.default_rng(seed), 1)[0])]
+    loop = TwinLoop(TwinNode(twin.scenario, draw, seed=seed), ours)
+    asyncio.get_running_loop().add_reader(ours.fileno(), loop.answer)
+    return loop, ServiceOptions(
+        socket=folder / SOCKET_NAME,
+        command_fd=theirs.detach(),
+        life_fd=os.dup(life),
+        silence_s=_SILENCE_S,
+        slo_ms=twin.scenario.slo_ms,
+        slots=tuple(slot.name for slot in twin.scenario.slots),
+        experiments=folder / "experiments",
+    )
+
+
+async def _tick(
+    loop: TwinLoop, period_s: float, phase: float, stopping: asyncio.Event, late_ms: list[float]
+) -> None:
+    """Tick until it is stopped; ``phase`` spreads the nodes over a period."""
+    due_s = time.monotonic() + phase * period_s
+    while not stopping.is_set():
+        await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+        late_ms.append((time.monotonic() - due_s) * 1e3)
+        loop.tick()
+        due_s = max(due_s + period_s, time.monotonic() - period_s)

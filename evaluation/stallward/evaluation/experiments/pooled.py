@@ -1,0 +1,197 @@
+"""What paired blocks on many nodes showed together. Pure.
+
+The blocks of a node share its machine, its load and its neighbours, so the unit of the estimate is
+the node: the mean of its pairs' log-ratios is one value, whatever the number of its pairs, and the
+interval is Student's t over the nodes. That holds if nodes differ in their effect, in their noise
+or in how many pairs they kept (Ibragimov and Müller, Journal of Business & Economic Statistics
+28(4), 2010). The randomisation test needs no such model: within every pair the labels were drawn.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.measures.bootstrap import Array
+from stallward.evaluation.measures.confidence_sequence import mean_sequence
+from stallward.evaluation.measures.intervals import student_975
+from stallward.evaluation.results.interval import UNKNOWN, Interval
+
+LABELLINGS: Final = 9999
+_SAME: Final = 1e-9
+"""Log-ratios that differ by less are equal but for rounding."""
+_AT_ONCE: Final = 500
+"""How many labellings are tried together: thousands of pairs for each would take much memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodesDiffer:
+    """Whether the effect is the same on all nodes."""
+
+    p_value: float
+    """Of the test that it is (Alexander and Govern, Journal of Educational Statistics 19(2),
+    1994), which lets nodes differ in their noise."""
+    spread: float
+    """The standard deviation of the logarithm of the nodes' true ratios, as estimated."""
+    another: Interval
+    """Where the true ratio of a further node like these is in 95 of 100 cases."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledRatio:
+    """One measure of a treatment over the same of the baseline, from many nodes."""
+
+    ratio: Interval
+    """The geometric mean over nodes, with the 95 % interval of that of all nodes like these."""
+    always: Interval
+    """The same of these nodes, with an interval that holds at every look."""
+    p_value: float | None
+    """Of the two-sided randomisation test within the nodes; ``None`` for fewer than 2 pairs."""
+    nodes: int
+    """How many nodes have a pair."""
+    pairs: int
+    """How many pairs they have together."""
+    nodes_differ: NodesDiffer | None
+    """``None`` if fewer than two nodes have two pairs that vary."""
+
+
+def pooled_ratio(
+    log_ratios: Sequence[ArrayLike],
+    *,
+    rounds: int | None = None,
+    alpha: float = 0.05,
+    labellings: int = LABELLINGS,
+    seed: int = 1,
+) -> PooledRatio:
+    """Compare one measure of two arms over many nodes.
+
+    Args:
+        log_ratios: For each node the logarithms of treatment over baseline of its pairs, in their
+            order.
+        rounds: How many of the first pairs every node that still runs has; ``None`` if none runs.
+            Only these count for the interval that always holds.
+        alpha: The chance that this interval leaves out the true ratio.
+        labellings: How many labellings of the pairs are drawn, where there are more than that.
+        seed: Seeds their drawing.
+
+    Raises:
+        MeasureError: If no node has a pair.
+    """
+    arrays = [np.asarray(one, dtype=np.float64) for one in log_ratios]
+    nodes = [one for one in arrays if one.size]
+    if not nodes:
+        raise MeasureError(
+            "No node has a pair with a value of both arms.",
+            next_step="Let the experiment run longer.",
+        )
+    means = np.array([one.mean() for one in nodes])
+    return PooledRatio(
+        ratio=mean_interval(means),
+        always=_always(nodes, rounds, alpha),
+        p_value=_randomisation_p(nodes, labellings, seed),
+        nodes=len(nodes),
+        pairs=sum(one.size for one in nodes),
+        nodes_differ=_nodes_differ(nodes),
+    )
+
+
+def mean_interval(log_ratios: Array) -> Interval:
+    """The geometric mean of ratios, with the 95 % interval of Student's t.
+
+    Args:
+        log_ratios: Their logarithms, independent of each other.
+    """
+    mean, count = float(log_ratios.mean()), log_ratios.size
+    if count < 2:
+        return Interval(value=float(np.exp(mean)), low=None, high=None)
+    return _interval(mean, float(log_ratios.std(ddof=1)) / np.sqrt(count), count - 1)
+
+
+def _interval(mean: float, error: float, degrees: int) -> Interval:
+    reach = student_975(degrees) * error
+    low, value, high = (float(np.exp(mean + sign * min(reach, 50.0))) for sign in (-1, 0, 1))
+    return Interval(value=value, low=low, high=high)
+
+
+def _always(nodes: list[Array], rounds: int | None, alpha: float) -> Interval:
+    """The interval that holds at every look, of the mean over these nodes.
+
+    The k-th pairs of all nodes together are one value, and these values come one after the other.
+    """
+    most = max(one.size for one in nodes)
+    whole = most if rounds is None else min(rounds, most)
+    values = np.array([np.mean([one[k] for one in nodes if one.size > k]) for k in range(whole)])
+    if not values.size:
+        return UNKNOWN
+    low, high = (float(bounds[-1]) for bounds in mean_sequence(values, alpha=alpha))
+    return Interval(
+        value=float(np.exp(values.mean())),
+        low=float(np.exp(low)) if np.isfinite(low) else None,
+        high=float(np.exp(high)) if np.isfinite(high) else None,
+    )
+
+
+def _randomisation_p(nodes: list[Array], labellings: int, seed: int) -> float | None:
+    # The mean over nodes of the means over their pairs is the sum of these parts.
+    parts = np.concatenate([one / (one.size * len(nodes)) for one in nodes])
+    if parts.size < 2:
+        return None
+    from scipy.stats import permutation_test  # noqa: PLC0415 - takes a second to import
+
+    # With one sample scipy swaps it with its negative: the labels of the pair change places.
+    result = permutation_test(
+        (parts,),
+        np.sum,
+        permutation_type="samples",
+        n_resamples=labellings,
+        batch=_AT_ONCE,
+        vectorized=True,
+        random_state=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
+
+
+def _nodes_differ(nodes: list[Array]) -> NodesDiffer | None:
+    """Compare the nodes of which the noise is known: at least two pairs that vary."""
+    known = [one for one in nodes if one.size > 1 and np.ptp(one) > _SAME]
+    if len(known) < 2:
+        return None
+    from scipy.stats import alexandergovern  # noqa: PLC0415 - takes a second to import
+
+    means = np.array([one.mean() for one in known])
+    noise = np.mean([one.var(ddof=1) / one.size for one in known])
+    between = float(means.var(ddof=1))
+    spread = float(np.sqrt(max(between - noise, 0.0)))
+    error = float(np.sqrt(spread**2 + between / len(known)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the nodes are nearly equal
+        p_value = float(alexandergovern(*known).pvalue)
+    return NodesDiffer(
+        p_value=p_value,
+        spread=spread,
+        another=_interval(float(means.mean()), error, len(known) - 1),
+    )
+
+
+def unevenly_lost_p(only_baseline: int, only_treatment: int) -> float:
+    """The chance that arms that lose blocks alike lose them as unevenly as here.
+
+    Which block of a pair came first was drawn, so if the arm does not matter, each pair that lost
+    one block is as likely to have lost either (McNemar's exact test). Nodes that lose more blocks
+    than others, or several in a row, do not change that.
+
+    Args:
+        only_baseline: How many pairs lost the block of the baseline and not the other.
+        only_treatment: The reverse.
+    """
+    if not only_baseline + only_treatment:
+        return 1.0
+    from scipy.stats import binomtest  # noqa: PLC0415 - takes a second to import
+
+    return float(binomtest(only_treatment, only_baseline + only_treatment).pvalue)

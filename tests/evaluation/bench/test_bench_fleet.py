@@ -1,0 +1,18 @@
+"""A small fleet of simulated nodes: the experiment runs on all, and every tick is counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallward.evaluation.bench.fleet.bench import MEANINGS, FleetSettings, bench_fleet
+
+
+@pytest.mark.slow
+def test_a_small_fleet_completes_its_experiment_and_loses_nothing_uncounted() -> None:
+    settings = FleetSettings(nodes=4, pairs=1, period_s=0.02)
+    figures = bench_fleet(settings)
+    assert figures.keys() == MEANINGS.keys()
+    assert figures["ticks_uncounted"] == 0.0
+    assert figures["ticks_lost"]
+    assert figures["nodes_complete"] == 4.0
+    assert figures["blocks_kept"] == 8.0
