@@ -22,6 +22,8 @@ class Loop(threading.Thread):
         super().__init__(daemon=True)
         self.connection = service.loop.dup()
         self.status = pb.StatusResponse(mode=pb.MODE_OFF)
+        self.unit = ""
+        """The unit in which the only slot counts its work; empty for processor time."""
         self.send_status()
         self.start()
 
@@ -37,6 +39,10 @@ class Loop(threading.Thread):
         )
         record.decision.leased = leased
         record.sample.slots.add(name="hog", cpu_usage_us=500_000 * second)
+        if self.unit:
+            record.sample.work.add(
+                slot=0, unit=self.unit, units=3.0 * second, known_s=float(second)
+            )
         record.sample.latency.completed = 5
         record.sample.latency.p95_ms = p95_ms
         self.connection.send(frame_tick(record.SerializeToString()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
@@ -82,15 +83,10 @@ class ExperimentState:
 
     def log_ratios(self, measure: PrimaryMeasure) -> tuple[float, ...]:
         """The logarithms of treatment over baseline of the pairs in which both blocks count."""
-        values: dict[int, dict[Arm, float]] = {}
-        for block in self.blocks:
-            value = measured(block, measure)
-            if block.loss is Loss.NONE and value is not None and value > 0.0:
-                values.setdefault(block.pair, {})[block.arm] = value
         return tuple(
-            math.log(pair[Arm.TREATMENT] / pair[Arm.BASELINE])
-            for pair in values.values()
-            if len(pair) == len(Arm)
+            math.log(treatment / baseline)
+            for baseline, treatment in paired(self.blocks, measure)
+            if baseline > 0.0 and treatment > 0.0
         )
 
     def _batches(self, arm: Arm) -> tuple[float, ...]:
@@ -119,4 +115,25 @@ def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
         case PrimaryMeasure.WORST:
             return block.worst_ms
         case PrimaryMeasure.WORK:
-            return block.background_cores
+            return block.background_units_per_s if block.work_unit else block.background_cores
+
+
+def paired(
+    blocks: Iterable[BlockResult], measure: PrimaryMeasure
+) -> tuple[tuple[float, float], ...]:
+    """The values of baseline and treatment in the pairs in which both blocks count.
+
+    A pair whose blocks counted work in different units is left out: a daemon was restarted with
+    another configuration in between.
+    """
+    pairs: dict[int, dict[Arm, tuple[str, float]]] = {}
+    for block in blocks:
+        value = measured(block, measure)
+        if block.loss is Loss.NONE and value is not None:
+            pairs.setdefault(block.pair, {})[block.arm] = (block.work_unit, value)
+    whole = [pair for pair in pairs.values() if len(pair) == len(Arm)]
+    return tuple(
+        (pair[Arm.BASELINE][1], pair[Arm.TREATMENT][1])
+        for pair in whole
+        if measure is not PrimaryMeasure.WORK or pair[Arm.BASELINE][0] == pair[Arm.TREATMENT][0]
+    )

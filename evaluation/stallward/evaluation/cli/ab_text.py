@@ -35,6 +35,13 @@ _LOSSES: Final = {
 }
 
 
+def _label(measure: PrimaryMeasure, report: NodeReport) -> str:
+    """What a measure is; for work, what was counted."""
+    if measure is PrimaryMeasure.WORK and report.work_unit:
+        return f"work of the background, in {report.work_unit}"
+    return _MEASURES[measure]
+
+
 def status_lines(experiment: Experiment) -> tuple[str, ...]:
     """Where an experiment is."""
     plan = experiment.plan
@@ -56,7 +63,7 @@ def report_rows(report: NodeReport) -> list[tuple[str, str, str, str, str]]:
     ordered = sorted(report.ratios, key=lambda measure: measure is not primary)
     return [
         (
-            _MEASURES[measure] + (" (primary)" if measure is primary else ""),
+            _label(measure, report) + (" (primary)" if measure is primary else ""),
             f"{ratio.ratio.value:.3f}",
             _range(ratio.ratio),
             _range(ratio.always),
@@ -83,12 +90,14 @@ def _verdict(report: NodeReport) -> str:
     if ratio is None or ratio.ratio.value is None:
         return "No pair of blocks is known yet."
     if not report.significant[measure]:
-        return f"The arms do not certainly differ in the primary measure ({_MEASURES[measure]})."
+        return (
+            f"The arms do not certainly differ in the primary measure ({_label(measure, report)})."
+        )
     change = 100.0 * (ratio.ratio.value - 1.0)
     which = "longer" if change > 0 else "shorter"
     if measure is PrimaryMeasure.WORK:
         which = "more" if change > 0 else "less"
-    return f"With the treatment the {_MEASURES[measure]} is {abs(change):.0f} % {which}."
+    return f"With the treatment the {_label(measure, report)} is {abs(change):.0f} % {which}."
 
 
 def _arm(one: ArmBlocks) -> str:
