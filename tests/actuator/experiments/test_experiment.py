@@ -246,7 +246,8 @@ def working(
 
 def test_work_is_counted_in_the_units_of_the_slots() -> None:
     result = tally(working(60, lambda k: (0.5 * k, 0.1 * k)))
-    assert (result.work_unit, result.background_units_per_s) == ("steps", pytest.approx(10.0))
+    assert result.work_unit == "steps"
+    assert result.background_units_per_s == pytest.approx(10.0)
     assert measured(result, PrimaryMeasure.WORK) == pytest.approx(10.0)
     without = tally(ticks(60, lambda _: 10.0))
     assert (without.work_unit, without.background_units_per_s) == ("", None)

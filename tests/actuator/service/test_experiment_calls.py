@@ -118,7 +118,8 @@ def test_an_experiment_says_in_which_unit_work_was_counted(node: Node, tmp_path:
     node.client.experiments.start(plan(tmp_path, pairs=1))
     ended = node.until(lambda seen: seen.progress is not Progress.RUNNING, lambda _: 20.0)
     for block in ended.blocks:
-        assert (block.work_unit, block.background_units_per_s) == ("steps", pytest.approx(3.0))
+        assert block.work_unit == "steps"
+        assert block.background_units_per_s == pytest.approx(3.0)
         assert block.background_cores == pytest.approx(0.5), "it is kept, too"
 
 

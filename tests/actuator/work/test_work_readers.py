@@ -90,7 +90,7 @@ def test_a_line_that_may_be_cut_off_is_left_out() -> None:
 def test_a_name_with_dots_is_found_quoted_or_not(endpoint: Endpoint) -> None:
     work = PrometheusWork(url=endpoint.url, metric='{"jobs.done",kind="x"}')
     for page in (b'{"jobs.done",kind="x"} 5\n', b'jobs_done{kind="x"} 5\n'):
-        endpoint.body = lambda page=page: page  # type: ignore[misc]
+        endpoint.body = lambda page=page: page
         assert list(make_reader(work).read().values()) == [5.0]
 
 
