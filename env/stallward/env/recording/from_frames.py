@@ -20,6 +20,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
 from stallward.actuator.record.frames import extent
 from stallward.actuator.record.reading import frames_file, read_ticks
+from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.log_requests import logged_requests
@@ -243,7 +244,7 @@ class _Building:
         return RunInfo(
             scenario=self._name,
             condition="alone" if piece.alone else "together",
-            arm=_arm(piece.controller, settings),
+            arm=_arm(piece.controller, ticks, settings),
             seed=settings.control.seed,
             start_s=piece.start_s,
             end_s=piece.end_s,
@@ -260,11 +261,17 @@ class _Building:
         )
 
 
-def _arm(controller: str, settings: DaemonConfig) -> str:
-    """The arm that a controller was: with its arguments, where the configuration has them."""
+def _arm(controller: str, ticks: Sequence[pb.TickRecord], settings: DaemonConfig) -> str:
+    """The arm that a controller was: with its arguments, as far as they are known.
+
+    Ticks have the name alone. The configuration has the arguments of its own controllers, and the
+    actions that were drawn at random show the table that they are of.
+    """
     for specification in (settings.control.controller, settings.control.default_controller):
         if specification.partition(":")[0] == controller:
             return specification
+    if controller == "excite" and len(ticks[-1].decision.action) == len(SET_POINTS.sizes):
+        return f"excite:table={SET_POINTS.name}"
     return controller
 
 
