@@ -51,6 +51,7 @@ NAVIGATION: Final = {
         "tutorial/first-comparison",
         "how-to/protect-your-application",
         "how-to/train-a-policy",
+        "how-to/policy-for-a-node",
         "how-to/write-a-controller",
     ),
     "Understand it": (

@@ -8,8 +8,10 @@ daemon's configuration says; the work of the background is in the ticks.
 
 from __future__ import annotations
 
+import os
 import re
-from collections import Counter
+import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -115,34 +117,41 @@ def convert_frames(
     file = frames_file(source)
     settings = load_config(config)
     trace = cut(read_ticks(file), most_piece_s)
-    left_out: Counter[str] = Counter()
+    left_out: dict[str, float] = defaultdict(float)
     pieces = choose(_usable(file, trace, settings, left_out), most_pieces)
     _note_spared(trace, pieces, left_out)
     logged = logged_requests(settings.latency, requests, pieces)
-    building = _Building(out, settings, name, left_out)
+    folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    building = _Building(folder, settings, name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
-    for piece, ticks, answered in zip(pieces, ticks_of, logged, strict=True):
-        building.add(piece, ticks, answered)
-    if not building.written:
-        raise RecordingError(
-            f"Nothing is left of {file}: {_listed(left_out)}.",
-            next_step="Let the daemon run longer under one controller, beside an application "
-            "whose requests are logged.",
-        )
+    try:
+        for piece, ticks, answered in zip(pieces, ticks_of, logged, strict=True):
+            building.add(piece, ticks, answered)
+        if not building.written:
+            raise RecordingError(
+                f"Nothing is left of {file}: {_listed(left_out)}.",
+                next_step="Let the daemon run longer under one controller, beside an application "
+                "whose requests are logged.",
+            )
+        folder.rename(out)
+    except OSError as error:
+        raise RecordingError(f"{out} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return Converted(
-        recordings=tuple(building.written),
+        recordings=tuple(out / path.name for path in building.written),
         ticks=building.ticks,
         requests=building.requests,
         length_s=building.length_s,
         slot_units=building.slot_units,
-        left_out_s=tuple((why, seconds) for why, seconds in left_out.items() if seconds),
+        left_out_s=tuple(_told(left_out)),
         left_out_ticks=trace.earlier_ticks,
         torn_bytes=extent(file).torn_bytes,
     )
 
 
 def _usable(
-    file: Path, trace: Trace, settings: DaemonConfig, left_out: Counter[str]
+    file: Path, trace: Trace, settings: DaemonConfig, left_out: dict[str, float]
 ) -> list[Piece]:
     """The pieces that are long enough and under the last configuration."""
     if trace.ticks < 2:
@@ -172,13 +181,18 @@ def _usable(
     return usable
 
 
-def _note_spared(trace: Trace, chosen: Sequence[Piece], left_out: Counter[str]) -> None:
+def _note_spared(trace: Trace, chosen: Sequence[Piece], left_out: dict[str, float]) -> None:
     total_s = sum(piece.length_s for piece in trace.pieces) - sum(left_out.values())
     left_out[_SPARED] += total_s - sum(piece.length_s for piece in chosen)
 
 
-def _listed(left_out: Counter[str]) -> str:
-    return ", ".join(f"{seconds:.0f} s are {why}" for why, seconds in left_out.items() if seconds)
+def _told(left_out: dict[str, float]) -> list[tuple[str, float]]:
+    """What was left out, and for how long; without what rounding leaves over."""
+    return [(why, seconds) for why, seconds in left_out.items() if seconds >= 0.5]
+
+
+def _listed(left_out: dict[str, float]) -> str:
+    return ", ".join(f"{seconds:.0f} s are {why}" for why, seconds in _told(left_out))
 
 
 def _ticks_of(file: Path, trace: Trace, pieces: Sequence[Piece]) -> Iterator[list[pb.TickRecord]]:
@@ -198,7 +212,7 @@ class _Building:
     """Writes the recordings of a trace one by one."""
 
     def __init__(
-        self, out: Path, settings: DaemonConfig, name: str, left_out: Counter[str]
+        self, out: Path, settings: DaemonConfig, name: str, left_out: dict[str, float]
     ) -> None:
         self._out, self._settings, self._name = out, settings, name
         self._left_out = left_out
