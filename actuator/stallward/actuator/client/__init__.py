@@ -11,6 +11,7 @@ from stallward.actuator.client.status import (
     LatencyInfo,
     PolicyInfo,
     StoredPolicyInfo,
+    WorkInfo,
 )
 from stallward.actuator.record.tick_record import Mode
 
@@ -27,4 +28,5 @@ __all__ = [
     "Reported",
     "StoredPolicyInfo",
     "Watched",
+    "WorkInfo",
 ]
