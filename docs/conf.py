@@ -52,6 +52,7 @@ NAVIGATION: Final = {
         "how-to/protect-your-application",
         "how-to/use-the-client",
         "how-to/train-a-policy",
+        "how-to/policy-for-a-node",
         "how-to/write-a-controller",
     ),
     "Understand it": (

@@ -10,7 +10,9 @@ from pathlib import Path
 
 from service_without_loop import WAIT_S, Service
 
+from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.ipc.channels import frame_status, frame_tick
+from stallward.actuator.loop.policy_loader import find_policy_file
 from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -22,6 +24,10 @@ class Loop(threading.Thread):
         super().__init__(daemon=True)
         self.connection = service.loop.dup()
         self.status = pb.StatusResponse(mode=pb.MODE_OFF)
+        self.places = PolicyConfig()
+        """Where it finds policies that were pushed."""
+        self.unit = ""
+        """The unit in which the only slot counts its work; empty for processor time."""
         self.send_status()
         self.start()
 
@@ -37,6 +43,10 @@ class Loop(threading.Thread):
         )
         record.decision.leased = leased
         record.sample.slots.add(name="hog", cpu_usage_us=500_000 * second)
+        if self.unit:
+            record.sample.work.add(
+                slot=0, unit=self.unit, units=3.0 * second, known_s=float(second)
+            )
         record.sample.latency.completed = 5
         record.sample.latency.p95_ms = p95_ms
         self.connection.send(frame_tick(record.SerializeToString()))
@@ -56,7 +66,8 @@ class Loop(threading.Thread):
             command = pb.Command.FromString(data)
             result = pb.CommandResult(id=command.id)
             if command.HasField("load"):
-                path = Path(command.load.path)
+                named = command.load.path
+                path = find_policy_file(named, self.places) or Path(named)
                 specification = specification_of(command.load.path)
                 if specification is None and not path.exists():
                     result.code, result.message = "NOT_FOUND", f"There is no policy {path}."

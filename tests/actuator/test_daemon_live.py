@@ -62,11 +62,13 @@ from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import record_from_wire
 from stallward.actuator.runtime.addresses import grpc_target
+from stallward.actuator.work.config import FileWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
 from stallward.agent.registry import make_controller
+from stallward.agent.sample import WorkFault, WorkSample, WorkSource
 from stallward.proto.v1 import stallward_pb2 as pb
 
 pytestmark = pytest.mark.live
@@ -725,6 +727,45 @@ def test_a_killed_recorder_comes_back(little_sandbox: LittleSandbox) -> None:
         assert wait_for(lambda: daemon.pids.recorder not in {None, before})
         count = len(records_of(little_sandbox))
         assert wait_for(lambda: len(records_of(little_sandbox)) > count + 3)
+
+
+def test_work_is_counted_and_its_reader_may_die(
+    little_sandbox: LittleSandbox, tmp_path: Path
+) -> None:
+    steps = tmp_path / "steps"
+    steps.write_text("0\n")
+    hogs = little_sandbox.hogs
+    work = FileWork(path=steps, unit="steps", period_s=0.1)
+    config = little_sandbox.config(
+        background=(
+            SlotConfig(name="counted", group=hogs[0].name, work=work),
+            SlotConfig(name="plain", group=hogs[1].name),
+        )
+    )
+
+    def known() -> WorkSample | None:
+        tick = client.status().last_tick
+        return next(iter(tick.sample.work), None) if tick else None
+
+    def counted_on() -> bool:
+        steps.write_text(f"{int(steps.read_text()) + 10}\n")
+        seen = known()
+        return seen is not None and seen.units > 0.0 and seen.fault is WorkFault.NONE
+
+    with Daemon(config) as daemon, daemon.client() as client:
+        assert wait_for(counted_on)
+        assert wait_for(lambda: not client.status().work[0].fault), "a second later at most"
+        counted, plain = client.status().work
+        assert (counted.source, counted.unit) == (WorkSource.FILE, "steps")
+        assert (plain.source, plain.unit) == (WorkSource.CPU, "cpu-s")
+        before = daemon.pids.work
+        assert before is not None
+        os.kill(before, signal.SIGKILL)
+        assert wait_for(lambda: daemon.pids.work not in {None, before})
+        assert wait_for(counted_on)
+    records = [pb.TickRecord.FromString(data) for data in records_of(little_sandbox)]
+    assert {record.slo_ms for record in records} == {100.0}
+    assert records[-1].sample.work[0].units > 0.0
 
 
 def test_a_hung_loop_is_killed_and_restored(little_sandbox: LittleSandbox) -> None:

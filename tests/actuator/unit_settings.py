@@ -21,6 +21,7 @@ def config_of(
     record: str = "",
     policy: str = "",
     control: str = "",
+    work: str = "",
 ) -> DaemonConfig:
     """A configuration with its files where the unit expects them, and with further lines."""
     tables = {"latency": latency, "record": record, "policy": policy, "control": control}
@@ -29,7 +30,8 @@ def config_of(
         f'[node]\nzone = "{zone}"\n{node}\n'
         f'[protected]\ngroup = "{below}app.service"\n'
         f'[[background]]\nname = "hog"\ngroup = "{below}hog.service"\n'
-        f'[service]\nsocket = "/run/stallward/actuator.sock"\n{service}\n'
+        + (f"work = {{{work}}}\n" if work else "")
+        + f'[service]\nsocket = "/run/stallward/actuator.sock"\n{service}\n'
         '[journal]\npath = "/run/stallward/journal"\n'
         + "".join(f"[{name}]\n{lines}\n" for name, lines in tables.items() if lines)
     )

@@ -40,7 +40,7 @@ from stallward.actuator.record.frames import MAGIC, FrameWriter, encode_frame, e
 from stallward.actuator.record.reading import read_ticks
 from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
-from stallward.env.recording.from_frames import since_boot
+from stallward.env.recording.pieces import cut
 from stallward.env.scenario.file import parse_scenario
 from stallward.evaluation.blocks.record_plan import load_plan
 from stallward.evaluation.errors import PlanError
@@ -263,12 +263,13 @@ def _frames() -> tuple[Target, ...]:
     def ticks(content: bytes) -> Any:
         """A frame whose checksum is right, whatever it holds."""
         path = folder.file("ticks.frames", whole + encode_frame(content))
-        return since_boot(list(read_ticks(path)))
+        return cut(read_ticks(path), 600.0)
 
     def check_ticks(_content: bytes, value: Any) -> None:
-        times = [tick.time_s for tick in value]
-        assert value
-        assert not any(b < a for a, b in pairwise(times))
+        assert value.ticks == sum(piece.ticks for piece in value.pieces)
+        assert 1 <= value.ticks + value.earlier_ticks <= len(payloads) + 1
+        assert not any(b.start_s < a.end_s for a, b in pairwise(value.pieces))
+        assert all(piece.stall_us >= 0 for piece in value.pieces)
 
     folder = Folder()
     return (

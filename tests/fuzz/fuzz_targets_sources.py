@@ -14,7 +14,7 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.errors import ConfigError, FramesError
+from stallward.actuator.errors import ConfigError, FramesError, WorkError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
@@ -29,6 +29,10 @@ from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime.addresses import parse_address
+from stallward.actuator.work import messages as work_messages
+from stallward.actuator.work.counter import WorkCounter
+from stallward.actuator.work.read_file import first_number
+from stallward.agent.sample import WorkFault
 
 
 def _statsd() -> Target:
@@ -220,6 +224,37 @@ def _address(content: bytes) -> Any:
     return address
 
 
+def _work_file() -> Target:
+    def run(content: bytes) -> WorkCounter:
+        counter = WorkCounter()
+        for second, line in enumerate(text_of(content).splitlines()):
+            try:
+                counter.take({"": first_number(line)}, float(second))
+            except WorkError as error:
+                counter.miss(error.fault)
+        return counter
+
+    def check(content: bytes, value: WorkCounter) -> None:
+        assert 0.0 <= value.units < math.inf
+        assert 0.0 <= value.known_s <= len(text_of(content).splitlines())
+
+    samples = (b"1\n2.5\n1e3\n7\nnan\n8\n", b"epoch 3, step 1.5e3 of 9000\nnone\n-1\n")
+    return never_raises("work-counter", run, samples, check, values=(b"inf", b"1e400", b"-0"))
+
+
+def _work_messages() -> Target:
+    report = work_messages.WorkReport(
+        slot=1, sent_s=3.0, units=4.5, known_s=2.0, read_s=2.9, fault=WorkFault.FELL, detail="x"
+    )
+    return typed(
+        "work-messages",
+        work_messages.unpack,
+        (work_messages.pack(report),),
+        (FramesError,),
+        lambda _content, value: None,
+    )
+
+
 def targets() -> tuple[Target, ...]:
     """All targets of this file."""
     return (
@@ -227,6 +262,8 @@ def targets() -> tuple[Target, ...]:
         *_prometheus(),
         _http(),
         _latency_frames(),
+        _work_file(),
+        _work_messages(),
         typed(
             "address",
             _address,

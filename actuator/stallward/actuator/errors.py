@@ -22,6 +22,7 @@ Their classes form a tree::
     │   └── PolicyDiskError        ... because the store cannot be read or written
     ├── ExperimentError            an experiment cannot be started or stopped
     │   └── ExperimentDiskError    ... because it cannot be kept or read
+    ├── WorkError                  the work of a slot cannot be read now
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
@@ -36,6 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from stallward.agent.errors import StallwardError
+from stallward.agent.sample import WorkFault
 
 
 class ActuatorError(StallwardError):
@@ -160,6 +162,19 @@ class ConfigError(ActuatorError):
 
 class OptionsError(ActuatorError):
     """Raised when a process is started with options that it cannot use."""
+
+
+class WorkError(ActuatorError):
+    """Raised when the work of a slot cannot be read now; the cause follows the source's name.
+
+    Args:
+        cause: What happened.
+        fault: Its kind.
+    """
+
+    def __init__(self, cause: str, *, fault: WorkFault) -> None:
+        super().__init__(cause)
+        self.fault = fault
 
 
 class GuardError(ActuatorError):

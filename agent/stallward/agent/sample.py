@@ -8,6 +8,7 @@ the averages in PSI files are updated only every two seconds.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +138,66 @@ class ProcessSample:
     """CLOCK_MONOTONIC of this read: processes are read in turn, not all in one tick."""
 
 
+class WorkSource(StrEnum):
+    """Where the work of a slot is counted."""
+
+    CPU = "cpu"
+    """By the kernel, as the processor time of its group."""
+    FILE = "file"
+    PROMETHEUS = "prometheus"
+    COMMAND = "command"
+
+
+class WorkFault(StrEnum):
+    """Why the work since the last reading is not known."""
+
+    NONE = "none"
+    """It is known."""
+    NOT_READ = "not-read"
+    """Nothing was read yet."""
+    ABSENT = "absent"
+    """There is no such file, line or series."""
+    UNREADABLE = "unreadable"
+    """It is there, or should be, and cannot be read."""
+    NO_NUMBER = "no-number"
+    NOT_FINITE = "not-finite"
+    NEGATIVE = "negative"
+    TOO_LARGE = "too-large"
+    """Beyond 2^53, where not every whole number can be told from the next."""
+    FELL = "fell"
+    """The counter is lower than before: what it counts was started again, or it was set back."""
+    CHANGED = "changed"
+    """Other series than before are selected."""
+    LATE = "late"
+    """It was not read in time; the next reading makes up for it."""
+    FAILED = "failed"
+    """The command ended with an error."""
+    SILENT = "silent"
+    """The process that reads it says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkSample:
+    """The work that one slot has done, as a source of its own counts it.
+
+    Its rate between two samples is the growth of ``units`` over that of ``known_s``. Both start
+    at 0 again with the process that reads the source; what falls between two samples is no rate.
+    """
+
+    slot: int
+    source: WorkSource
+    unit: str
+    """What it counts, as the configuration calls it."""
+    units: float = 0.0
+    """The work in all spans in which it was known."""
+    known_s: float = 0.0
+    """The length of these spans together."""
+    read_s: float | None = None
+    """CLOCK_MONOTONIC of the last reading; ``None`` before the first."""
+    fault: WorkFault = WorkFault.NONE
+    """Why the time since that reading is not known yet."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeverState:
     """One lever that is not at its original value, or that another program has changed."""
@@ -205,3 +266,6 @@ class Sample:
     levers: tuple[LeverState, ...] = ()
     """Every lever that is not at its original value, apart from the pauses and limits in
     ``slot_states``."""
+    work: tuple[WorkSample, ...] = ()
+    """The work of the slots that have a source of their own; that of the others is their processor
+    time."""

@@ -141,6 +141,20 @@ def test_a_status_says_what_became_of_the_latency_sources_input() -> None:
     assert status_values(nowhere)["latency"] is None
 
 
+def test_the_status_says_where_the_work_of_each_slot_is_counted() -> None:
+    sources = [
+        pb.WorkSourceStatus(source=pb.WORK_SOURCE_CPU, unit="cpu-s"),
+        pb.WorkSourceStatus(source=pb.WORK_SOURCE_FILE, unit="steps", fault="/n is not reported"),
+    ]
+    status = status_from_wire(pb.StatusResponse(slots=["a", "b"], work_sources=sources))
+    rows = dict(status_rows(status))
+    assert rows["work of a"] == "its processor time"
+    assert rows["work of b"] == "steps, from file, /n is not reported"
+    values = status_values(status)["work"]
+    assert values[0] == {"slot": "a", "source": "cpu", "unit": "cpu-s", "fault": None}
+    assert json.dumps(values)
+
+
 def test_the_status_says_what_the_canary_does() -> None:
     wire = pb.StatusResponse()
     assert dict(status_rows(status_from_wire(wire)))["canary"] == "off"

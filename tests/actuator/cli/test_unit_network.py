@@ -7,6 +7,7 @@ from unit_settings import PROMETHEUS, STATSD, config_of, settings
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 
+WORK = 'source = "prometheus", metric = "m", allow_remote = true, url = "http://{}/metrics"'
 LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
 
 
@@ -32,6 +33,14 @@ LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
             {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost fd00::5"]},
         ),
         (config_of(latency=PROMETHEUS.format("app.example:9100")), {"IPAddressAllow": ["any"]}),
+        (config_of(work=WORK.format("127.0.0.1:9100")), LOCAL),
+        (
+            config_of(
+                latency=PROMETHEUS.format("10.0.0.5:9100"), work=WORK.format("10.0.0.6:9100")
+            ),
+            {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.5 10.0.0.6"]},
+        ),
+        (config_of(work=WORK.format("jobs.example:9100")), {"IPAddressAllow": ["any"]}),
         (config_of(latency=STATSD.format("0.0.0.0:8125")), {"IPAddressAllow": ["any"]}),
         (
             config_of(service='metrics = "0.0.0.0:9180"\nmetrics_public = true'),

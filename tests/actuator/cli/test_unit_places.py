@@ -68,6 +68,8 @@ def test_an_installation_that_the_unit_would_hide_is_refused() -> None:
             config_of(latency='source = "lines"\npath = "/home/me/log"\nlatency = "0"'),
         ),
         ("read-only", HERE, config_of(policy='dir = "/root/policies"')),
+        ("read-only", HERE, config_of(work='source = "file", path = "/home/me/steps"')),
+        ("read-only", HERE, config_of(work='source = "command", command = ["/root/n"]')),
         ("read-only", HERE, config_of(control='controller = "onnx:path=/home/me/p.onnx"')),
     ],
 )

@@ -18,11 +18,19 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.doctor.doctor import Diagnosis, examine
 from stallward.actuator.doctor.finding import Finding
+from stallward.actuator.doctor.work import try_work
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import effective_capabilities, may_have, other_daemons
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.levers.process.page_advice import why_no_advice
+from stallward.actuator.work.config import (
+    CommandWork,
+    CpuWork,
+    FileWork,
+    PrometheusWork,
+    WorkConfig,
+)
 
 
 def finding_of(diagnosis: Diagnosis, name: str) -> Finding:
@@ -126,6 +134,37 @@ def config(tmp_path: Path, **changes: object) -> DaemonConfig:
         "journal": JournalConfig(path=tmp_path / "journal"),
     }
     return DaemonConfig(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def test_each_source_of_work_is_tried(tmp_path: Path) -> None:
+    steps = tmp_path / "steps"
+    steps.write_text("12\n")
+
+    def slot(name: str, work: WorkConfig) -> SlotConfig:
+        return SlotConfig(name=name, group=name, work=work)
+
+    findings = list(
+        try_work(
+            (
+                slot("plain", CpuWork()),
+                slot("counted", FileWork(path=steps, unit="images")),
+                slot("gone", FileWork(path=tmp_path / "gone")),
+                slot("down", PrometheusWork(url="http://127.0.0.1:1/", metric="m")),
+                slot("slow", CommandWork(command=("/bin/sleep", "60"), timeout_s=0.1)),
+                slot("odd", CommandWork(command=("/bin/echo", "-3"))),
+            )
+        )
+    )
+    assert [finding.name for finding in findings][:2] == ["work of plain", "work of counted"]
+    assert findings[0].why == "its processor time"
+    assert findings[1].why == "12 images so far, from file"
+    assert [finding.state for finding in findings] == ["works"] * 2 + ["degraded"] * 4
+    assert all(finding.next_step for finding in findings[2:])
+    said = [finding.why for finding in findings[2:]]
+    for text, part in zip(
+        said, ("gone cannot be read", "refuses", "long", "negative"), strict=True
+    ):
+        assert part in text
 
 
 @pytest.mark.live

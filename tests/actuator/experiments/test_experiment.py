@@ -9,7 +9,13 @@ from collections.abc import Callable
 import pytest
 
 from stallward.actuator.errors import ExperimentError
-from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, Loss, TickFacts
+from stallward.actuator.experiments.block_tally import (
+    BlockResult,
+    BlockTally,
+    Loss,
+    SlotTotals,
+    TickFacts,
+)
 from stallward.actuator.experiments.plan import (
     Arm,
     Candidate,
@@ -21,6 +27,8 @@ from stallward.actuator.experiments.state import (
     Before,
     ExperimentState,
     Progress,
+    measured,
+    paired,
 )
 
 
@@ -218,3 +226,62 @@ def test_unknown_processor_time_is_no_work() -> None:
         for x in ticks(60, lambda _: 10.0)
     ]
     assert tally(facts).background_cores is None
+
+
+def working(
+    seconds: int, units: Callable[[int], tuple[float, float]], unit: str = "steps"
+) -> list[TickFacts]:
+    """The ticks of two slots that count their work: ``units(tick)`` is units and known_s."""
+    return [
+        TickFacts(
+            time_s=one.time_s,
+            p95_ms=10.0,
+            background_cpu_us=one.background_cpu_us,
+            work_unit=unit,
+            work=(SlotTotals(units=units(k)[0], known_s=units(k)[1]),) * 2,
+        )
+        for k, one in enumerate(ticks(seconds, lambda _: 10.0))
+    ]
+
+
+def test_work_is_counted_in_the_units_of_the_slots() -> None:
+    result = tally(working(60, lambda k: (0.5 * k, 0.1 * k)))
+    assert result.work_unit == "steps"
+    assert result.background_units_per_s == pytest.approx(10.0)
+    assert measured(result, PrimaryMeasure.WORK) == pytest.approx(10.0)
+    without = tally(ticks(60, lambda _: 10.0))
+    assert (without.work_unit, without.background_units_per_s) == ("", None)
+    assert measured(without, PrimaryMeasure.WORK) == pytest.approx(1.5)
+
+
+def test_a_counter_that_is_not_known_for_a_while_gives_the_rate_of_the_rest() -> None:
+    """Nothing is known from the 20th to the 30th second, and the reader is restarted at 40 s."""
+
+    def counted(k: int) -> tuple[float, float]:
+        known = min(k, 200) + max(k - 300, 0)
+        return (5.0 * (k - 400), 0.1 * (k - 400)) if k >= 400 else (5.0 * known, 0.1 * known)
+
+    assert tally(working(60, counted)).background_units_per_s == pytest.approx(100.0)
+
+
+def test_work_that_is_known_for_less_than_half_of_a_block_is_not_known() -> None:
+    result = tally(working(60, lambda k: (float(min(k, 250)), 0.1 * min(k, 250))))
+    assert (result.work_unit, result.background_units_per_s) == ("steps", None)
+    assert measured(result, PrimaryMeasure.WORK) is None, "processor time is another measure"
+
+
+def test_blocks_that_count_in_different_units_are_no_pair() -> None:
+    blocks = [
+        BlockResult(
+            pair=k // 2,
+            arm=Arm(k % 2),
+            began_s=0.0,
+            p95_ms=5.0,
+            background_cores=1.0,
+            background_units_per_s=2.0 + k % 2,
+            work_unit="" if k == 0 else "steps",
+        )
+        for k in range(4)
+    ]
+    assert paired(blocks, PrimaryMeasure.WORK) == ((2.0, 3.0),)
+    assert len(paired(blocks, PrimaryMeasure.P95)) == 2

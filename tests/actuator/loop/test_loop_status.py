@@ -31,6 +31,8 @@ from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
+from stallward.actuator.work.channel import WorkChannel
+from stallward.actuator.work.config import CpuWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.registry import make_controller
@@ -42,6 +44,7 @@ class FakeNode:
 
     hierarchy = Hierarchy()
     latency = None
+    work = WorkChannel([CpuWork()])
 
     def __init__(self) -> None:
         self.lacks: tuple[str, ...] = ("io_max: no disk",)

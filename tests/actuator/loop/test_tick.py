@@ -31,6 +31,8 @@ from stallward.actuator.loop.tick import Ticker
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.work.channel import WorkChannel
+from stallward.actuator.work.config import CpuWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState
 from stallward.agent.registry import make_controller
@@ -44,6 +46,7 @@ class FakeNode:
 
     hierarchy = Hierarchy()
     latency = None
+    work = WorkChannel([CpuWork()] * len(CONTEXT.slot_names))
 
     def __init__(self) -> None:
         self.sampler = SimpleNamespace(needs_processes=False)

@@ -48,6 +48,9 @@ from stallward.agent.sample import (
     PsiTotals,
     Sample,
     SlotState,
+    WorkFault,
+    WorkSample,
+    WorkSource,
 )
 from stallward.agent.testing import make_sample
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -110,6 +113,16 @@ states = st.builds(
     limit_bytes=maybe_u64,
     reference_bytes=maybe_u64,
 )
+works = st.builds(
+    WorkSample,
+    slot=st.integers(0, 3),
+    source=st.sampled_from(WorkSource),
+    unit=text,
+    units=number,
+    known_s=number,
+    read_s=maybe_number,
+    fault=st.sampled_from(WorkFault),
+)
 samples = st.builds(
     Sample,
     sequence=u64,
@@ -123,6 +136,7 @@ samples = st.builds(
     processes=st.none() | st.lists(processes, max_size=2).map(tuple),
     profile=text,
     levers=st.lists(levers, max_size=2).map(tuple),
+    work=st.lists(works, max_size=2).map(tuple),
 )
 u32 = st.none() | st.integers(0, 2**32 - 1)
 tunings = st.builds(
@@ -319,6 +333,7 @@ def test_a_negative_limit_does_not_fit_the_wire() -> None:
         (sample.LatencySample, pb.LatencySample, set()),
         (sample.ProcessSample, pb.ProcessSample, set()),
         (sample.SlotState, pb.SlotState, set()),
+        (sample.WorkSample, pb.WorkSample, set()),
         (sample.Sample, pb.Sample, {"processes_known"}),
         (desired.Tuning, pb.Tuning, set()),
         (desired.SlotDesire, pb.SlotDesire, set()),

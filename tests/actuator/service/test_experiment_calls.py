@@ -58,6 +58,16 @@ def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
     assert policy.path == str(old)
 
 
+def test_an_experiment_says_in_which_unit_work_was_counted(node: Node, tmp_path: Path) -> None:
+    node.loop.unit = "steps"
+    node.client.experiments.start(plan(tmp_path, pairs=1))
+    ended = node.until(lambda seen: seen.progress is not Progress.RUNNING, lambda _: 20.0)
+    for block in ended.blocks:
+        assert block.work_unit == "steps"
+        assert block.background_units_per_s == pytest.approx(3.0)
+        assert block.background_cores == pytest.approx(0.5), "it is kept, too"
+
+
 def test_the_status_says_where_it_is_and_other_changes_are_refused_meanwhile(
     node: Node, tmp_path: Path
 ) -> None:

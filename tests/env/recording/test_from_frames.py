@@ -1,16 +1,20 @@
-"""Frames of a daemon on a real node become a recording that every tool opens."""
+"""Frames of a daemon on a real node become recordings that every tool opens."""
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.load import config_toml, load_config
 from stallward.actuator.config.tables import (
     ControlConfig,
     JournalConfig,
@@ -20,8 +24,9 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.errors import FramesError
-from stallward.actuator.latency.config import LinesLatency
+from stallward.actuator.latency.config import LinesLatency, PrometheusLatency
 from stallward.actuator.record.frames import FrameWriter
+from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import StallwardError, UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.from_frames import Converted, convert_frames
@@ -35,17 +40,35 @@ BOOT_S = 1.7e9
 """CLOCK_REALTIME at CLOCK_MONOTONIC 0."""
 
 
-def _ticks(start_s: float, count: int) -> list[pb.TickRecord]:
+def _ticks(
+    start_s: float,
+    seconds: float,
+    controller: str = "ppo",
+    *,
+    period_s: float = 0.5,
+    slo_ms: float = 60.0,
+    units_per_s: float | None = 4.0,
+) -> list[pb.TickRecord]:
+    """Ticks of a node whose slot is paused in the second half, and counts its work."""
     ticks = []
+    count = round(seconds / period_s) + 1
     for i in range(count):
-        at_s = start_s + 0.1 * i
-        tick = pb.TickRecord(sequence=i, time_s=at_s, wall_time_s=BOOT_S + at_s)
+        at_s = start_s + period_s * i
+        tick = pb.TickRecord(sequence=i, time_s=at_s, wall_time_s=BOOT_S + at_s, slo_ms=slo_ms)
         tick.sample.node.memory_total_bytes = 3 * GIB
         tick.sample.node.swap_total_bytes = GIB
         tick.sample.zone.memory_limit_bytes = 2 * GIB
-        tick.sample.slots.add(name="edge/training")
+        tick.sample.slots.add(
+            name="edge/training", cpu_usage_us=round(500_000 * at_s), memory_usage_bytes=GIB
+        )
         tick.sample.slot_states.add(paused=i >= count // 2)
-        tick.decision.controller = "ppo" if i else "none"
+        if units_per_s is not None:
+            done = units_per_s * (at_s - start_s)
+            tick.sample.work.add(
+                source=pb.WORK_SOURCE_FILE, unit="steps", units=done, known_s=at_s - start_s,
+                read_s=at_s,
+            )  # fmt: skip
+        tick.decision.controller = controller
         ticks.append(tick)
     return ticks
 
@@ -61,71 +84,182 @@ def node(tmp_path: Path) -> Path:
         service=ServiceConfig(socket=tmp_path / "s.sock"),
         journal=JournalConfig(path=tmp_path / "journal"),
         latency=latency,
-        control=ControlConfig(controller="ppo", slo_ms=60.0),
+        control=ControlConfig(controller="static:limit=0.5", slo_ms=60.0),
     )
     (tmp_path / "stallward.toml").write_text(config_toml(config))
     return tmp_path
 
 
-def _leave(node: Path, ticks: Sequence[pb.TickRecord]) -> None:
+def _leave(node: Path, *parts: Sequence[pb.TickRecord]) -> None:
     writer = FrameWriter(node / "ticks.frames")
-    for tick in ticks:
+    for tick in itertools.chain(*parts):
         writer.append(tick.SerializeToString())
     writer.close()
 
 
-def _convert(node: Path) -> tuple[Converted, Recording]:
-    made = convert_frames(node, node / "out", config=node / "stallward.toml", name="edge")
-    return made, load_recording(node / "out")
+def _log(node: Path, *spans_s: tuple[float, float], clock_s: float = 0.0) -> None:
+    """A log with a request of 20 ms in each second of some spans."""
+    lines = [
+        f"{second + clock_s:.3f} {second + 0.02 + clock_s:.3f} 1\n"
+        for start_s, end_s in spans_s
+        for second in range(int(start_s), int(end_s))
+    ]
+    (node / "requests.lines").write_text("".join(lines))
+
+
+def _convert(node: Path, **options: Any) -> tuple[Converted, list[Recording]]:
+    config = node / "stallward.toml"
+    made = convert_frames(node, node / "out", config=config, name="edge", **options)
+    assert sorted((node / "out").iterdir()) == list(made.recordings)
+    return made, [load_recording(path) for path in made.recordings]
 
 
 @pytest.mark.parametrize("clock_s", [0.0, BOOT_S], ids=["since-boot", "unix-time"])
 def test_ticks_and_the_log_become_a_recording(node: Path, clock_s: float) -> None:
-    _leave(node, _ticks(500.0, 100))
-    # before the daemon, two while it ran (one failed), after it
-    log = ((400.0, 400.1, "1"), (501.0, 501.5, "1"), (505.0, 505.1, "no"), (600.0, 600.1, "1"))
-    (node / "requests.lines").write_text(
-        "".join(f"{start + clock_s:.3f} {end + clock_s:.3f} {ok}\n" for start, end, ok in log)
+    _leave(node, _ticks(500.0, 100.0))
+    _log(node, (400.0, 700.0), clock_s=clock_s)  # also before and after the daemon ran
+    made, (recording,) = _convert(node)
+    assert (made.ticks, made.requests) == (201, 100)
+    run = recording.run
+    assert (run.scenario, run.condition, run.arm, run.slo_ms) == ("edge", "together", "ppo", 60.0)
+    assert (run.slot_names, run.slot_floors_bytes) == (("training",), (96 << 20,))
+    assert (run.sandbox_bytes, run.node.memory_total_bytes) == (2 * GIB, 3 * GIB)
+    assert run.node.kind == "unknown", "not the machine that this runs on"
+    assert run.burn_in_s == pytest.approx(10.0)
+    assert run.request_rate_per_s == pytest.approx(1.0)
+    np.testing.assert_allclose(recording.requests.scheduled_s[[0, -1]], [500.0, 599.0], atol=1e-3)
+    measures = measure_recording(recording.path)
+    assert measures.windows == 90
+    assert measures.paused_s.sum() == pytest.approx(50.0, abs=1.0)
+
+
+def test_work_is_in_the_units_of_the_slot_or_else_processor_time(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0))
+    _log(node, (500.0, 600.0))
+    made, (recording,) = _convert(node)
+    assert (made.slot_units, recording.run.slot_units) == ((("training", "steps"),), ("steps",))
+    assert recording.units.rate_per_s(0, 520.0, 560.0) == pytest.approx(4.0)
+    (node / "ticks.frames").unlink()
+    _leave(node, _ticks(500.0, 100.0, units_per_s=None))
+    shutil.rmtree(node / "out")
+    made, (recording,) = _convert(node)
+    assert recording.run.slot_units == ("cpu-s",)
+    assert recording.units.rate_per_s(0, 520.0, 560.0) == pytest.approx(0.5)
+    assert "training in cpu-s" in made.summary
+
+
+def test_a_trace_is_cut_where_the_controller_changes(node: Path) -> None:
+    _leave(
+        node,
+        _ticks(500.0, 100.0, "none"),
+        _ticks(600.5, 30.0, "rule"),  # too short
+        _ticks(631.0, 100.0, "static"),
+        _ticks(800.0, 90.0, "static"),  # the daemon was down before
     )
-    made, recording = _convert(node)
-    assert (made.ticks, made.requests) == (100, 2)
-    assert (recording.run.scenario, recording.run.arm, recording.run.slo_ms) == (
-        "edge",
-        "ppo",
-        60.0,
+    _log(node, (500.0, 900.0))
+    made, recordings = _convert(node)
+    assert [one.run.arm for one in recordings] == ["none", "static:limit=0.5", "static:limit=0.5"]
+    assert [path.name for path in made.recordings] == [
+        "0001-none",
+        "0002-static-limit=0.5",
+        "0003-static-limit=0.5",
+    ]
+    assert dict(made.left_out_s) == {"in pieces under 60 s": 30.0}
+    assert "30 s in pieces under 60 s" in made.summary
+
+
+def test_what_ran_under_an_earlier_configuration_is_left_out(node: Path) -> None:
+    other_slots = _ticks(800.0, 100.0)
+    for tick in other_slots:
+        tick.sample.slots[0].name = "edge/indexer"
+    _leave(
+        node,
+        _ticks(500.0, 100.0, slo_ms=50.0),
+        _ticks(601.0, 100.0, units_per_s=None),
+        other_slots,
+        _ticks(901.0, 100.0),
     )
-    assert recording.run.slot_names == ("training",)
-    assert recording.run.slot_floors_bytes == (96 << 20,)
-    assert (recording.run.sandbox_bytes, recording.run.node.memory_total_bytes) == (
-        2 * GIB,
-        3 * GIB,
-    )
-    assert recording.run.node.kind == "unknown", "not the machine that this runs on"
-    np.testing.assert_allclose(recording.requests.scheduled_s, [501.0, 505.0], atol=1e-3)
-    assert recording.requests.ok.tolist() == [True, False]
-    measures = measure_recording(node / "out")
-    assert measures.windows == 10
-    assert measures.paused_s.sum() == pytest.approx(5.0, abs=0.2)
+    _log(node, (500.0, 1001.0))
+    made, (recording,) = _convert(node)
+    assert recording.run.start_s == 901.0
+    assert dict(made.left_out_s) == {"under an earlier configuration": 300.0}
+
+
+def test_pieces_without_requests_or_work_are_left_out_and_none_is_refused(node: Path) -> None:
+    unknown = _ticks(601.0, 100.0)
+    for tick in unknown:
+        tick.sample.work[0].known_s = 0.0
+        tick.sample.work[0].fault = pb.WORK_FAULT_ABSENT
+    _leave(node, _ticks(500.0, 100.0, "none"), unknown)
+    _log(node, (601.0, 701.0))
+    before = sorted(node.iterdir())
+    with pytest.raises(RecordingError) as caught:
+        _convert(node)
+    assert "100 s are with fewer than 20 requests" in str(caught.value)
+    assert "100 s are without the work of every slot" in str(caught.value)
+    assert sorted(node.iterdir()) == before
+    _log(node, (500.0, 701.0))
+    made, (recording,) = _convert(node)
+    assert recording.run.arm == "none"
+    assert dict(made.left_out_s) == {"without the work of every slot": 100.0}
+
+
+def test_a_long_time_is_cut_into_pieces_of_which_some_are_kept(node: Path) -> None:
+    _leave(node, _ticks(500.0, 1000.0, period_s=1.0))
+    _log(node, (500.0, 1500.0))
+    made, recordings = _convert(node, most_piece_s=100.0, most_pieces=4)
+    assert len(recordings) == 4
+    assert all(one.run.end_s - one.run.start_s <= 100.0 for one in recordings)
+    (left_out,) = made.left_out_s
+    assert left_out[0] == "beyond the most pieces of a controller"
+    assert left_out[1] == pytest.approx(600.0, abs=20.0)
+
+
+def test_a_node_without_background_programs_was_alone(node: Path) -> None:
+    idle = _ticks(500.0, 100.0)
+    for tick in idle:
+        tick.sample.slots[0].memory_usage_bytes = 4096
+        tick.sample.ClearField("work")
+        tick.sample.slots[0].ClearField("cpu_usage_us")
+    _leave(node, idle)
+    _log(node, (500.0, 600.0))
+    _, (recording,) = _convert(node)
+    assert recording.run.condition == "alone"
+
+
+def test_random_set_points_are_told_from_random_levels(node: Path) -> None:
+    ticks = _ticks(500.0, 100.0, "excite")
+    for tick in ticks:
+        tick.decision.action.extend([0] * len(SET_POINTS.sizes))
+    _leave(node, ticks)
+    _log(node, (500.0, 600.0))
+    _, (recording,) = _convert(node)
+    assert recording.run.arm == "excite:table=set-points"
+
+
+def test_logs_that_were_rotated_are_read_together(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0))
+    _log(node, (500.0, 560.0))
+    (node / "requests.lines").rename(node / "requests.lines.1")
+    _log(node, (560.0, 600.0))
+    logs = [node / "requests.lines.1", node / "requests.lines"]
+    made, _ = _convert(node, requests=logs)
+    assert made.requests == 100
 
 
 def test_remains_of_a_crash_or_a_reboot_are_reported(node: Path) -> None:
-    _leave(node, [*_ticks(9000.0, 7), *_ticks(20.0, 30)])
+    _leave(node, _ticks(9000.0, 70.0), _ticks(20.0, 80.0))
     with (node / "ticks.frames").open("ab") as file:
         file.write(b"torn")
-    made, recording = _convert(node)
-    assert (made.ticks, made.left_out_ticks, made.torn_bytes) == (30, 7, 4)
+    _log(node, (20.0, 100.0))
+    made, (recording,) = _convert(node)
+    assert (made.ticks, made.left_out_ticks, made.torn_bytes) == (161, 141, 4)
     assert recording.run.start_s == 20.0
-    for said in ("30 ticks", "7 ticks from before", "4 bytes"):
+    for said in ("161 ticks", "141 ticks from before", "4 bytes"):
         assert said in made.summary
 
 
-def test_a_fifo_keeps_no_requests_and_is_not_waited_for(node: Path) -> None:
-    _leave(node, _ticks(500.0, 20))
-    os.mkfifo(node / "requests.lines")
-    assert _convert(node)[0].requests == 0
-
-
-def _refused(node: Path, **changed: Path) -> StallwardError:
+def _refused(node: Path, **changed: Any) -> StallwardError:
     places = {"source": node, "out": node / "out", "config": node / "stallward.toml"} | changed
     source, out = places.pop("source"), places.pop("out")
     before = sorted(node.iterdir())
@@ -137,10 +271,15 @@ def _refused(node: Path, **changed: Path) -> StallwardError:
 
 def test_frames_and_files_that_cannot_be_used_are_refused(node: Path) -> None:
     assert isinstance(_refused(node), UsageError)  # no frames
-    _leave(node, _ticks(500.0, 1))
+    _leave(node, _ticks(500.0, 0.0))
     assert isinstance(_refused(node), RecordingError)  # one tick lasts no time
-    _leave(node, _ticks(501.0, 9))
-    assert isinstance(_refused(node, requests=node / "missing"), UsageError)
+    _leave(node, _ticks(501.0, 9.0))
+    assert "10 s are in pieces under 60 s" in str(_refused(node))
+    _leave(node, _ticks(511.0, 90.0))
+    assert "no log of requests" in str(_refused(node))
+    assert isinstance(_refused(node, requests=[node / "missing"]), UsageError)
+    os.mkfifo(node / "requests.lines")
+    assert "a FIFO, which keeps nothing" in str(_refused(node)), "and it is not waited for"
     assert "typo.toml" in str(_refused(node, config=node / "typo.toml"))
     (node / "foreign.frames").write_text("hello, world")
     assert isinstance(_refused(node, source=node / "foreign.frames"), FramesError)
@@ -148,16 +287,28 @@ def test_frames_and_files_that_cannot_be_used_are_refused(node: Path) -> None:
     assert "exists already" in str(_refused(node))
 
 
-def test_the_command_writes_the_recording_and_a_summary(
+def test_a_configuration_that_does_not_fit_the_trace_is_refused(node: Path) -> None:
+    _leave(node, _ticks(500.0, 90.0))
+    config = load_config(node / "stallward.toml")
+    other = node / "other.toml"
+    other.write_text(config_toml(replace(config, background=())))
+    assert "1 slots, and the configuration 0" in str(_refused(node, config=other))
+    latency = PrometheusLatency(url="http://127.0.0.1:1/", metric="m")
+    other.write_text(config_toml(replace(config, latency=latency)))
+    assert "no [latency] of lines" in str(_refused(node, config=other))
+
+
+def test_the_command_writes_the_recordings_and_a_summary(
     node: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _leave(node, _ticks(500.0, 20))
-    out = str(node / "out")
+    _leave(node, _ticks(500.0, 90.0))
+    _log(node, (500.0, 600.0))
+    out = node / "out"
     command = ["record", "edge", "--from", str(node), "--config", str(node / "stallward.toml")]
-    assert main([*command, "--out", out]) == 0
+    assert main([*command, "--out", str(out)]) == 0
     printed = capsys.readouterr()
-    assert printed.out.strip() == out
-    assert "20 ticks of 2 s, 0 requests" in printed.err
-    assert load_recording(Path(out)).run.scenario == "edge"
+    assert printed.out.strip() == str(out / "0001-ppo")
+    assert "1 recordings: 181 ticks of 90 s, 90 requests" in printed.err
+    assert load_recording(out / "0001-ppo").run.scenario == "edge"
     assert main(command) == 2
     assert "--out" in capsys.readouterr().err

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
+from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
@@ -165,3 +167,22 @@ def test_a_policy_arm_records_its_policy_and_is_refused_without_one(
     assert runner.run_block(replace(request, policy=policy), tmp_path / "block") == Disturbances()
     ran = load_recording(tmp_path / "block").run
     assert ran.policy_sha256 == hashlib.sha256(policy.read_bytes()).hexdigest()
+
+
+def test_the_twin_of_a_node_runs_without_a_scenario_file(tmp_path: Path) -> None:
+    twin = small_twin()
+    runner = TwinRunner(twin=twin, scenario=None, node=node_info(tmp_path))
+    request = RunRequest(
+        condition="together",
+        arm=parse_arms("none")[0],
+        policy=None,
+        slo_ms=30.0,
+        duration_s=2.0,
+        burn_in_s=0.0,
+        seed=1,
+    )
+    runner.run_block(request, tmp_path / "block")
+    ran = load_recording(tmp_path / "block").run
+    assert (ran.scenario, ran.scenario_parameters) == (twin.scenario.name, {})
+    with pytest.raises(ComparisonError, match="nothing says how much memory would be ample"):
+        runner.run_block(replace(request, condition="ample"), tmp_path / "ample")

@@ -131,3 +131,17 @@ def test_the_status_says_where_it_is_and_what_was_lost() -> None:
     )
     assert "block 4 of 40: treatment, burn-in, 65 s left" in lines
     assert any("lost: a client's lease decided" in line for line in lines)
+
+
+def test_the_report_says_what_was_counted_as_work() -> None:
+    plan = replace(PLAN, primary=PrimaryMeasure.WORK)
+    seen = experiment(plan, noisy(1.0))
+    assert report_rows(report_on(seen))[0][0] == "processor time of the background (primary)"
+    blocks = tuple(
+        replace(one, work_unit="images", background_units_per_s=4.0 + one.arm)
+        for one in seen.blocks
+    )
+    counted = replace(seen, blocks=blocks)
+    report = report_on(counted)
+    assert report_rows(report)[0][:2] == ("work of the background, in images (primary)", "1.250")
+    assert "work of the background, in images is 25 % more" in report_lines(counted, report)[-1]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +14,7 @@ from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.pipeline.fit import fit_twin
+from stallward.training.pipeline.recordings import fit_recordings
 from stallward.training.pipeline.train import load_twins
 
 
@@ -55,3 +58,16 @@ def test_a_fit_bounded_by_generations_gives_the_same_twin_again(tmp_path: Path) 
     one, other = map(load_fitted, files)
     assert (one.draws, one.weights) == (other.draws, other.weights)
     assert one.provenance["generations"] == 2
+
+
+def test_recordings_whose_work_was_counted_in_different_units_are_refused(tmp_path: Path) -> None:
+    recorded = Path(__file__).parents[3] / "recordings/detector-anon-ample-s1"
+    places = []
+    for number, unit in enumerate(("steps", "cpu-s")):
+        place = shutil.copytree(recorded, tmp_path / f"{number}")
+        run = json.loads((place / "run.json").read_text())
+        run["slot_units"] = [unit] * len(run["slot_names"])
+        (place / "run.json").write_text(json.dumps(run))
+        places.append(place)
+    with pytest.raises(TrainingError, match=r"different units: cpu-s.* and steps"):
+        fit_recordings(places, generations=1)

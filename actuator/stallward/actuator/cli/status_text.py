@@ -8,6 +8,7 @@ from typing import Any
 from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
 from stallward.actuator.client.status import HoldBudgetInfo
 from stallward.actuator.experiments.wire import Phase
+from stallward.agent.sample import WorkSource
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
@@ -32,6 +33,10 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "fallbacks": dict(status.fallbacks),
         "stepped_aside": status.stepped_aside,
         "latency": _latency_values(status.latency),
+        "work": [
+            {"slot": slot, "source": one.source, "unit": one.unit, "fault": one.fault or None}
+            for slot, one in zip(status.slots, status.work, strict=False)
+        ],
         "hold_budget": status.hold_budget and asdict(status.hold_budget),
         "canary": status.canary and asdict(status.canary),
         "experiment": status.experiment
@@ -52,6 +57,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
         *_latency_rows(status),
+        *_work_rows(status),
         ("records dropped", f"{status.records_dropped}"),
         ("loop restarts", f"{status.loop_restarts}"),
         ("stepped aside", f"{status.stepped_aside}"),
@@ -105,6 +111,15 @@ def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         rows.append(("first malformed", counts.first_malformed))
     if counts.names:
         rows.append(("other names", ", ".join(counts.names)))
+    return rows
+
+
+def _work_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    rows = []
+    for slot, work in zip(status.slots, status.work, strict=False):
+        counted = "its processor time" if work.source is WorkSource.CPU else work.unit
+        came = [counted, *([] if work.source is WorkSource.CPU else [f"from {work.source}"])]
+        rows.append((f"work of {slot}", ", ".join([*came, *([work.fault] if work.fault else [])])))
     return rows
 
 

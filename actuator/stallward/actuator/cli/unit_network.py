@@ -9,6 +9,7 @@ from stallward.actuator.cli.unit_places import listening_addresses
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.latency.config import PrometheusLatency, split_url
 from stallward.actuator.runtime.addresses import is_loopback
+from stallward.actuator.work.config import PrometheusWork
 
 _LOCAL: Final = (
     "# Latencies and metrics come and go on this machine, by TCP or UDP, and by Unix sockets.",
@@ -32,7 +33,7 @@ _REMOTE: Final = (
     "IPAddressAllow=any",
 )
 _ONE_REMOTE: Final = (
-    "# Latencies come from another machine ({host}).",
+    "# Latencies or counters of work come from another machine ({host}).",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
     "# No packet comes from any but that one and this one.",
     "IPAddressDeny=any",
@@ -44,16 +45,28 @@ def network(config: DaemonConfig) -> tuple[str, ...]:
     """The narrowest network that the addresses of the configuration allow."""
     ports = {key: at for key, at in listening_addresses(config).items() if not at.path}
     open_keys = [key for key, address in ports.items() if not address.is_local]
-    latency = config.latency
-    scraped = split_url(latency.url)[0] if isinstance(latency, PrometheusLatency) else ""
+    scraped = _scraped(config)
+    elsewhere = {key: host for key, host in scraped.items() if not is_loopback(host)}
     if open_keys:
         return tuple(line.format(why=", ".join(open_keys)) for line in _REMOTE)
-    if scraped and not is_loopback(scraped):
-        if _is_ip(scraped):
-            return tuple(line.format(host=scraped) for line in _ONE_REMOTE)
+    if elsewhere:
+        hosts = " ".join(dict.fromkeys(elsewhere.values()))
+        if all(map(_is_ip, elsewhere.values())):
+            return tuple(line.format(host=hosts) for line in _ONE_REMOTE)
         # A name: the servers that resolve it are other machines as well.
-        return tuple(line.format(why="latency.url") for line in _REMOTE)
+        return tuple(line.format(why=", ".join(elsewhere)) for line in _REMOTE)
     return _LOCAL if ports or scraped else _UNIX_ONLY
+
+
+def _scraped(config: DaemonConfig) -> dict[str, str]:
+    """The hosts that are scraped, by their keys in the configuration."""
+    found = {}
+    if isinstance(config.latency, PrometheusLatency):
+        found["latency.url"] = split_url(config.latency.url)[0]
+    for slot in config.background:
+        if isinstance(slot.work, PrometheusWork):
+            found[f"background.{slot.name}.work.url"] = split_url(slot.work.url)[0]
+    return found
 
 
 def _is_ip(host: str) -> bool:

@@ -11,6 +11,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.latency.config import LinesLatency, StatsdLatency
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.work.config import CommandWork, FileWork
 
 _SAFE: Final = re.compile(r"/[A-Za-z0-9_./+@:,-]*")
 """Paths that need no quoting in a unit; % would be a specifier."""
@@ -70,6 +71,11 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
     for key, processes in targets.items():
         if processes is not None and processes.pidfile is not None:
             found[f"{key}.processes.pidfile"] = processes.pidfile
+    for slot in config.background:
+        if isinstance(slot.work, FileWork):
+            found[f"background.{slot.name}.work.path"] = slot.work.path
+        if isinstance(slot.work, CommandWork):
+            found[f"background.{slot.name}.work.command[0]"] = Path(slot.work.command[0])
     if isinstance(config.latency, LinesLatency):
         found["latency.path"] = config.latency.path
     if config.policy.dir is not None:

@@ -18,6 +18,7 @@ from stallward.actuator.client.status import (
     LatencyInfo,
     PolicyInfo,
     StoredPolicyInfo,
+    WorkInfo,
 )
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import (
@@ -65,6 +66,7 @@ __all__ = [
     "StoredPolicyInfo",
     "TickCount",
     "Watched",
+    "WorkInfo",
     "daemon_at",
     "load_fleet",
 ]

@@ -32,7 +32,7 @@ _LAST_WORDS: Final = 8
 _STALE_S: Final = 60.0
 """An owner dead for so long has no guardian any more that still uses the folder."""
 _MODULES: Final = Modules()
-_CHILDREN: Final = ("loop", "service", "recorder", "collector")
+_CHILDREN: Final = ("loop", "service", "recorder", "collector", "work")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +44,13 @@ class DaemonPids:
     service: int | None = None
     recorder: int | None = None
     collector: int | None = None
+    work: int | None = None
 
     @property
     def all(self) -> tuple[int, ...]:
         """The pids of all processes that run."""
-        pids = (self.guardian, self.loop, self.service, self.recorder, self.collector)
+        children = (getattr(self, name) for name in _CHILDREN)
+        pids = (self.guardian, *children)
         return tuple(pid for pid in pids if pid is not None)
 
 

@@ -8,6 +8,8 @@ from stallward.actuator.experiments.wire import Phase, phase_from_wire
 from stallward.actuator.latency.counts import COUNTS, LatencyCounts
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.actuator.record.wire import mode_from_wire, record_from_wire
+from stallward.actuator.record.work_wire import work_source_from_wire
+from stallward.agent.sample import WorkSource
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
@@ -41,6 +43,16 @@ class LatencyInfo:
     fault: str
     """Why there are no latencies now; empty if there are."""
     counts: LatencyCounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkInfo:
+    """The source of a slot's work."""
+
+    source: WorkSource
+    unit: str
+    fault: str
+    """Why the work is not known now; empty if it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +111,8 @@ class DaemonStatus:
     """How often this loop stepped aside from a lever after a foreign change."""
     latency: LatencyInfo | None
     """The source of latencies; ``None`` if none is configured."""
+    work: tuple[WorkInfo, ...]
+    """Where the work of each slot is counted; empty from a daemon of an earlier version."""
     hold_budget: HoldBudgetInfo | None
     """``None`` if there is no bound."""
     canary: CanaryInfo | None
@@ -143,6 +157,10 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         fallbacks=tuple(sorted(wire.fallbacks.items())),
         stepped_aside=wire.stepped_aside,
         latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
+        work=tuple(
+            WorkInfo(source=work_source_from_wire(one.source), unit=one.unit, fault=one.fault)
+            for one in wire.work_sources
+        ),
         hold_budget=_hold_budget(wire.hold_budget) if wire.HasField("hold_budget") else None,
         canary=_canary(wire.canary) if wire.HasField("canary") else None,
         experiment=phase_from_wire(wire.experiment) if wire.HasField("experiment") else None,

@@ -27,6 +27,7 @@ from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.runtime.addresses import grpc_target
+from stallward.actuator.work.config import CpuWork, SlotWork
 
 _PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 
@@ -55,6 +56,15 @@ class DaemonConfig:
 
     def __post_init__(self) -> None:
         check_config(self)
+
+    @property
+    def read_work(self) -> tuple[SlotWork, ...]:
+        """The sources of work that are read: those of slots without processor time as theirs."""
+        return tuple(
+            SlotWork(slot=i, work=slot.work)
+            for i, slot in enumerate(self.background)
+            if not isinstance(slot.work, CpuWork)
+        )
 
 
 def check_config(config: DaemonConfig) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
+from stallward.actuator.work.config import CpuWork, WorkConfig
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 
 
@@ -69,6 +70,8 @@ class SlotConfig:
     """A process tree instead of a group."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
     """The lowest limit that it ever gets."""
+    work: WorkConfig = field(default_factory=CpuWork)
+    """Where its work is counted; by default its processor time counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

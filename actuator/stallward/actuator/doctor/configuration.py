@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.latency import try_latency
+from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
@@ -70,6 +71,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
         ]
         findings += _signals_of(node, () if latency is None else ("latency",))
         findings += () if latency is None else (latency,)
+        findings += try_work(config.background)
         findings += [
             Finding(area="lever", name=name, state="missing" if why else "works", why=why)
             for name, why in node.levers.survey()

@@ -51,11 +51,24 @@ class BlockResult:
     """The p95 that one of them in twenty exceeds."""
     background_cores: float | None = None
     """The processor time of the background, per second."""
+    background_units_per_s: float | None = None
+    """The work of the background by its own counters; ``None`` if it is not known."""
+    work_unit: str = ""
+    """The unit of that work; empty if the slots have no counters of one unit, so that processor
+    time counts as work."""
     fallback_share: float = 0.0
     """The share of ticks at which the default controller decided in place of a policy. They
     count: falling back is a part of what a policy does."""
     batches: tuple[float, ...] = ()
     """The share of each ten seconds in which the target was kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotTotals:
+    """The work of one slot so far: its units, and the time in which they are known."""
+
+    units: float
+    known_s: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +81,10 @@ class TickFacts:
     """The p95 of the last second; ``None`` if no request was answered."""
     background_cpu_us: int | None
     """The processor time of all slots so far; ``None`` if it is not known."""
+    work_unit: str = ""
+    """The unit in which all slots count their work; empty if there is none."""
+    work: tuple[SlotTotals, ...] = ()
+    """The work of each slot; empty without such a unit."""
     fallback: bool = False
     leased: bool = False
     fits: bool = True
@@ -88,6 +105,8 @@ class BlockTally:
         self._p95s_ms: list[float] = []
         self._second = -1
         self._ticks = self._fallbacks = 0
+        self._grown: list[SlotTotals] = []
+        """The growth of each slot's work, and the time in which it is known."""
         self._first: TickFacts | None = None
         self._last: TickFacts | None = None
         self.loss = Loss.NONE
@@ -109,6 +128,7 @@ class BlockTally:
             self.loss = Loss.OTHER_CONTROLLER
         elif self._last is not None and tick.time_s - self._last.time_s > self._silence_s:
             self.loss = Loss.LOOP_SILENT
+        self._add_work(tick)
         self._first, self._last = self._first or tick, tick
         self._ticks += 1
         self._fallbacks += tick.fallback
@@ -137,9 +157,35 @@ class BlockTally:
             p95_ms=math.exp(math.fsum(logs) / seconds),
             worst_ms=ordered[math.ceil(0.95 * seconds) - 1],
             background_cores=self._background_cores(),
+            background_units_per_s=self._background_units_per_s(),
+            work_unit="" if self._last is None else self._last.work_unit,
             fallback_share=self._fallbacks / self._ticks,
             batches=self.batches,
         )
+
+    def _add_work(self, tick: TickFacts) -> None:
+        """Add what the slots have done since the last tick, unless a counter was started again."""
+        before = None if self._last is None else self._last.work
+        if before is None or len(before) != len(tick.work):
+            self._grown = [SlotTotals(units=0.0, known_s=0.0)] * len(tick.work)
+            return
+        for slot, (old, new) in enumerate(zip(before, tick.work, strict=True)):
+            units, known_s = new.units - old.units, new.known_s - old.known_s
+            if units >= 0.0 and known_s >= 0.0:
+                sum_ = self._grown[slot]
+                self._grown[slot] = SlotTotals(
+                    units=sum_.units + units, known_s=sum_.known_s + known_s
+                )
+
+    def _background_units_per_s(self) -> float | None:
+        """The work of all slots per second; ``None`` if that of one is known too seldom."""
+        first, last = self._first, self._last
+        if first is None or last is None or not self._grown:
+            return None
+        least_s = _LEAST_SHARE * (last.time_s - first.time_s)
+        if any(one.known_s <= 0.0 or one.known_s < least_s for one in self._grown):
+            return None
+        return math.fsum(one.units / one.known_s for one in self._grown)
 
     def _background_cores(self) -> float | None:
         first, last = self._first, self._last

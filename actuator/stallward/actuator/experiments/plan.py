@@ -35,7 +35,7 @@ class PrimaryMeasure(StrEnum):
     WORST = "worst"
     """The p95 latency that one second in twenty exceeds."""
     WORK = "work"
-    """The processor time of the background."""
+    """The work of the background: in its own units, or else its processor time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

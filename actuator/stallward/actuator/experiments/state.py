@@ -111,18 +111,34 @@ def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
         case PrimaryMeasure.WORST:
             return block.worst_ms
         case PrimaryMeasure.WORK:
-            return block.background_cores
+            return block.background_units_per_s if block.work_unit else block.background_cores
 
 
 def log_ratios(blocks: Iterable[BlockResult], measure: PrimaryMeasure) -> tuple[float, ...]:
     """The logarithms of treatment over baseline of the pairs in which both blocks count."""
-    values: dict[int, dict[Arm, float]] = {}
+    return tuple(
+        math.log(treatment / baseline)
+        for baseline, treatment in paired(blocks, measure)
+        if baseline > 0.0 and treatment > 0.0
+    )
+
+
+def paired(
+    blocks: Iterable[BlockResult], measure: PrimaryMeasure
+) -> tuple[tuple[float, float], ...]:
+    """The values of baseline and treatment in the pairs in which both blocks count.
+
+    A pair whose blocks counted work in different units is left out: a daemon was restarted with
+    another configuration in between.
+    """
+    pairs: dict[int, dict[Arm, tuple[str, float]]] = {}
     for block in blocks:
         value = measured(block, measure)
-        if block.loss is Loss.NONE and value is not None and value > 0.0:
-            values.setdefault(block.pair, {})[block.arm] = value
+        if block.loss is Loss.NONE and value is not None:
+            pairs.setdefault(block.pair, {})[block.arm] = (block.work_unit, value)
+    whole = [pair for pair in pairs.values() if len(pair) == len(Arm)]
     return tuple(
-        math.log(pair[Arm.TREATMENT] / pair[Arm.BASELINE])
-        for pair in values.values()
-        if len(pair) == len(Arm)
+        (pair[Arm.BASELINE][1], pair[Arm.TREATMENT][1])
+        for pair in whole
+        if measure is not PrimaryMeasure.WORK or pair[Arm.BASELINE][0] == pair[Arm.TREATMENT][0]
     )

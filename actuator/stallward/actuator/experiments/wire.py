@@ -202,6 +202,8 @@ def _block_to_wire(block: BlockResult) -> pb.ExperimentBlock:
         p95_ms=block.p95_ms,
         worst_ms=block.worst_ms,
         background_cores=block.background_cores,
+        background_units_per_s=block.background_units_per_s,
+        work_unit=block.work_unit,
         fallback_share=block.fallback_share,
     )
 
@@ -217,5 +219,9 @@ def _block_from_wire(wire: pb.ExperimentBlock) -> BlockResult:
         p95_ms=wire.p95_ms if wire.HasField("p95_ms") else None,
         worst_ms=wire.worst_ms if wire.HasField("worst_ms") else None,
         background_cores=wire.background_cores if wire.HasField("background_cores") else None,
+        background_units_per_s=(
+            wire.background_units_per_s if wire.HasField("background_units_per_s") else None
+        ),
+        work_unit=wire.work_unit,
         fallback_share=wire.fallback_share,
     )

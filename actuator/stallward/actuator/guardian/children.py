@@ -28,6 +28,7 @@ from stallward.actuator.latency.config import (
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
+from stallward.actuator.work.config import WorkOptions
 
 _TYPE = socket.SOCK_SEQPACKET
 _SILENCE_S = 2.0
@@ -70,6 +71,9 @@ class Channels:
         self._latencies: tuple[socket.socket, socket.socket] | None = None
         if config.latency is not None and not isinstance(config.latency, LinesLatency):
             self._latencies = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._work: tuple[socket.socket, socket.socket] | None = None
+        if config.read_work:
+            self._work = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -101,6 +105,7 @@ class Channels:
             self._recorder_records,
             *commands,
             *(self._latencies or ()),
+            *(self._work or ()),
         ):
             end.close()
 
@@ -114,6 +119,7 @@ class Channels:
             command_fd=self._loop_commands.fileno(),
             record_fd=self._loop_records.fileno() if self._config.record else -1,
             latency_fd=self._latencies[0].fileno() if self._latencies else -1,
+            work_fd=self._work[0].fileno() if self._work else -1,
             restarts=restarts,
             daemon_start_s=self._started_s,
             inherited=inherited,
@@ -124,7 +130,7 @@ class Channels:
             options.command_fd,
             inherited.memory_fd,
         )
-        optional = (options.record_fd, options.latency_fd)
+        optional = (options.record_fd, options.latency_fd, options.work_fd)
         return Launch(
             module=self._modules.loop,
             options=options,
@@ -183,6 +189,12 @@ class Channels:
         options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source)
         return Launch(module=self._modules.collector, options=options, fds=(fd, options.life_fd))
 
+    def launch_work(self) -> Launch:
+        """How to start the process that reads the counters of the background's work."""
+        fd = self._work[1].fileno() if self._work else -1
+        options = WorkOptions(fd=fd, life_fd=self._life_read, sources=self._config.read_work)
+        return Launch(module=self._modules.work, options=options, fds=(fd, options.life_fd))
+
     def launch_recorder(self, record: RecordConfig) -> Launch:
         """How to start the recorder."""
         fd = self._recorder_records.fileno()
@@ -220,12 +232,17 @@ class Children:
             launch = partial(channels.launch_collector, config.latency)
             self.collector = Child(name="collector", launch=launch, policy=policy, vital=False)
             self.all.append(self.collector)
+        self.work: Child | None = None
+        if config.read_work:
+            self.work = Child(name="work", launch=channels.launch_work, policy=policy, vital=False)
+            self.all.append(self.work)
 
     def end_remaining(self, timeout_s: float) -> None:
         """Stop all children except the loop, which must have ended, and close the channels."""
         self.service.end(timeout_s)
-        if self.collector is not None:
-            self.collector.end(timeout_s)
+        for collector in (self.collector, self.work):
+            if collector is not None:
+                collector.end(timeout_s)
         self._channels.close()
         if self.recorder is not None:
             self.recorder.end(timeout_s, ask=False)  # it ends by itself when everything is on disk

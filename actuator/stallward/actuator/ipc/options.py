@@ -15,6 +15,7 @@ class Modules:
     service: str = "stallward.actuator.service"
     recorder: str = "stallward.actuator.record.recorder"
     collector: str = "stallward.actuator.latency.collector"
+    work: str = "stallward.actuator.work.collector"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +58,8 @@ class LoopOptions:
     """The socket to the recorder; -1 if nothing is recorded."""
     latency_fd: int = -1
     """The socket from which latencies come; -1 if no other process sends any."""
+    work_fd: int = -1
+    """The socket from which the work of slots comes; -1 if none has a source of its own."""
     restarts: int
     """How many loops this daemon has had before."""
     daemon_start_s: float

@@ -17,7 +17,7 @@ FAILED_WORDS: Final = ("skipped", "failed", "serialization", "deadlock", "timeou
 """Words in the place of a latency that say that the request failed; the first four are pgbench's.
 """
 _PORTS: Final = 1 << 16
-_REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the way is trusted."
+REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the way is trusted."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ class PrometheusLatency:
         host, _, _ = split_url(self.url)
         if not (self.allow_remote or is_loopback(host)):
             raise ConfigError(
-                f"config.latency.url is on {host!r}, not on this machine.", next_step=_REMOTE_HINT
+                f"config.latency.url is on {host!r}, not on this machine.", next_step=REMOTE_HINT
             )
         parse_selector(self.metric, "config.latency.metric")
         _check_range("period_s", self.period_s, 0.05, 10.0)
@@ -147,8 +147,12 @@ class CollectorOptions:
     source: PrometheusLatency | StatsdLatency
 
 
-def split_url(url: str) -> tuple[str, int, str]:
+def split_url(url: str, what: str = "config.latency.url") -> tuple[str, int, str]:
     """Split a plain HTTP address into host, port and path.
+
+    Args:
+        url: The address.
+        what: Its name in messages.
 
     Raises:
         ConfigError: If it is not a plain HTTP address.
@@ -165,7 +169,7 @@ def split_url(url: str) -> tuple[str, int, str]:
     is_port = port.isascii() and port.isdigit() and len(port) < 6 and 0 < int(port) < _PORTS
     if not (scheme == "http" and colon and host and is_port and plain):
         raise ConfigError(
-            f"config.latency.url is {url!r}, not an address that can be scraped.",
+            f"{what} is {url!r}, not an address that can be scraped.",
             next_step="Write it as http://127.0.0.1:9100/metrics (plain HTTP, no password).",
         )
     return host, int(port), f"{slash or '/'}{path}"

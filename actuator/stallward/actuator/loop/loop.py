@@ -94,13 +94,14 @@ class Loop:
         )
         self._stopping = False
         controller = make_controller(config.control.controller)
-        latencies = options.latency_fd
+        latencies, work = options.latency_fd, options.work_fd
         self._node = Node(
             config,
             self._link.hold,
             self._link.release,
             options.daemon_start_s,
             latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
+            work=socket.socket(fileno=work) if work >= 0 else None,
             touch_journal=self._link.touch,
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))

@@ -14,6 +14,9 @@ from stallward.actuator.ipc.channels import GuardianLink, MessageSocket
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
+from stallward.actuator.record.work_wire import work_source_to_wire
+from stallward.actuator.work.config import unit_of
+from stallward.agent.sample import WorkSource
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MISSING_S: Final = 5.0
@@ -86,8 +89,23 @@ class LoopStatus:
             fallbacks=counts.fallbacks,
             stepped_aside=counts.stepped_aside,
             hold_budget=self._hold_budget(),
+            work_sources=self._work_sources(),
             latency_source=wire.latency_status(sources.config.latency, sources.node.latency),
         )
+
+    def _work_sources(self) -> list[pb.WorkSourceStatus]:
+        """Return where the work of each slot is counted."""
+        sources = self._sources
+        return [
+            pb.WorkSourceStatus(
+                source=work_source_to_wire(WorkSource(slot.work.source)),
+                unit=unit_of(slot.work),
+                fault=fault,
+            )
+            for slot, fault in zip(
+                sources.config.background, sources.node.work.faults(), strict=True
+            )
+        ]
 
     def _hold_budget(self) -> pb.HoldBudgetStatus | None:
         """Return what holds without pressure have used up; ``None`` if they have no bound."""

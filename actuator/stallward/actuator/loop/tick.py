@@ -231,6 +231,7 @@ class Ticker:
             shadow=outcome.shadow,
             fallback=outcome.fallback,
             circumstances=outcome.circumstances,
+            slo_ms=self._config.control.slo_ms,
         )
         data = wire.record_to_wire(record).SerializeToString()
         self._service.send(frame_tick(data))

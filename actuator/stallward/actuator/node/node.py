@@ -23,6 +23,7 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.work.channel import WorkChannel
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
@@ -38,6 +39,7 @@ class Node:
         release_journal: Called with entries that need not be undone any more.
         daemon_start_s: When the daemon was started (CLOCK_MONOTONIC); now by default.
         latencies: The socket from which latencies come, where another process gathers them.
+        work: The socket from which the work of slots comes, where another process reads it.
         touch_journal: Marks entries that were sent as changed, or as restored.
 
     Raises:
@@ -52,6 +54,7 @@ class Node:
         release_journal: ReleaseJournal | None = None,
         daemon_start_s: float | None = None,
         latencies: socket.socket | None = None,
+        work: socket.socket | None = None,
         touch_journal: TouchJournal | None = None,
     ) -> None:
         self._config = config
@@ -69,6 +72,7 @@ class Node:
             sys=paths.sys,
         )
         self.latency = open_source(config.latency, latencies)
+        self.work = WorkChannel([slot.work for slot in config.background], work)
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -156,7 +160,8 @@ class Node:
         sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
         sample = self.page_cache.fill(sample)
         moved = self.levers.states()
-        self._last = replace(sample, levers=moved) if moved else sample
+        work = self.work.read(time.monotonic())
+        self._last = replace(sample, levers=moved, work=work) if moved or work else sample
         return self._last
 
     def missing(self) -> tuple[str, ...]:
@@ -251,6 +256,7 @@ class Node:
         """Restore everything and close the files; return whether everything is restored."""
         self.levers.restore()
         self.page_cache.close()
+        self.work.close()
         self._forest.close()
         self.sampler.close()
         restored = not self.levers.held()

@@ -85,6 +85,8 @@ class TickRecord:
     fallback: bool = False
     """Whether the default controller decided; ``reasons.fault`` says why."""
     circumstances: Circumstances = field(default_factory=Circumstances)
+    slo_ms: float | None = None
+    """The latency target in force; ``None`` in records of earlier versions."""
 
     @property
     def guard_notes(self) -> tuple[str, ...]:

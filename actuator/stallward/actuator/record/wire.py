@@ -23,6 +23,7 @@ from stallward.actuator.record.tick_record import (
     TickRecord,
     TickTimings,
 )
+from stallward.actuator.record.work_wire import work_from_wire, work_parts
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.sample import (
@@ -99,6 +100,7 @@ def _sample_parts(sample: Sample) -> Parts:
         "processes_known": sample.processes is not None,
         "profile": sample.profile,
         "levers": [_LEVER_STATE.to_wire(state) for state in sample.levers],
+        "work": [work_parts(work) for work in sample.work],
     }
 
 
@@ -125,6 +127,7 @@ def sample_from_wire(message: pb.Sample) -> Sample:
         processes=processes,
         profile=message.profile,
         levers=tuple(LeverState(**_LEVER_STATE.from_wire(state)) for state in message.levers),
+        work=tuple(work_from_wire(work) for work in message.work),
     )
 
 
@@ -222,6 +225,7 @@ def record_to_wire(record: TickRecord) -> pb.TickRecord:
         "mode": mode_to_wire(record.mode),
         "shadow": None if record.shadow is None else _decision_parts(record.shadow),
         "fallback": record.fallback,
+        "slo_ms": record.slo_ms,
         "circumstances": _CIRCUMSTANCES.to_wire(record.circumstances),
     }
     return make_message(pb.TickRecord, parts)
@@ -245,6 +249,7 @@ def record_from_wire(message: pb.TickRecord) -> TickRecord:
         mode=mode_from_wire(message.mode) or Mode.OFF,
         shadow=decision_from_wire(message.shadow) if message.HasField("shadow") else None,
         fallback=message.fallback,
+        slo_ms=message.slo_ms if message.HasField("slo_ms") else None,
         circumstances=Circumstances(**_CIRCUMSTANCES.from_wire(message.circumstances)),
     )
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ExperimentError
-from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, Loss, TickFacts
+from stallward.actuator.experiments.block_tally import (
+    BlockResult,
+    BlockTally,
+    Loss,
+    SlotTotals,
+    TickFacts,
+)
 from stallward.actuator.experiments.file import load_state, save_state
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan
 from stallward.actuator.experiments.state import ExperimentState, Progress
@@ -224,10 +230,17 @@ class ExperimentRunner:
 def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
     latency, slots = record.sample.latency, record.sample.slots
     known = all(slot.HasField("cpu_usage_us") for slot in slots)
+    work = record.sample.work
+    units = {one.unit for one in work}
+    one_unit = len(work) == len(slots) and len(units) == 1
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
         background_cpu_us=sum(slot.cpu_usage_us for slot in slots) if known else None,
+        work_unit=units.pop() if one_unit else "",
+        work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
+        if one_unit
+        else (),
         fallback=record.fallback,
         leased=record.decision.leased,
         fits=fits,

@@ -1,45 +1,69 @@
-"""Converts what a daemon recorded on a node into a recording.
+"""Converts what a daemon recorded on a node into recordings.
 
-The daemon writes frames of tick records only (``stallward.actuator.record.frames``). The requests
-come from the application's own log, which is read as the daemon's configuration says. The
-recording has no background work, because nothing on the node measures it.
+The daemon writes frames of tick records only (``stallward.actuator.record.frames``). They are cut
+into pieces under one controller and one configuration each, because a twin is fitted to what
+different settings did. The requests come from the application's own log, which is read as the
+daemon's configuration says; the work of the background is in the ticks.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
-from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.record.frames import extent
 from stallward.actuator.record.reading import frames_file, read_ticks
+from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
+from stallward.env.recording.log_requests import logged_requests
 from stallward.env.recording.node_facts import node_info, versions
-from stallward.env.recording.program_lines import parse_requests
-from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut
+from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
-from stallward.env.scenario.scenario import LatencyLines
+from stallward.env.recording.tick_units import SlotUnits, as_units, slot_units
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_CLOCKS_APART_S: Final = 1e6
-"""Times later than the end of the run by more are Unix times and not monotonic ones."""
+MOST_PIECE_S: Final = 600.0
+MOST_PIECES: Final = 12
+"""By default, of each controller."""
+_LEAST_REQUESTS: Final = 20
+"""With fewer there is no tail to learn from."""
+_MOST_UNKNOWN: Final = 0.1
+"""The largest share of a piece in which the work of a slot may be unknown."""
+_BURN_IN_SHARE: Final = 0.1
+_MOST_BURN_IN_S: Final = 30.0
+"""The first tenth of a piece, at most this long, is burn-in: a twin needs it to fill its memory,
+and the controller before may still have an effect."""
+_SHORT: Final = f"in pieces under {LEAST_S:g} s"
+_OTHER: Final = "under an earlier configuration"
+_IDLE: Final = f"with fewer than {_LEAST_REQUESTS} requests"
+_UNCOUNTED: Final = "without the work of every slot"
+_REMOVED: Final = "that the daemon removed meanwhile, because its record is full"
+_SPARED: Final = "beyond the most pieces of a controller"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
     """The result of a conversion."""
 
+    recordings: tuple[Path, ...]
     ticks: int
     requests: int
     length_s: float
+    slot_units: tuple[tuple[str, str], ...]
+    """The name of each slot, and the unit of its work."""
+    left_out_s: tuple[tuple[str, float], ...]
+    """Why time was left out, and how much."""
     left_out_ticks: int
     """Ticks from before the last boot, whose monotonic clock was another one."""
     torn_bytes: int
@@ -47,83 +71,222 @@ class Converted:
 
     @property
     def summary(self) -> str:
-        """The result in one line."""
-        parts = [f"{self.ticks} ticks of {self.length_s:.0f} s", f"{self.requests} requests"]
+        """The result in a few lines."""
+        work = ", ".join(f"{name} in {unit}" for name, unit in self.slot_units)
+        lines = [
+            f"{len(self.recordings)} recordings: {self.ticks} ticks of {self.length_s:.0f} s, "
+            f"{self.requests} requests",
+            f"work: {work} (cpu-s is processor time)",
+        ]
+        lines += [f"left out: {seconds:.0f} s {why}" for why, seconds in self.left_out_s]
         if self.left_out_ticks:
-            parts.append(f"{self.left_out_ticks} ticks from before the last boot left out")
+            lines.append(f"left out: {self.left_out_ticks} ticks from before the last boot")
         if self.torn_bytes:
-            parts.append(f"the last {self.torn_bytes} bytes were torn")
-        return ", ".join(parts)
+            lines.append(f"the last {self.torn_bytes} bytes were torn")
+        return "\n".join(lines)
 
 
 def convert_frames(
-    source: Path, out: Path, *, config: Path, name: str, requests: Path | None = None
+    source: Path,
+    out: Path,
+    *,
+    config: Path,
+    name: str,
+    requests: Sequence[Path] = (),
+    most_piece_s: float = MOST_PIECE_S,
+    most_pieces: int = MOST_PIECES,
 ) -> Converted:
-    """Write the recording ``out`` from the frames that a daemon left in ``source``.
+    """Write recordings below ``out`` from the frames that a daemon left in ``source``.
 
     Args:
         source: The daemon's ``record.dir``, or the frames file in it.
-        out: The recording's directory, which must not exist yet.
+        out: The directory of the recordings, which must not exist yet.
         config: The daemon's configuration: the target, the slots, and how to read the log.
-        name: The name of the scenario in the recording.
-        requests: The application's log; ``None`` takes the one that the configuration names.
+        name: The name of the scenario in the recordings.
+        requests: The application's logs; none takes the one that the configuration names.
+        most_piece_s: The most seconds of a recording.
+        most_pieces: The most recordings of each controller.
 
     Raises:
-        UsageError: If there are no frames in ``source`` or ``out`` exists.
-        StallwardError: If a file cannot be read or has the wrong content.
+        UsageError: If there are no frames in ``source``, no log of requests, or ``out`` exists.
+        StallwardError: If a file cannot be read or has the wrong content, or nothing is left of
+            the trace.
     """
     if out.exists():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     file = frames_file(source)
     settings = load_config(config)
-    all_ticks = list(read_ticks(file))
-    ticks = since_boot(all_ticks)
-    if len(ticks) < 2:
-        raise RecordingError(
-            f"{file} holds {len(ticks)} ticks.", next_step="Let the daemon run a little longer."
-        )
-    run = _run_info(ticks, settings, name)
-    logged = _requests(settings.latency, requests, ticks, run)
-    write_recording(out, run=run, ticks=ticks, requests=logged, units=Units.empty())
+    trace = cut(read_ticks(file), most_piece_s)
+    left_out: dict[str, float] = defaultdict(float)
+    pieces = choose(_usable(file, trace, settings, left_out), most_pieces)
+    _note_spared(trace, pieces, left_out)
+    logged = logged_requests(settings.latency, requests, pieces)
+    folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
+    building = _Building(folder, settings, name, left_out)
+    ticks_of = _ticks_of(file, trace, pieces)
+    try:
+        for piece, ticks, answered in zip(pieces, ticks_of, logged, strict=True):
+            building.add(piece, ticks, answered)
+        if not building.written:
+            raise RecordingError(
+                f"Nothing is left of {file}: {_listed(left_out)}.",
+                next_step="Let the daemon run longer under one controller, beside an application "
+                "whose requests are logged.",
+            )
+        folder.rename(out)
+    except OSError as error:
+        raise RecordingError(f"{out} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
     return Converted(
-        ticks=len(ticks),
-        requests=logged.scheduled_s.size,
-        length_s=run.end_s - run.start_s,
-        left_out_ticks=len(all_ticks) - len(ticks),
+        recordings=tuple(out / path.name for path in building.written),
+        ticks=building.ticks,
+        requests=building.requests,
+        length_s=building.length_s,
+        slot_units=building.slot_units,
+        left_out_s=tuple(_told(left_out)),
+        left_out_ticks=trace.earlier_ticks,
         torn_bytes=extent(file).torn_bytes,
     )
 
 
-def since_boot(ticks: Sequence[pb.TickRecord]) -> Sequence[pb.TickRecord]:
-    """The ticks after the last boot, which sets CLOCK_MONOTONIC back to 0."""
-    times_s = np.array([tick.time_s for tick in ticks])
-    back = np.flatnonzero(np.diff(times_s) < 0)
-    return ticks[int(back[-1]) + 1 :] if back.size else ticks
+def _usable(
+    file: Path, trace: Trace, settings: DaemonConfig, left_out: dict[str, float]
+) -> list[Piece]:
+    """The pieces that are long enough and under the last configuration."""
+    if trace.ticks < 2:
+        raise RecordingError(
+            f"{file} holds {trace.ticks} ticks.", next_step="Let the daemon run a little longer."
+        )
+    last = trace.pieces[-1].configuration
+    if len(last.groups) != len(settings.background):
+        raise UsageError(
+            f"The ticks have {len(last.groups)} slots, and the configuration "
+            f"{len(settings.background)}.",
+            next_step="Name the configuration that the daemon ran with.",
+        )
+    usable = []
+    for piece in trace.pieces:
+        if piece.configuration != last:
+            left_out[_OTHER] += piece.length_s
+        elif piece.length_s < LEAST_S:
+            left_out[_SHORT] += piece.length_s
+        else:
+            usable.append(piece)
+    if not usable:
+        raise RecordingError(
+            f"No piece of {file} is long enough: {_listed(left_out)}.",
+            next_step=f"Let the daemon run at least {LEAST_S:g} s under one controller.",
+        )
+    return usable
 
 
-def _run_info(ticks: Sequence[pb.TickRecord], settings: DaemonConfig, name: str) -> RunInfo:
-    first, last = ticks[0], ticks[-1]
-    makers = Counter(tick.decision.controller for tick in ticks)
-    limits = [t.sample.zone.memory_limit_bytes for t in ticks if t.sample.zone.memory_limit_bytes]
-    node = _node(first.sample.node.memory_total_bytes)
-    return RunInfo(
-        scenario=name,
-        condition="together",
-        arm=makers.most_common(1)[0][0],
-        seed=settings.control.seed,
-        start_s=first.time_s,
-        end_s=last.time_s + settings.control.tick_period_s,
-        burn_in_s=0.0,
-        sandbox_bytes=min(limits[-1], node.memory_total_bytes)
-        if limits
-        else node.memory_total_bytes,
-        slo_ms=settings.control.slo_ms,
-        node=node,
-        swap_bytes=first.sample.node.swap_total_bytes,
-        slot_names=tuple(slot.name for slot in settings.background),
-        slot_floors_bytes=tuple(slot.floor_bytes for slot in settings.background),
-        versions=versions(),
-    )
+def _note_spared(trace: Trace, chosen: Sequence[Piece], left_out: dict[str, float]) -> None:
+    total_s = sum(piece.length_s for piece in trace.pieces) - sum(left_out.values())
+    left_out[_SPARED] += total_s - sum(piece.length_s for piece in chosen)
+
+
+def _told(left_out: dict[str, float]) -> list[tuple[str, float]]:
+    """What was left out, and for how long; without what rounding leaves over."""
+    return [(why, seconds) for why, seconds in left_out.items() if seconds >= 0.5]
+
+
+def _listed(left_out: dict[str, float]) -> str:
+    return ", ".join(f"{seconds:.0f} s are {why}" for why, seconds in _told(left_out))
+
+
+def _ticks_of(file: Path, trace: Trace, pieces: Sequence[Piece]) -> Iterator[list[pb.TickRecord]]:
+    """The ticks of each piece: only one piece of a long trace is held in memory."""
+    since_boot = islice(read_ticks(file), trace.earlier_ticks, None)
+    following = next(since_boot, None)
+    for piece in pieces:
+        ticks: list[pb.TickRecord] = []
+        while following is not None and following.time_s <= piece.end_s:
+            if following.time_s >= piece.start_s:
+                ticks.append(following)
+            following = next(since_boot, None)
+        yield ticks
+
+
+class _Building:
+    """Writes the recordings of a trace one by one."""
+
+    def __init__(
+        self, out: Path, settings: DaemonConfig, name: str, left_out: dict[str, float]
+    ) -> None:
+        self._out, self._settings, self._name = out, settings, name
+        self._left_out = left_out
+        self.written: list[Path] = []
+        self.ticks = self.requests = 0
+        self.length_s = 0.0
+        self.slot_units: tuple[tuple[str, str], ...] = ()
+
+    def add(self, piece: Piece, ticks: Sequence[pb.TickRecord], requests: Requests) -> None:
+        """Write the recording of a piece, unless it lacks what a twin is fitted to."""
+        if len(ticks) < piece.ticks:
+            self._left_out[_REMOVED] += piece.length_s
+            return
+        names = [slot.name for slot in self._settings.background]
+        work = [slot_units(ticks, slot, piece.start_s, piece.end_s) for slot in range(len(names))]
+        if requests.scheduled_s.size < _LEAST_REQUESTS:
+            self._left_out[_IDLE] += piece.length_s
+            return
+        if not piece.alone and any(one.unknown_share > _MOST_UNKNOWN for one in work):
+            self._left_out[_UNCOUNTED] += piece.length_s
+            return
+        run = self._run_info(piece, ticks, requests, work)
+        slug = re.sub(r"[^A-Za-z0-9_.=-]+", "-", run.arm)[:60]
+        path = self._out / f"{len(self.written) + 1:04d}-{slug}"
+        write_recording(path, run=run, ticks=ticks, requests=requests, units=as_units(work))
+        self.written.append(path)
+        self.ticks += len(ticks)
+        self.requests += requests.scheduled_s.size
+        self.length_s += piece.length_s
+        self.slot_units = tuple(zip(names, run.slot_units, strict=True))
+
+    def _run_info(
+        self,
+        piece: Piece,
+        ticks: Sequence[pb.TickRecord],
+        requests: Requests,
+        work: Sequence[SlotUnits],
+    ) -> RunInfo:
+        settings, last = self._settings, ticks[-1].sample
+        node = _node(last.node.memory_total_bytes)
+        limit_bytes = last.zone.memory_limit_bytes or node.memory_total_bytes
+        slo_ms = piece.configuration.slo_ms
+        return RunInfo(
+            scenario=self._name,
+            condition="alone" if piece.alone else "together",
+            arm=_arm(piece.controller, ticks, settings),
+            seed=settings.control.seed,
+            start_s=piece.start_s,
+            end_s=piece.end_s,
+            burn_in_s=min(_BURN_IN_SHARE * piece.length_s, _MOST_BURN_IN_S),
+            sandbox_bytes=min(limit_bytes, node.memory_total_bytes),
+            slo_ms=settings.control.slo_ms if slo_ms is None else slo_ms,
+            node=node,
+            request_rate_per_s=requests.scheduled_s.size / piece.length_s,
+            swap_bytes=last.node.swap_total_bytes,
+            slot_names=tuple(slot.name for slot in settings.background),
+            slot_floors_bytes=tuple(slot.floor_bytes for slot in settings.background),
+            slot_units=tuple(one.unit for one in work),
+            versions=versions(),
+        )
+
+
+def _arm(controller: str, ticks: Sequence[pb.TickRecord], settings: DaemonConfig) -> str:
+    """The arm that a controller was: with its arguments, as far as they are known.
+
+    Ticks have the name alone. The configuration has the arguments of its own controllers, and the
+    actions that were drawn at random show the table that they are of.
+    """
+    for specification in (settings.control.controller, settings.control.default_controller):
+        if specification.partition(":")[0] == controller:
+            return specification
+    if controller == "excite" and len(ticks[-1].decision.action) == len(SET_POINTS.sizes):
+        return f"excite:table={SET_POINTS.name}"
+    return controller
 
 
 def _node(memory_total_bytes: int) -> NodeInfo:
@@ -133,47 +296,4 @@ def _node(memory_total_bytes: int) -> NodeInfo:
         return here
     return NodeInfo(
         kind="unknown", kernel="unknown", cpu_count=0, memory_total_bytes=memory_total_bytes
-    )
-
-
-def _requests(
-    source: LatencyConfig | None,
-    named: Path | None,
-    ticks: Sequence[pb.TickRecord],
-    run: RunInfo,
-) -> Requests:
-    """The requests scheduled while the daemon ran; none without a log that has times."""
-    if not isinstance(source, LinesLatency):  # the other sources keep no log of requests
-        if named is not None:
-            raise UsageError(
-                "The configuration has no [latency] of lines: nothing says how to read requests.",
-                next_step="Describe the log there; docs/reference/config.md says how.",
-            )
-        return Requests.empty()
-    path = named or source.path
-    if not path.is_file():  # a FIFO keeps nothing
-        if named is not None:
-            raise UsageError(f"There is no file {named}.", next_step="Name the application's log.")
-        return Requests.empty()
-    try:
-        text = path.read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
-    logged = parse_requests(text, _lines(source))
-    if logged.scheduled_s.size and logged.scheduled_s[-1] - run.end_s > _CLOCKS_APART_S:
-        logged = _shifted(logged, ticks[-1].wall_time_s - ticks[-1].time_s)
-    return logged.where((logged.scheduled_s >= run.start_s) & (logged.scheduled_s < run.end_s))
-
-
-def _lines(source: LinesLatency) -> LatencyLines:
-    known = {f.name for f in fields(LinesLatency)} - {"path", "source"}
-    return LatencyLines(path=str(source.path), **{name: getattr(source, name) for name in known})
-
-
-def _shifted(requests: Requests, by_s: float) -> Requests:
-    return Requests(
-        scheduled_s=requests.scheduled_s - by_s,
-        start_s=requests.start_s - by_s,
-        end_s=requests.end_s - by_s,
-        ok=requests.ok,
     )

@@ -59,6 +59,9 @@ class RunInfo:
     slot_names: tuple[str, ...] = ()
     slot_floors_bytes: tuple[NonNegativeInt, ...] = ()
     """The floor of each slot; empty where only the scenario has it."""
+    slot_units: tuple[str, ...] = ()
+    """The unit of each slot's work, ``cpu-s`` for processor time; empty where only the scenario
+    has it."""
     scenario_parameters: Mapping[str, object] = field(default_factory=dict)
     """The scenario file as it was read."""
     versions: Mapping[str, str] = field(default_factory=dict)

@@ -42,7 +42,8 @@ class TwinRunner:
     """
 
     twin: FittedTwin
-    scenario: Scenario
+    scenario: Scenario | None
+    """``None`` for the twin of a node, which has no scenario file and runs together only."""
     node: NodeInfo
 
     @property
@@ -62,7 +63,7 @@ class TwinRunner:
         write_recording(
             out,
             run=RunInfo(
-                scenario=self.scenario.name,
+                scenario=self.twin.scenario.name,
                 condition=request.condition,
                 arm=request.arm.label,
                 seed=request.seed,
@@ -76,7 +77,7 @@ class TwinRunner:
                 swap_bytes=exogenous.swap_bytes,
                 slot_names=tuple(slot.name for slot in exogenous.slots),
                 slot_floors_bytes=tuple(slot.floor_bytes for slot in exogenous.slots),
-                scenario_parameters=self.scenario.content,
+                scenario_parameters={} if self.scenario is None else self.scenario.content,
                 versions=versions(),
                 policy_sha256=request.policy_sha256,
             ),
@@ -92,6 +93,10 @@ class TwinRunner:
         if condition == "alone":
             exogenous = replace(exogenous, slots=())
         if condition in ("ample", "background"):
+            if self.scenario is None:
+                raise ComparisonError(
+                    f"{exogenous.name!r} is a node: nothing says how much memory would be ample."
+                )
             exogenous = replace(exogenous, zone_bytes=self.scenario.sandbox.ample_bytes)
         if condition == "background":
             idle = replace(

@@ -34,7 +34,7 @@ def ab() -> None:
 @app.command("plan", epilog="Example: stallward ab plan recordings/node --effect -0.1")
 def plan(
     recordings: Annotated[
-        list[Path], typer.Argument(help="Recordings of the node, each under one controller.")
+        list[Path], typer.Argument(help="Recordings of the node, or directories of them.")
     ],
     measure: Annotated[str, typer.Option(help="Primary measure: p99, p95 or work.")] = "p99",
     effect: Annotated[
@@ -58,6 +58,7 @@ def plan(
     from stallward.evaluation.experiments.planning import Measure, plan_experiment  # noqa: PLC0415
     from stallward.evaluation.measures.block_measures import series_of  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+    from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415
 
     if measure not in set(Measure):
         raise UsageError(
@@ -65,7 +66,7 @@ def plan(
             next_step=f"Choose one of: {', '.join(Measure)}.",
         )
     needs = plan_experiment(
-        [series_of(load_recording(path)) for path in recordings],
+        [series_of(load_recording(path)) for path in recordings_of(recordings)],
         Measure(measure),
         effect,
         block_s=block_seconds,

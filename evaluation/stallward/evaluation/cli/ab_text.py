@@ -17,8 +17,9 @@ from stallward.evaluation.results.interval import Interval
 _MEASURES: Final = {
     PrimaryMeasure.P95: "typical p95 of a second",
     PrimaryMeasure.WORST: "p95 exceeded in 5 % of the seconds",
-    PrimaryMeasure.WORK: "processor time of the background",
+    PrimaryMeasure.WORK: "work of the background",
 }
+_PROCESSOR_TIME: Final = "processor time of the background"
 _ENDS: Final = {
     Progress.COMPLETE: "All pairs were run.",
     Progress.CERTAIN: "It stopped because the arms certainly differ.",
@@ -56,7 +57,7 @@ def report_rows(report: NodeReport) -> list[tuple[str, str, str, str, str]]:
     ordered = sorted(report.ratios, key=lambda measure: measure is not primary)
     return [
         (
-            _MEASURES[measure] + (" (primary)" if measure is primary else ""),
+            measure_text(measure, report.work_unit) + (" (primary)" if measure is primary else ""),
             f"{ratio.ratio.value:.3f}",
             range_text(ratio.ratio),
             range_text(ratio.always),
@@ -83,21 +84,31 @@ def _verdict(report: NodeReport) -> str:
     if ratio is None or ratio.ratio.value is None:
         return "No pair of blocks is known yet."
     if not report.significant[measure]:
-        return f"The arms do not certainly differ in the primary measure ({_MEASURES[measure]})."
-    return change_text(measure, ratio.ratio.value)
+        label = measure_text(measure, report.work_unit)
+        return f"The arms do not certainly differ in the primary measure ({label})."
+    return change_text(measure, ratio.ratio.value, report.work_unit)
 
 
-def change_text(measure: PrimaryMeasure, ratio: float) -> str:
+def change_text(measure: PrimaryMeasure, ratio: float, work_unit: str | None = None) -> str:
     """What the treatment changes, for a measure that certainly differs."""
     change = 100.0 * (ratio - 1.0)
     which = "longer" if change > 0 else "shorter"
     if measure is PrimaryMeasure.WORK:
         which = "more" if change > 0 else "less"
-    return f"With the treatment the {measure_text(measure)} is {abs(change):.0f} % {which}."
+    label = measure_text(measure, work_unit)
+    return f"With the treatment the {label} is {abs(change):.0f} % {which}."
 
 
-def measure_text(measure: PrimaryMeasure) -> str:
-    """What a measure is."""
+def measure_text(measure: PrimaryMeasure, work_unit: str | None = None) -> str:
+    """What a measure is.
+
+    Args:
+        measure: The measure.
+        work_unit: The unit of the background's work, empty for processor time; ``None`` where
+            nodes may count in different units.
+    """
+    if measure is PrimaryMeasure.WORK and work_unit is not None:
+        return f"{_MEASURES[measure]}, in {work_unit}" if work_unit else _PROCESSOR_TIME
     return _MEASURES[measure]
 
 

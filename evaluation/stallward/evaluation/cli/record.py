@@ -58,9 +58,19 @@ def record(
         Path, typer.Option(help="With --from: the daemon's configuration.")
     ] = DEFAULT_CONFIG,
     requests: Annotated[
-        Path | None,
-        typer.Option(help="With --from: the application's log [the configured one]."),
+        list[Path] | None,
+        typer.Option(
+            help="With --from: the application's log [the configured one]; may be repeated."
+        ),
     ] = None,
+    piece_seconds: Annotated[
+        float,
+        typer.Option(min=60.0, max=86400.0, help="With --from: the most seconds of a recording."),
+    ] = 600.0,
+    pieces: Annotated[
+        int,
+        typer.Option(min=1, max=1000, help="With --from: the most recordings of a controller."),
+    ] = 12,
 ) -> None:
     """Record one run under one controller (needs root).
 
@@ -70,7 +80,8 @@ def record(
     that of the kept recordings, or else it is measured once.
 
     With --from, nothing is run and no root is needed: the tick records of a daemon become a
-    recording. It has the requests of the application's log, if there is one.
+    directory of recordings, each of a time under one controller and one configuration. They have
+    the requests of the application's log, and the work that the configuration counts.
     """
     if every and (scenario or source):
         raise UsageError(
@@ -80,7 +91,15 @@ def record(
     if every:
         _all(plan, out or DEFAULT_OUT, only or (), replace=replace)
     elif source is not None:
-        _convert(source, out, config=config, requests=requests, name=scenario or "node")
+        _convert(
+            source,
+            out,
+            config=config,
+            requests=requests or (),
+            name=scenario or "node",
+            most_piece_s=piece_seconds,
+            most_pieces=pieces,
+        )
     else:
         _one(scenario, arm, condition, seconds, burn_in_seconds, seed, out)
 
@@ -94,20 +113,36 @@ def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) ->
 
 
 def _convert(
-    source: Path, out: Path | None, *, config: Path, requests: Path | None, name: str
+    source: Path,
+    out: Path | None,
+    *,
+    config: Path,
+    requests: Sequence[Path],
+    name: str,
+    most_piece_s: float,
+    most_pieces: int,
 ) -> None:
     from stallward.env.recording.from_frames import convert_frames  # noqa: PLC0415
 
     if out is None:
         raise UsageError(
-            "The recording has no directory.", next_step="Name a new directory with --out."
+            "The recordings have no directory.", next_step="Name a new directory with --out."
         )
     check_config(config)
     with output.progress("record") as report:
         report(f"reading {source}", 0.0)
-        converted = convert_frames(source, out, config=config, name=name, requests=requests)
+        converted = convert_frames(
+            source,
+            out,
+            config=config,
+            name=name,
+            requests=requests,
+            most_piece_s=most_piece_s,
+            most_pieces=most_pieces,
+        )
     output.note(converted.summary)
-    output.line(f"{out}")
+    for path in converted.recordings:
+        output.line(f"{path}")
 
 
 def _one(

@@ -10,7 +10,7 @@ import numpy as np
 
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan, PrimaryMeasure
-from stallward.actuator.experiments.state import measured
+from stallward.actuator.experiments.state import paired
 from stallward.actuator.experiments.wire import Experiment
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import (
@@ -19,7 +19,6 @@ from stallward.evaluation.experiments.analysis import (
     lost_blocks_p,
     paired_ratio,
 )
-from stallward.evaluation.measures.bootstrap import Array
 
 LOSSES_DIFFER_P: Final = 0.01
 """Below this chance the arms do not lose blocks alike."""
@@ -52,6 +51,8 @@ class NodeReport:
     significant: dict[PrimaryMeasure, bool]
     """Whether a measure differs at 5 %: the primary one by itself, the others with Holm's
     correction."""
+    work_unit: str
+    """The unit in which the background's work was counted; empty if it was processor time."""
     losses_p: float
     """The chance that arms that lose blocks alike lose them as unevenly as here."""
 
@@ -75,7 +76,7 @@ def report_on(experiment: Experiment) -> NodeReport:
     plan, blocks = experiment.plan, experiment.blocks
     ratios: dict[PrimaryMeasure, PairedRatio] = {}
     for measure in PrimaryMeasure:
-        baseline, treatment = _values(blocks, measure)
+        baseline, treatment = np.array(paired(blocks, measure)).reshape(-1, len(Arm)).T
         try:
             ratios[measure] = paired_ratio(baseline, treatment, seed=plan.seed % (1 << 32))
         except MeasureError:  # no pair is known
@@ -87,6 +88,7 @@ def report_on(experiment: Experiment) -> NodeReport:
         arms=arms,
         ratios=ratios,
         significant=_significant(experiment, ratios),
+        work_unit=next((one.work_unit for one in reversed(blocks) if one.work_unit), ""),
         losses_p=lost_blocks_p((arms[0].blocks, arms[1].blocks), planned),
     )
 
@@ -111,17 +113,6 @@ def _significant(
             else primary.always.excludes(1.0)
         )
     return significant
-
-
-def _values(blocks: tuple[BlockResult, ...], measure: PrimaryMeasure) -> tuple[Array, Array]:
-    """The values of both arms in each pair; NaN where a block was lost."""
-    pairs = 1 + max((one.pair for one in blocks), default=-1)
-    values = np.full((len(Arm), pairs), math.nan)
-    for block in blocks:
-        value = measured(block, measure)
-        if block.loss is Loss.NONE and value is not None:
-            values[block.arm, block.pair] = value
-    return values[Arm.BASELINE], values[Arm.TREATMENT]
 
 
 def _arm(blocks: tuple[BlockResult, ...], arm: Arm) -> ArmBlocks:

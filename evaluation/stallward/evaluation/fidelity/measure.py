@@ -309,7 +309,9 @@ def run_on_twin(
     condition: Condition = "together",
 ) -> list[MeasuredRun]:
     """Run ``blocks`` blocks of an arm on a twin, with the target and the length of a live run."""
-    scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
+    scenario = None  # of a node that served
+    if run.scenario_parameters:
+        scenario = scenario_from(run.scenario_parameters, Path(f"{run.scenario}.toml"))
     runner = TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))
     policy = find_policy_of(arm, "default", run.scenario)
     measured = []

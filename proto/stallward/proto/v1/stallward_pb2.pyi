@@ -7,6 +7,30 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class WorkSource(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORK_SOURCE_UNSPECIFIED: _ClassVar[WorkSource]
+    WORK_SOURCE_CPU: _ClassVar[WorkSource]
+    WORK_SOURCE_FILE: _ClassVar[WorkSource]
+    WORK_SOURCE_PROMETHEUS: _ClassVar[WorkSource]
+    WORK_SOURCE_COMMAND: _ClassVar[WorkSource]
+
+class WorkFault(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WORK_FAULT_UNSPECIFIED: _ClassVar[WorkFault]
+    WORK_FAULT_NOT_READ: _ClassVar[WorkFault]
+    WORK_FAULT_ABSENT: _ClassVar[WorkFault]
+    WORK_FAULT_UNREADABLE: _ClassVar[WorkFault]
+    WORK_FAULT_NO_NUMBER: _ClassVar[WorkFault]
+    WORK_FAULT_NOT_FINITE: _ClassVar[WorkFault]
+    WORK_FAULT_NEGATIVE: _ClassVar[WorkFault]
+    WORK_FAULT_TOO_LARGE: _ClassVar[WorkFault]
+    WORK_FAULT_FELL: _ClassVar[WorkFault]
+    WORK_FAULT_CHANGED: _ClassVar[WorkFault]
+    WORK_FAULT_LATE: _ClassVar[WorkFault]
+    WORK_FAULT_FAILED: _ClassVar[WorkFault]
+    WORK_FAULT_SILENT: _ClassVar[WorkFault]
+
 class FaultKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     FAULT_KIND_UNSPECIFIED: _ClassVar[FaultKind]
@@ -149,6 +173,24 @@ class ExperimentProgress(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPERIMENT_PROGRESS_GUARDRAIL: _ClassVar[ExperimentProgress]
     EXPERIMENT_PROGRESS_LOSSES: _ClassVar[ExperimentProgress]
     EXPERIMENT_PROGRESS_STOPPED: _ClassVar[ExperimentProgress]
+WORK_SOURCE_UNSPECIFIED: WorkSource
+WORK_SOURCE_CPU: WorkSource
+WORK_SOURCE_FILE: WorkSource
+WORK_SOURCE_PROMETHEUS: WorkSource
+WORK_SOURCE_COMMAND: WorkSource
+WORK_FAULT_UNSPECIFIED: WorkFault
+WORK_FAULT_NOT_READ: WorkFault
+WORK_FAULT_ABSENT: WorkFault
+WORK_FAULT_UNREADABLE: WorkFault
+WORK_FAULT_NO_NUMBER: WorkFault
+WORK_FAULT_NOT_FINITE: WorkFault
+WORK_FAULT_NEGATIVE: WorkFault
+WORK_FAULT_TOO_LARGE: WorkFault
+WORK_FAULT_FELL: WorkFault
+WORK_FAULT_CHANGED: WorkFault
+WORK_FAULT_LATE: WorkFault
+WORK_FAULT_FAILED: WorkFault
+WORK_FAULT_SILENT: WorkFault
 FAULT_KIND_UNSPECIFIED: FaultKind
 FAULT_KIND_STALE: FaultKind
 FAULT_KIND_INVALID: FaultKind
@@ -456,8 +498,26 @@ class SlotState(_message.Message):
     memory_waits: int
     def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ...) -> None: ...
 
+class WorkSample(_message.Message):
+    __slots__ = ("slot", "source", "unit", "units", "known_s", "read_s", "fault")
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    UNITS_FIELD_NUMBER: _ClassVar[int]
+    KNOWN_S_FIELD_NUMBER: _ClassVar[int]
+    READ_S_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    slot: int
+    source: WorkSource
+    unit: str
+    units: float
+    known_s: float
+    read_s: float
+    fault: WorkFault
+    def __init__(self, slot: _Optional[int] = ..., source: _Optional[_Union[WorkSource, str]] = ..., unit: _Optional[str] = ..., units: _Optional[float] = ..., known_s: _Optional[float] = ..., read_s: _Optional[float] = ..., fault: _Optional[_Union[WorkFault, str]] = ...) -> None: ...
+
 class Sample(_message.Message):
-    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers")
+    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers", "work")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -470,6 +530,7 @@ class Sample(_message.Message):
     PROCESSES_KNOWN_FIELD_NUMBER: _ClassVar[int]
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     LEVERS_FIELD_NUMBER: _ClassVar[int]
+    WORK_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
     node: NodeSample
@@ -482,7 +543,8 @@ class Sample(_message.Message):
     processes_known: bool
     profile: str
     levers: _containers.RepeatedCompositeFieldContainer[LeverState]
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ...) -> None: ...
+    work: _containers.RepeatedCompositeFieldContainer[WorkSample]
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ..., work: _Optional[_Iterable[_Union[WorkSample, _Mapping]]] = ...) -> None: ...
 
 class Tuning(_message.Message):
     __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
@@ -607,7 +669,7 @@ class TickTimings(_message.Message):
     def __init__(self, late_ms: _Optional[float] = ..., sense_ms: _Optional[float] = ..., observe_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., guard_ms: _Optional[float] = ..., apply_ms: _Optional[float] = ...) -> None: ...
 
 class TickRecord(_message.Message):
-    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "reasons", "circumstances")
+    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "reasons", "slo_ms", "circumstances")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -622,6 +684,7 @@ class TickRecord(_message.Message):
     SHADOW_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
+    SLO_MS_FIELD_NUMBER: _ClassVar[int]
     CIRCUMSTANCES_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
@@ -637,8 +700,9 @@ class TickRecord(_message.Message):
     shadow: Decision
     fallback: bool
     reasons: Reasons
+    slo_ms: float
     circumstances: Circumstances
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: bool = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: bool = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., slo_ms: _Optional[float] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
 
 class Reasons(_message.Message):
     __slots__ = ("fault", "default_fault", "watched_fault", "changes", "changes_left_out")
@@ -847,7 +911,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -885,6 +949,7 @@ class StatusResponse(_message.Message):
     CANARY_FIELD_NUMBER: _ClassVar[int]
     EXPERIMENT_FIELD_NUMBER: _ClassVar[int]
     SLO_MS_FIELD_NUMBER: _ClassVar[int]
+    WORK_SOURCES_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -908,7 +973,8 @@ class StatusResponse(_message.Message):
     canary: CanaryStatus
     experiment: ExperimentPhase
     slo_ms: float
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ...) -> None: ...
+    work_sources: _containers.RepeatedCompositeFieldContainer[WorkSourceStatus]
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ...) -> None: ...
 
 class CanaryStatus(_message.Message):
     __slots__ = ("watching", "left_s", "attainment", "attainment_before", "returned")
@@ -963,6 +1029,16 @@ class LatencySourceStatus(_message.Message):
     first_malformed: str
     names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., accepted: _Optional[int] = ..., ignored_names: _Optional[int] = ..., ignored_types: _Optional[int] = ..., ignored_tags: _Optional[int] = ..., refused: _Optional[int] = ..., first_malformed: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class WorkSourceStatus(_message.Message):
+    __slots__ = ("source", "unit", "fault")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    UNIT_FIELD_NUMBER: _ClassVar[int]
+    FAULT_FIELD_NUMBER: _ClassVar[int]
+    source: WorkSource
+    unit: str
+    fault: str
+    def __init__(self, source: _Optional[_Union[WorkSource, str]] = ..., unit: _Optional[str] = ..., fault: _Optional[str] = ...) -> None: ...
 
 class WatchRequest(_message.Message):
     __slots__ = ("every",)
@@ -1167,7 +1243,7 @@ class ExperimentPlan(_message.Message):
     def __init__(self, baseline: _Optional[_Union[Candidate, _Mapping]] = ..., treatment: _Optional[_Union[Candidate, _Mapping]] = ..., pairs: _Optional[int] = ..., block_s: _Optional[float] = ..., burn_in_s: _Optional[float] = ..., seed: _Optional[int] = ..., primary: _Optional[_Union[PrimaryMeasure, str]] = ..., stop_when_certain: bool = ..., margin: _Optional[float] = ..., fleet_seed: _Optional[int] = ...) -> None: ...
 
 class ExperimentBlock(_message.Message):
-    __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share")
+    __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share", "background_units_per_s", "work_unit")
     PAIR_FIELD_NUMBER: _ClassVar[int]
     ARM_FIELD_NUMBER: _ClassVar[int]
     BEGAN_S_FIELD_NUMBER: _ClassVar[int]
@@ -1178,6 +1254,8 @@ class ExperimentBlock(_message.Message):
     WORST_MS_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_CORES_FIELD_NUMBER: _ClassVar[int]
     FALLBACK_SHARE_FIELD_NUMBER: _ClassVar[int]
+    BACKGROUND_UNITS_PER_S_FIELD_NUMBER: _ClassVar[int]
+    WORK_UNIT_FIELD_NUMBER: _ClassVar[int]
     pair: int
     arm: ExperimentArm
     began_s: float
@@ -1188,7 +1266,9 @@ class ExperimentBlock(_message.Message):
     worst_ms: float
     background_cores: float
     fallback_share: float
-    def __init__(self, pair: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., began_s: _Optional[float] = ..., loss: _Optional[_Union[BlockLoss, str]] = ..., seconds: _Optional[int] = ..., attainment: _Optional[float] = ..., p95_ms: _Optional[float] = ..., worst_ms: _Optional[float] = ..., background_cores: _Optional[float] = ..., fallback_share: _Optional[float] = ...) -> None: ...
+    background_units_per_s: float
+    work_unit: str
+    def __init__(self, pair: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., began_s: _Optional[float] = ..., loss: _Optional[_Union[BlockLoss, str]] = ..., seconds: _Optional[int] = ..., attainment: _Optional[float] = ..., p95_ms: _Optional[float] = ..., worst_ms: _Optional[float] = ..., background_cores: _Optional[float] = ..., fallback_share: _Optional[float] = ..., background_units_per_s: _Optional[float] = ..., work_unit: _Optional[str] = ...) -> None: ...
 
 class ExperimentPhase(_message.Message):
     __slots__ = ("block", "blocks", "arm", "measured", "left_s")

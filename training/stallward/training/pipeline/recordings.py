@@ -10,7 +10,7 @@ from typing import Final
 
 from stallward.env.errors import SplitError
 from stallward.env.recording.recording import load_recording
-from stallward.env.recording.run_info import load_run
+from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.split import Part, choose_part
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
@@ -75,10 +75,26 @@ def fit_recordings(
         raise TrainingError(
             f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
         )
+    _check_units([recording.run for recording in recordings])
     settings = FitSettings(max_seconds=seconds, seed=seed)
     if generations is not None:
         settings = replace(settings, generations=generations)
     return fit_scenario(recordings, settings, report, start=start)
+
+
+def _check_units(runs: Sequence[RunInfo]) -> None:
+    """Refuse recordings whose work does not compare.
+
+    Raises:
+        TrainingError: If a slot's work was counted in different units.
+    """
+    units = {run.slot_units for run in runs if run.slot_units}
+    if len(units) > 1:
+        listed = " and ".join(sorted("/".join(one) for one in units))
+        raise TrainingError(
+            f"The work in these recordings was counted in different units: {listed}.",
+            next_step="Fit a twin to those with one [background.work] for each slot.",
+        )
 
 
 def drop_held_out(

@@ -76,6 +76,27 @@ def parse_selector(text: str, what: str = "metric") -> Selector:
     Raises:
         ConfigError: If the text is not a selector of a histogram.
     """
+    selector = parse_any_selector(text, what)
+    for suffix in _SUFFIXES:
+        if selector.name.endswith(suffix):
+            raise ConfigError(
+                f"{what} names one series of a histogram, {selector.name!r}.",
+                next_step=f"Leave out {suffix}: {selector.name.removesuffix(suffix)}.",
+            )
+    for matcher in selector.matchers:
+        if matcher.label in _BOUNDS:
+            raise ConfigError(
+                f"{what} has a matcher of {matcher.label!r}: every bucket is needed."
+            )
+    return selector
+
+
+def parse_any_selector(text: str, what: str = "metric") -> Selector:
+    """Read a selector of series of any kind.
+
+    Raises:
+        ConfigError: If the text is not a selector.
+    """
     wrong = ConfigError(f"{what} {text!r} is not a selector.", next_step=_HINT)
     head = _NAME.match(text)
     names = [head[1]] if head is not None and head[1] else []
@@ -98,17 +119,7 @@ def parse_selector(text: str, what: str = "metric") -> Selector:
                 )
     if len(names) != 1 or not names[0]:
         raise ConfigError(f"{what} {text!r} does not name one metric.", next_step=_HINT)
-    return Selector(name=_histogram(names[0], what), matchers=tuple(matchers))
-
-
-def _histogram(name: str, what: str) -> str:
-    for suffix in _SUFFIXES:
-        if name.endswith(suffix):
-            raise ConfigError(
-                f"{what} names one series of a histogram, {name!r}.",
-                next_step=f"Leave out {suffix}: {name.removesuffix(suffix)}.",
-            )
-    return name
+    return Selector(name=names[0], matchers=tuple(matchers))
 
 
 def _parts(inside: str) -> list[tuple[str, str, str]] | None:
@@ -167,8 +178,6 @@ def _character(match: re.Match[str]) -> str:
 
 
 def _checked(matcher: Matcher, what: str) -> Matcher:
-    if matcher.label in _BOUNDS:
-        raise ConfigError(f"{what} has a matcher of {matcher.label!r}: every bucket is needed.")
     if matcher.operator.endswith("~"):
         try:
             re.compile(matcher.value)

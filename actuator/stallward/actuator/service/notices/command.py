@@ -6,21 +6,19 @@ import asyncio
 import contextlib
 import os
 import signal
-import stat
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.runtime.trusted_program import SAFE_PATH, changeable_by_others
 from stallward.actuator.service.notices.changes import Notice
 
 TIMEOUT_S: Final = 10.0
 """A command that takes longer is killed."""
 MOST_WAITING: Final = 16
 """More notices than this do not wait for a slow command: the oldest is lost."""
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class NoticeCommand:
@@ -70,12 +68,12 @@ class NoticeCommand:
         """Run the command for one notice; returns what went wrong, if anything."""
         program = self._command[0]
         try:
-            changeable = _changeable_by_others(Path(program))
+            changeable = changeable_by_others(Path(program))
         except OSError as error:
             return f"{program} cannot be run ({error.strerror})"
         if changeable:
             return f"{program} is not run, because other users can change {changeable}"
-        environment = {"PATH": _PATH, "STALLWARD_MESSAGE": notice.message, **notice.fields()}
+        environment = {"PATH": SAFE_PATH, "STALLWARD_MESSAGE": notice.message, **notice.fields()}
         try:
             process = await asyncio.create_subprocess_exec(
                 *self._command,
@@ -97,19 +95,3 @@ class NoticeCommand:
                     os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
                 await process.wait()
         return f"{program} ended with status {ended}" if ended else ""
-
-
-def _changeable_by_others(program: Path) -> str:
-    """The program, or a folder on the way to it, that other users can change; empty if none is.
-
-    Raises:
-        OSError: If it does not exist.
-    """
-    whole = program.resolve(strict=True)
-    for path in (whole, *whole.parents, *program.parents):
-        status = path.stat()
-        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        writable = status.st_mode & _WRITABLE_BY_OTHERS and not sticky
-        if status.st_uid not in {0, os.geteuid()} or writable:
-            return str(path)
-    return ""

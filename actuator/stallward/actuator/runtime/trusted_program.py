@@ -1,0 +1,28 @@
+"""Whether a program that the daemon is to run can be changed by other users."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""The ``PATH`` of programs that the daemon runs."""
+_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+def changeable_by_others(program: Path) -> str:
+    """The program, or a folder on the way to it, that other users can change; empty if none is.
+
+    Raises:
+        OSError: If it does not exist.
+    """
+    whole = program.resolve(strict=True)
+    for path in (whole, *whole.parents, *program.parents):
+        status = path.stat()
+        sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
+        writable = status.st_mode & _WRITABLE_BY_OTHERS and not sticky
+        if status.st_uid not in {0, os.geteuid()} or writable:
+            return str(path)
+    return ""

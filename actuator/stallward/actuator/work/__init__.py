@@ -1,0 +1,1 @@
+"""Where the background's work is counted: a file, a Prometheus counter, a command."""

@@ -1,0 +1,116 @@
+"""The requests in the logs of an application, by pieces of a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency
+from stallward.agent.errors import UsageError
+from stallward.env.errors import RecordingError
+from stallward.env.recording.pieces import Piece
+from stallward.env.recording.program_lines import parse_requests
+from stallward.env.recording.recording import Requests
+from stallward.env.scenario.scenario import LatencyLines
+
+_CHUNK_CHARACTERS: Final = 16 << 20
+_CLOCKS_APART_S: Final = 1e6
+"""Times later than the end of the trace by more are Unix times and not monotonic ones."""
+
+
+def logged_requests(
+    source: LatencyConfig | None, named: Sequence[Path], pieces: Sequence[Piece]
+) -> list[Requests]:
+    """The requests that were scheduled in each piece.
+
+    Args:
+        source: The ``[latency]`` table of the daemon's configuration.
+        named: The logs; none takes the one that the table names.
+        pieces: The pieces, in the order of time.
+
+    Raises:
+        UsageError: If nothing says how to read a log, or there is none.
+        RecordingError: If a log cannot be read.
+    """
+    if not isinstance(source, LinesLatency):
+        raise UsageError(
+            "The configuration has no [latency] of lines: nothing says how to read a log of "
+            "requests, and without requests no twin can be fitted.",
+            next_step="Let the application log its requests, and describe the log in a copy of "
+            "the configuration for --config; docs/reference/latency.md says how.",
+        )
+    found: list[list[Requests]] = [[] for _ in pieces]
+    for path in named or (source.path,):
+        if not path.is_file():  # a FIFO keeps nothing
+            raise UsageError(
+                f"There is no log of requests at {path}"
+                + (", but a FIFO, which keeps nothing." if path.exists() else "."),
+                next_step="Name the application's log with --requests.",
+            )
+        for text in _chunks(path):
+            _sort_in(parse_requests(text, _lines(source)), pieces, found)
+    return [_joined(parts) for parts in found]
+
+
+def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> None:
+    """Add the requests of each piece to what was found of it."""
+    if not logged.scheduled_s.size:
+        return
+    is_unix = logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S
+    for piece, parts in zip(pieces, found, strict=True):
+        offset_s = piece.unix_offset_s if is_unix else 0.0
+        span_s = (piece.start_s + offset_s, piece.end_s + offset_s)
+        first, last = np.searchsorted(logged.scheduled_s, span_s)
+        if last > first:
+            mask = np.zeros(logged.scheduled_s.size, dtype=bool)
+            mask[first:last] = True
+            parts.append(_shifted(logged.where(mask), -offset_s))
+
+
+def _chunks(path: Path) -> Iterator[str]:
+    """Pieces of a log of whole lines: the log of a week is not held in memory."""
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            rest = ""
+            while text := stream.read(_CHUNK_CHARACTERS):
+                whole, newline, rest = (rest + text).rpartition("\n")
+                yield whole + newline
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _lines(source: LinesLatency) -> LatencyLines:
+    known = {f.name for f in fields(LinesLatency)} - {"path", "source"}
+    return LatencyLines(path=str(source.path), **{name: getattr(source, name) for name in known})
+
+
+def _shifted(requests: Requests, by_s: float) -> Requests:
+    return Requests(
+        scheduled_s=requests.scheduled_s + by_s,
+        start_s=requests.start_s + by_s,
+        end_s=requests.end_s + by_s,
+        ok=requests.ok,
+    )
+
+
+def _joined(parts: Sequence[Requests]) -> Requests:
+    """All requests of a piece, by scheduled time."""
+    if not parts:
+        return Requests.empty()
+    joined = Requests(
+        scheduled_s=np.concatenate([part.scheduled_s for part in parts]),
+        start_s=np.concatenate([part.start_s for part in parts]),
+        end_s=np.concatenate([part.end_s for part in parts]),
+        ok=np.concatenate([part.ok for part in parts]),
+    )
+    order = np.argsort(joined.scheduled_s, kind="stable")
+    return Requests(
+        scheduled_s=joined.scheduled_s[order],
+        start_s=joined.start_s[order],
+        end_s=joined.end_s[order],
+        ok=joined.ok[order],
+    )

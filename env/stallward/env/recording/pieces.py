@@ -1,0 +1,152 @@
+"""Cuts the trace of a node into pieces in which nothing changed, and chooses some. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from stallward.proto.v1 import stallward_pb2 as pb
+
+LEAST_S: Final = 60.0
+"""A shorter piece says too little."""
+MOST_GAP_S: Final = 5.0
+"""After a longer time without a tick another piece begins."""
+_IDLE_BYTES: Final = 1 << 20
+"""A group without processes may keep some pages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """What the ticks say of the daemon's configuration."""
+
+    groups: tuple[str, ...]
+    """The groups of the slots."""
+    slo_ms: float | None
+    """The target; ``None`` in ticks of earlier versions."""
+    work: tuple[tuple[int, int, str], ...]
+    """Slot, source and unit of each source of work."""
+
+    @classmethod
+    def of(cls, tick: pb.TickRecord) -> Configuration:
+        """The configuration at a tick."""
+        return cls(
+            groups=tuple(slot.name for slot in tick.sample.slots),
+            slo_ms=tick.slo_ms if tick.HasField("slo_ms") else None,
+            work=tuple((one.slot, one.source, one.unit) for one in tick.sample.work),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Piece:
+    """A span of a trace under one controller and one configuration."""
+
+    configuration: Configuration
+    controller: str
+    start_s: float
+    """CLOCK_MONOTONIC of the first tick."""
+    end_s: float
+    """CLOCK_MONOTONIC of the last tick."""
+    unix_offset_s: float = 0.0
+    """Unix time less CLOCK_MONOTONIC, at the end."""
+    ticks: int = 0
+    stall_us: int = 0
+    """How long the application stalled for memory."""
+    alone: bool = True
+    """Whether no slot had a program."""
+    _stalled_us: int | None = field(default=None, repr=False)
+
+    @property
+    def length_s(self) -> float:
+        """The time from the first tick to the last."""
+        return self.end_s - self.start_s
+
+    def add(self, tick: pb.TickRecord) -> None:
+        """Add the next tick."""
+        self.end_s, self.unix_offset_s = tick.time_s, tick.wall_time_s - tick.time_s
+        self.ticks += 1
+        sample = tick.sample
+        psi = sample.protected.psi
+        total_us = (psi if psi.HasField("memory_some_us") else sample.node.psi).memory_some_us
+        if self._stalled_us is not None:
+            self.stall_us += max(total_us - self._stalled_us, 0)
+        self._stalled_us = total_us
+        held = sum(slot.memory_usage_bytes + slot.swap_bytes for slot in sample.slots)
+        self.alone = self.alone and held <= _IDLE_BYTES * len(sample.slots)
+
+
+@dataclass(slots=True)
+class Trace:
+    """The pieces of a trace, and what is in none."""
+
+    pieces: list[Piece] = field(default_factory=list)
+    ticks: int = 0
+    """All ticks since the last boot."""
+    earlier_ticks: int = 0
+    """Ticks from before the last boot, whose monotonic clock was another one."""
+
+
+def cut(ticks: Iterable[pb.TickRecord], most_s: float) -> Trace:
+    """Cut a trace into pieces.
+
+    A policy at whose ticks the default controller decided is still the controller: falling back
+    is a part of what it does.
+
+    Args:
+        ticks: The ticks in their order.
+        most_s: The most seconds of a piece.
+    """
+    trace = Trace()
+    piece: Piece | None = None
+    for tick in ticks:
+        if piece is not None and tick.time_s < piece.end_s:  # the clock of another boot
+            trace.pieces.clear()
+            trace.earlier_ticks += trace.ticks
+            trace.ticks, piece = 0, None
+        trace.ticks += 1
+        configuration = Configuration.of(tick)
+        controller = tick.decision.controller
+        if piece is not None and tick.fallback:
+            controller = piece.controller
+        if (
+            piece is None
+            or tick.time_s - piece.end_s > MOST_GAP_S
+            or (piece.configuration, piece.controller) != (configuration, controller)
+            or tick.time_s - piece.start_s >= most_s
+        ):
+            piece = Piece(
+                configuration=configuration,
+                controller=controller,
+                start_s=tick.time_s,
+                end_s=tick.time_s,
+            )
+            trace.pieces.append(piece)
+        piece.add(tick)
+    return trace
+
+
+def choose(pieces: Sequence[Piece], most: int) -> tuple[Piece, ...]:
+    """Choose pieces of each controller: half for their stalls, and the others spread in time.
+
+    Pressure is rare on most nodes, and a twin learns from it; what the node is like without it is
+    in the others.
+
+    Args:
+        pieces: The pieces in the order of time.
+        most: The most pieces of each controller.
+
+    Returns:
+        The chosen pieces in the order of time.
+    """
+    chosen: list[Piece] = []
+    for kind in dict.fromkeys((piece.controller, piece.alone) for piece in pieces):
+        mine = [piece for piece in pieces if (piece.controller, piece.alone) == kind]
+        if len(mine) <= most:
+            chosen += mine
+            continue
+        by_stall = sorted(mine, key=lambda piece: -piece.stall_us)
+        stalled = by_stall[: most - most // 2]
+        rest = [piece for piece in mine if all(piece is not other for other in stalled)]
+        count = most // 2
+        chosen += [*stalled, *(rest[(2 * k + 1) * len(rest) // (2 * count)] for k in range(count))]
+    return tuple(sorted(chosen, key=lambda piece: piece.start_s))
