@@ -23,7 +23,9 @@ from stallward.actuator.errors import FramesError
 from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.errors import StallwardError, UsageError
+from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
+from stallward.env.recording import tick_requests
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
@@ -123,6 +125,56 @@ def test_a_fifo_keeps_no_requests_and_is_not_waited_for(node: Path) -> None:
     _leave(node, _ticks(500.0, 20))
     os.mkfifo(node / "requests.lines")
     assert _convert(node)[0].requests == 0
+
+
+def _with_requests(ticks: list[pb.TickRecord]) -> list[pb.TickRecord]:
+    """Each tick tells of 9 requests of about 5 ms; every tenth also of one of about 100 ms."""
+    for number, tick in enumerate(ticks):
+        new = tick.sample.latency.new_requests
+        new.buckets.append(426)
+        new.counts.append(9)
+        if number % 10 == 0:
+            new.buckets.append(576)
+            new.counts.append(1)
+    return ticks
+
+
+def test_without_a_log_the_requests_are_those_of_the_ticks(node: Path) -> None:
+    """So a recording of a node has the percentiles of any block of it."""
+    _leave(node, _with_requests(_ticks(500.0, 100)))
+    os.mkfifo(node / "requests.lines")
+    made, recording = _convert(node)
+    assert made.requests == pytest.approx(910, abs=10), "those before the start are left out"
+    assert recording.requests.ok.all()
+    assert np.diff(recording.requests.scheduled_s).min() >= 0.0
+    fast_ms, slow_ms = middle_ms(426), middle_ms(576)
+    assert set(np.round(recording.requests.sojourn_ms, 2)) == {
+        round(fast_ms, 2),
+        round(slow_ms, 2),
+    }
+    later = recording.requests.where(recording.requests.scheduled_s >= 505.0)
+    assert np.quantile(later.sojourn_ms, 0.5) == pytest.approx(fast_ms, rel=1e-3)
+    assert np.quantile(later.sojourn_ms, 0.999) == pytest.approx(slow_ms, rel=1e-3)
+    measures = measure_recording(node / "out")
+    assert measures.latency_ms.size == made.requests
+
+
+def test_a_log_has_more_to_say_than_the_ticks(node: Path) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 100)))
+    (node / "requests.lines").write_text("501.0 501.5 1\n")
+    assert _convert(node)[0].requests == 1
+
+
+def test_a_log_without_times_leaves_it_to_the_ticks(node: Path) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 100)))
+    (node / "requests.lines").write_text("no times here\n")
+    assert _convert(node)[0].requests > 800
+
+
+def test_more_requests_than_fit_are_refused(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tick_requests, "MOST_REQUESTS", 100)
+    _leave(node, _with_requests(_ticks(500.0, 100)))
+    assert "tell of 910 requests" in str(_refused(node))
 
 
 def _refused(node: Path, **changed: Path) -> StallwardError:

@@ -1,8 +1,9 @@
 """Converts what a daemon recorded on a node into a recording.
 
 The daemon writes frames of tick records only (``stallward.actuator.record.frames``). The requests
-come from the application's own log, which is read as the daemon's configuration says. The
-recording has no background work, because nothing on the node measures it.
+come from the application's own log, which is read as the daemon's configuration says, or else from
+the histograms in the ticks. The recording has no background work, because nothing on the node
+measures it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.program_lines import parse_requests
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.recording.tick_requests import requests_in
 from stallward.env.scenario.scenario import LatencyLines
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -142,27 +144,34 @@ def _requests(
     ticks: Sequence[pb.TickRecord],
     run: RunInfo,
 ) -> Requests:
-    """The requests scheduled while the daemon ran; none without a log that has times."""
+    """The requests scheduled while the daemon ran: of the log, or else of the ticks."""
+    during = (run.start_s, run.end_s)
     if not isinstance(source, LinesLatency):  # the other sources keep no log of requests
         if named is not None:
             raise UsageError(
                 "The configuration has no [latency] of lines: nothing says how to read requests.",
                 next_step="Describe the log there; docs/reference/config.md says how.",
             )
-        return Requests.empty()
+        return _scheduled(requests_in(ticks), *during)
     path = named or source.path
     if not path.is_file():  # a FIFO keeps nothing
         if named is not None:
             raise UsageError(f"There is no file {named}.", next_step="Name the application's log.")
-        return Requests.empty()
+        return _scheduled(requests_in(ticks), *during)
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError as error:
         raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
     logged = parse_requests(text, _lines(source))
+    if not logged.scheduled_s.size and named is None:  # its lines have no times
+        return _scheduled(requests_in(ticks), *during)
     if logged.scheduled_s.size and logged.scheduled_s[-1] - run.end_s > _CLOCKS_APART_S:
         logged = _shifted(logged, ticks[-1].wall_time_s - ticks[-1].time_s)
-    return logged.where((logged.scheduled_s >= run.start_s) & (logged.scheduled_s < run.end_s))
+    return _scheduled(logged, *during)
+
+
+def _scheduled(requests: Requests, from_s: float, until_s: float) -> Requests:
+    return requests.where((requests.scheduled_s >= from_s) & (requests.scheduled_s < until_s))
 
 
 def _lines(source: LinesLatency) -> LatencyLines:
