@@ -19,6 +19,7 @@ from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.errors import PolicyError
+from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.evaluation.cli import main
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -107,6 +108,9 @@ def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
         assert block.p95_ms == pytest.approx(30.0 - 10.0 * block.arm)
         assert block.attainment == 1.0
         assert block.background_cores == pytest.approx(0.5)
+        assert block.latencies == LatencyHistogram(
+            buckets=(300, 500), counts=(97 * BLOCK_S, 3 * BLOCK_S)
+        )
     node.wait(lambda: node.client.status().mode is Mode.SHADOW)
     policy = node.client.status().policy
     assert policy is not None
@@ -196,6 +200,8 @@ def test_it_goes_on_after_a_restart_with_the_next_block(
         assert ended.progress is Progress.COMPLETE
         losses = [block.loss for block in ended.blocks]
         assert losses == [Loss.NONE] * 2 + [Loss.SERVICE_RESTARTED] + [Loss.NONE] * 3
+        kept = [None if block.latencies is None else 1 for block in ended.blocks]
+        assert kept == [1, 1, None, 1, 1, 1]
     finally:
         node.end()
         later.close()
@@ -258,4 +264,6 @@ def test_the_commands_start_follow_and_stop_it(
     assert main(["ab", "report", "--json", *where]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["experiment"]["progress"] == "stopped"
-    assert answer["report"]["ratios"]["p95"]["pairs"] == 1
+    assert set(answer["report"]["ratios"]) == {"p95", "worst", "work", "block-p95", "block-p99"}
+    assert answer["report"]["ratios"]["block-p99"]["pairs"] == 1
+    assert answer["report"]["blocks"][0]["latencies"]["requests"] == 100 * BLOCK_S

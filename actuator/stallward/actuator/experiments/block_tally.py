@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from stallward.actuator.experiments.plan import Arm
+from stallward.agent.latency_histogram import LatencyHistogram
 
 BATCH_S: Final = 10
 """Neighbouring seconds share their luck, so what is certain is judged by batches of them."""
@@ -56,6 +58,8 @@ class BlockResult:
     count: falling back is a part of what a policy does."""
     batches: tuple[float, ...] = ()
     """The share of each ten seconds in which the target was kept."""
+    latencies: LatencyHistogram | None = None
+    """The latencies of all its requests; ``None`` if an earlier version ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,8 @@ class TickFacts:
     """The p95 of the last second; ``None`` if no request was answered."""
     background_cpu_us: int | None
     """The processor time of all slots so far; ``None`` if it is not known."""
+    new_requests: LatencyHistogram | None = None
+    """The requests since the last tick; ``None`` if they are not known."""
     fallback: bool = False
     leased: bool = False
     fits: bool = True
@@ -86,6 +92,8 @@ class BlockTally:
         self._slo_ms = slo_ms
         self._silence_s = silence_s
         self._p95s_ms: list[float] = []
+        self._latencies: Counter[int] = Counter()
+        self._latencies_known = False
         self._second = -1
         self._ticks = self._fallbacks = 0
         self._first: TickFacts | None = None
@@ -112,6 +120,9 @@ class BlockTally:
         self._first, self._last = self._first or tick, tick
         self._ticks += 1
         self._fallbacks += tick.fallback
+        if tick.new_requests is not None:
+            self._latencies_known = True
+            self._latencies.update(tick.new_requests.as_counts())
         second = int(tick.time_s)
         if tick.p95_ms is not None and second != self._second:
             self._second = second
@@ -139,6 +150,7 @@ class BlockTally:
             background_cores=self._background_cores(),
             fallback_share=self._fallbacks / self._ticks,
             batches=self.batches,
+            latencies=LatencyHistogram.of(self._latencies) if self._latencies_known else None,
         )
 
     def _background_cores(self) -> float | None:

@@ -35,6 +35,10 @@ class PrimaryMeasure(StrEnum):
     """The p95 latency that one second in twenty exceeds."""
     WORK = "work"
     """The processor time of the background."""
+    BLOCK_P95 = "block-p95"
+    """The p95 latency of all requests of a block."""
+    BLOCK_P99 = "block-p99"
+    """The p99 latency of all requests of a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,3 +120,7 @@ def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
             return block.worst_ms
         case PrimaryMeasure.WORK:
             return block.background_cores
+        case PrimaryMeasure.BLOCK_P95:
+            return block.latencies.percentile_ms(95.0) if block.latencies else None
+        case PrimaryMeasure.BLOCK_P99:
+            return block.latencies.percentile_ms(99.0) if block.latencies else None

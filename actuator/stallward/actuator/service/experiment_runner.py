@@ -14,7 +14,7 @@ from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, 
 from stallward.actuator.experiments.file import load_state, save_state
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan
 from stallward.actuator.experiments.state import ExperimentState, Progress
-from stallward.actuator.experiments.wire import Phase
+from stallward.actuator.experiments.wire import Phase, histogram_from_wire
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.arm_switch import ArmSwitch, LoadRefusedError
 from stallward.actuator.service.loop_link import LoopLink
@@ -224,10 +224,12 @@ class ExperimentRunner:
 def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
     latency, slots = record.sample.latency, record.sample.slots
     known = all(slot.HasField("cpu_usage_us") for slot in slots)
+    counted = latency.HasField("new_requests")
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
         background_cpu_us=sum(slot.cpu_usage_us for slot in slots) if known else None,
+        new_requests=histogram_from_wire(latency.new_requests) if counted else None,
         fallback=record.fallback,
         leased=record.decision.leased,
         fits=fits,
