@@ -14,12 +14,13 @@ from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.client import ActuatorClient, Mode
 from stallward.actuator.errors import DaemonError, RequestError
-from stallward.actuator.experiments.block_tally import Loss
+from stallward.actuator.experiments.block_tally import BlockResult, Loss
+from stallward.actuator.experiments.file import save_state
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
-from stallward.actuator.experiments.state import Progress
-from stallward.actuator.experiments.wire import Experiment
+from stallward.actuator.experiments.state import Before, ExperimentState, Progress
+from stallward.actuator.experiments.wire import Experiment, experiment_to_wire
 from stallward.agent.errors import PolicyError
-from stallward.agent.latency_histogram import LatencyHistogram
+from stallward.agent.latency_histogram import BUCKETS, LatencyHistogram
 from stallward.evaluation.cli import main
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -235,6 +236,33 @@ def test_without_a_folder_there_are_no_experiments(
         with pytest.raises(RequestError, match="Set dir under"):
             call()
     node.end()
+
+
+def test_a_long_experiment_with_all_its_latencies_is_shown(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    """It is longer than the 4 MiB that gRPC takes by default."""
+    wanted = plan(tmp_path, pairs=150)
+    full = LatencyHistogram(buckets=tuple(range(BUCKETS)), counts=(1 << 60,) * BUCKETS)
+    state = ExperimentState(
+        plan=wanted,
+        before=Before(),
+        began_s=1.5e9,
+        blocks=tuple(
+            BlockResult(pair=k // 2, arm=wanted.arm_of(k), began_s=1.5e9, latencies=full)
+            for k in range(wanted.blocks)
+        ),
+        progress=Progress.COMPLETE,
+        ended_s=1.6e9,
+    )
+    assert experiment_to_wire(state, None).ByteSize() > 4 << 20
+    save_state(tmp_path / "experiments", state)
+    node = Node(start(experiments=tmp_path / "experiments"))
+    try:
+        node.wait(lambda: node.client.experiments.get() is not None)  # it is read beside serving
+        assert node.experiment().blocks == state.blocks
+    finally:
+        node.end()
 
 
 def test_the_commands_start_follow_and_stop_it(

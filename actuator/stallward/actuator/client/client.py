@@ -51,6 +51,8 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
 _RETRY_S: Final = 0.05
+_MOST_BYTES: Final = 32 << 20
+"""Of an answer: an experiment of a thousand pairs has two thousand histograms of latencies."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,7 @@ class ActuatorClient:
         options = [
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 500),
+            ("grpc.max_receive_message_length", _MOST_BYTES),
         ]
         if isinstance(daemon, RemoteDaemon):
             self._channel = grpc.secure_channel(
