@@ -49,6 +49,8 @@ class Loop(threading.Thread):
             )
         record.sample.latency.completed = 5
         record.sample.latency.p95_ms = p95_ms
+        record.sample.latency.new_requests.buckets.extend((300, 500))
+        record.sample.latency.new_requests.counts.extend((97, 3))
         self.connection.send(frame_tick(record.SerializeToString()))
 
     def end(self) -> None:

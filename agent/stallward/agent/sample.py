@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from stallward.agent.latency_histogram import LatencyHistogram
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PsiTotals:
@@ -113,6 +115,9 @@ class LatencySample:
     max_ms: float | None = None
     last_completion_age_s: float | None = None
     """Seconds since the last completion; ``None`` before the first."""
+    new_requests: LatencyHistogram | None = None
+    """The latencies of the requests that were seen since the last sample, each in exactly one
+    sample; ``None`` where nobody counts them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -30,6 +31,7 @@ from stallward.actuator.experiments.state import (
     measured,
     paired,
 )
+from stallward.agent.latency_histogram import LOG_WIDTH, LatencyHistogram, middle_ms
 
 
 def plan(*, pairs: int = 20, seed: int = 1, certain: bool = False) -> ExperimentPlan:
@@ -52,6 +54,7 @@ def run(
     state: ExperimentState,
     p95_ms: Callable[[Arm], float],
     attainment: Callable[[Arm], float] = lambda _: 1.0,
+    latencies: Callable[[Arm], LatencyHistogram | None] = lambda _: None,
 ) -> ExperimentState:
     while state.running:
         number = len(state.blocks)
@@ -65,6 +68,7 @@ def run(
             p95_ms=p95_ms(arm),
             worst_ms=1.0,
             batches=(attainment(arm),) * 6,
+            latencies=latencies(arm),
         )
         state = state.with_block(block)
     return state
@@ -188,6 +192,48 @@ def test_a_block_counts_each_second_once() -> None:
     assert result.p95_ms == pytest.approx(math.exp(0.1 * math.log(40) + 0.9 * math.log(10)))
     assert result.worst_ms == 40.0
     assert result.background_cores == pytest.approx(1.5)
+
+
+def test_the_percentiles_of_a_block_are_those_of_all_its_requests() -> None:
+    """One second of a hundred has most of the requests, and all of the slow ones."""
+    quiet, busy = (
+        LatencyHistogram(buckets=(300,), counts=(1,)),
+        LatencyHistogram(buckets=(300, 500), counts=(60, 40)),
+    )
+    facts = [
+        replace(one, new_requests=busy if 300 <= k < 310 else quiet)
+        for k, one in enumerate(ticks(60, lambda second: 40.0 if second == 30 else 10.0))
+    ]
+    result = tally(facts)
+    assert result.latencies == LatencyHistogram(buckets=(300, 500), counts=(590 + 600, 400))
+    assert measured(result, PrimaryMeasure.BLOCK_P99) == middle_ms(500)
+    assert measured(result, PrimaryMeasure.BLOCK_P95) == middle_ms(500)
+    assert result.worst_ms == 10.0, "the seconds hide it"
+
+
+def test_ticks_without_latencies_take_none_away() -> None:
+    known = LatencyHistogram(buckets=(300,), counts=(2,))
+    facts = ticks(60, lambda _: 10.0)
+    assert tally(facts).latencies is None
+    assert measured(tally(facts), PrimaryMeasure.BLOCK_P99) is None
+    some = [replace(one, new_requests=known if k % 2 else None) for k, one in enumerate(facts)]
+    assert tally(some).latencies == LatencyHistogram(buckets=(300,), counts=(600,))
+
+
+def test_it_stops_once_the_p99_of_blocks_certainly_differs() -> None:
+    rng = random.Random(3)
+
+    def latencies(arm: Arm) -> LatencyHistogram:
+        slow = 500 + 15 * arm + rng.randrange(-2, 3)
+        return LatencyHistogram(buckets=(300, slow), counts=(970, 30))
+
+    wanted = replace(plan(certain=True), primary=PrimaryMeasure.BLOCK_P99)
+    state = run(started(wanted), lambda _: 10.0, latencies=latencies)
+    assert state.progress is Progress.CERTAIN
+    assert len(state.blocks) < 30
+    ratios = state.log_ratios(PrimaryMeasure.BLOCK_P99)
+    assert sum(ratios) / len(ratios) == pytest.approx(15 * LOG_WIDTH, rel=0.2)
+    assert set(state.log_ratios(PrimaryMeasure.P95)) == {0.0}
 
 
 def test_a_block_with_few_requests_is_lost() -> None:

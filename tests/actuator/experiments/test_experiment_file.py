@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.file import load_state, save_state
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, PrimaryMeasure
 from stallward.actuator.experiments.state import Before, ExperimentState, Progress
+from stallward.agent.latency_histogram import LatencyHistogram
 
 STATE = ExperimentState(
     plan=ExperimentPlan(
@@ -25,7 +28,14 @@ STATE = ExperimentState(
     before=Before(policy="/policies/old.onnx", mode="active"),
     began_s=1.5e9,
     blocks=(
-        BlockResult(pair=0, arm=Arm.TREATMENT, began_s=1.5e9, seconds=60, batches=(1.0, 0.9)),
+        BlockResult(
+            pair=0,
+            arm=Arm.TREATMENT,
+            began_s=1.5e9,
+            seconds=60,
+            batches=(1.0, 0.9),
+            latencies=LatencyHistogram(buckets=(300, 512), counts=(3000, 7)),
+        ),
         BlockResult(pair=0, arm=Arm.BASELINE, began_s=1.6e9, loss=Loss.LOOP_SILENT),
     ),
     progress=Progress.STOPPED,
@@ -39,6 +49,18 @@ def test_what_is_kept_is_read_back(tmp_path: Path) -> None:
     save_state(folder, STATE)
     assert load_state(folder) == STATE
     assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_an_earlier_version_kept_is_read_without_latencies(tmp_path: Path) -> None:
+    save_state(tmp_path, STATE)
+    path = tmp_path / "experiment.json"
+    content = json.loads(path.read_text())
+    for block in content["blocks"]:
+        del block["latencies"]
+    path.write_text(json.dumps(content))
+    before = load_state(tmp_path)
+    blocks = tuple(replace(block, latencies=None) for block in STATE.blocks)
+    assert before == replace(STATE, blocks=blocks)
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"plan": {}}', "\0"])

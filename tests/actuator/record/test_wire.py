@@ -35,10 +35,12 @@ from stallward.actuator.record.wire import (
     mode_to_wire,
     record_from_wire,
     record_to_wire,
+    sample_from_wire,
 )
 from stallward.agent import desired, sample
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -80,6 +82,7 @@ groups = st.builds(
     ),
 )
 nodes = st.builds(NodeSample, **_fields(NodeSample, psi=psi))
+histograms = st.dictionaries(st.integers(0, 2**32 - 1), u64, max_size=4).map(LatencyHistogram.of)
 latencies = st.builds(
     LatencySample,
     window_s=number,
@@ -89,6 +92,7 @@ latencies = st.builds(
     p95_ms=maybe_number,
     max_ms=maybe_number,
     last_completion_age_s=maybe_number,
+    new_requests=st.none() | histograms,
 )
 processes = st.builds(
     ProcessSample,
@@ -377,6 +381,15 @@ def test_neither_do_numbers_without_a_value_or_an_end(number: float, fitting: in
 def test_a_real_number_beyond_all_bounds_becomes_the_greatest() -> None:
     message = make_message(pb.LatencySample, {"p95_ms": 10**400, "mean_ms": -(10**400)})
     assert (message.p95_ms, message.mean_ms) == (sys.float_info.max, -sys.float_info.max)
+
+
+def test_a_damaged_histogram_is_read_as_far_as_it_has_pairs() -> None:
+    message = pb.Sample()
+    message.latency.new_requests.buckets.extend([7, 5, 9])
+    message.latency.new_requests.counts.extend([1, 2])
+    latency = sample_from_wire(message).latency
+    assert latency is not None
+    assert latency.new_requests == LatencyHistogram(buckets=(5, 7), counts=(2, 1))
 
 
 def test_a_text_that_is_no_unicode_is_sent_without_what_is_none() -> None:

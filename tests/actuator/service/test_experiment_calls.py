@@ -13,11 +13,13 @@ from service_without_loop import Service
 
 from stallward.actuator.client import Mode
 from stallward.actuator.errors import DaemonError, RequestError
-from stallward.actuator.experiments.block_tally import Loss
+from stallward.actuator.experiments.block_tally import BlockResult, Loss
+from stallward.actuator.experiments.file import save_state
 from stallward.actuator.experiments.plan import Candidate
-from stallward.actuator.experiments.state import Progress
-from stallward.actuator.experiments.wire import Experiment
+from stallward.actuator.experiments.state import Before, ExperimentState, Progress
+from stallward.actuator.experiments.wire import Experiment, experiment_to_wire
 from stallward.agent.errors import PolicyError
+from stallward.agent.latency_histogram import BUCKETS, LatencyHistogram
 from stallward.evaluation.cli import main
 
 
@@ -52,6 +54,9 @@ def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
         assert block.p95_ms == pytest.approx(30.0 - 10.0 * block.arm)
         assert block.attainment == 1.0
         assert block.background_cores == pytest.approx(0.5)
+        assert block.latencies == LatencyHistogram(
+            buckets=(300, 500), counts=(97 * BLOCK_S, 3 * BLOCK_S)
+        )
     node.wait(lambda: node.client.status().mode is mode)
     policy = node.client.status().policy
     assert policy is not None
@@ -151,6 +156,8 @@ def test_it_goes_on_after_a_restart_with_the_next_block(
         assert ended.progress is Progress.COMPLETE
         losses = [block.loss for block in ended.blocks]
         assert losses == [Loss.NONE] * 2 + [Loss.SERVICE_RESTARTED] + [Loss.NONE] * 3
+        kept = [None if block.latencies is None else 1 for block in ended.blocks]
+        assert kept == [1, 1, None, 1, 1, 1]
     finally:
         node.end()
         later.close()
@@ -186,6 +193,33 @@ def test_without_a_folder_there_are_no_experiments(
     node.end()
 
 
+def test_a_long_experiment_with_all_its_latencies_is_shown(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    """It is longer than the 4 MiB that gRPC takes by default."""
+    wanted = plan(tmp_path, pairs=150)
+    full = LatencyHistogram(buckets=tuple(range(BUCKETS)), counts=(1 << 60,) * BUCKETS)
+    state = ExperimentState(
+        plan=wanted,
+        before=Before(),
+        began_s=1.5e9,
+        blocks=tuple(
+            BlockResult(pair=k // 2, arm=wanted.arm_of(k), began_s=1.5e9, latencies=full)
+            for k in range(wanted.blocks)
+        ),
+        progress=Progress.COMPLETE,
+        ended_s=1.6e9,
+    )
+    assert experiment_to_wire(state, None).ByteSize() > 4 << 20
+    save_state(tmp_path / "experiments", state)
+    node = Node(start(experiments=tmp_path / "experiments"))
+    try:
+        node.wait(lambda: node.client.experiments.get() is not None)  # it is read beside serving
+        assert node.experiment().blocks == state.blocks
+    finally:
+        node.end()
+
+
 def test_the_commands_start_follow_and_stop_it(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -213,4 +247,6 @@ def test_the_commands_start_follow_and_stop_it(
     assert main(["ab", "report", "--json", *where]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["experiment"]["progress"] == "stopped"
-    assert answer["report"]["ratios"]["p95"]["pairs"] == 1
+    assert set(answer["report"]["ratios"]) == {"p95", "worst", "work", "block-p95", "block-p99"}
+    assert answer["report"]["ratios"]["block-p99"]["pairs"] == 1
+    assert answer["report"]["blocks"][0]["latencies"]["requests"] == 100 * BLOCK_S

@@ -37,7 +37,7 @@ def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
             warnings.simplefilter("error")
             check_env(env.unwrapped, skip_render_check=True)
             check_env_sb3(env.unwrapped)
-        env.reset(seed=1)
+        _, begun = env.reset(seed=1)
         ends = []
         for _ in range(15):
             observation, value, terminated, ended, info = env.step(np.zeros(9, dtype=np.int64))
@@ -53,6 +53,9 @@ def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
             )
             ends.append(ended)
         assert ends[-1]
+        refused = any("page cache by eBPF" in one for one in begun["missing"])
+        zone = env.unwrapped._last.zone  # type: ignore[attr-defined]
+        assert refused == (zone.page_cache_hits is None)
     finally:
         env.close()
     left = [p for p in Path("/sys/fs/cgroup").glob("*/stallward*/*") if p.is_dir()]

@@ -28,7 +28,9 @@ from stallward.actuator.latency.config import LinesLatency, PrometheusLatency
 from stallward.actuator.record.frames import FrameWriter
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import StallwardError, UsageError
+from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
+from stallward.env.recording import tick_requests
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
@@ -276,10 +278,11 @@ def test_frames_and_files_that_cannot_be_used_are_refused(node: Path) -> None:
     _leave(node, _ticks(501.0, 9.0))
     assert "10 s are in pieces under 60 s" in str(_refused(node))
     _leave(node, _ticks(511.0, 90.0))
-    assert "no log of requests" in str(_refused(node))
+    assert "are with fewer than 20 requests" in str(_refused(node)), "neither log nor ticks"
     assert isinstance(_refused(node, requests=[node / "missing"]), UsageError)
-    os.mkfifo(node / "requests.lines")
-    assert "a FIFO, which keeps nothing" in str(_refused(node)), "and it is not waited for"
+    os.mkfifo(node / "fifo")
+    said = str(_refused(node, requests=[node / "fifo"]))
+    assert "a FIFO, which keeps nothing" in said, "and it is not waited for"
     assert "typo.toml" in str(_refused(node, config=node / "typo.toml"))
     (node / "foreign.frames").write_text("hello, world")
     assert isinstance(_refused(node, source=node / "foreign.frames"), FramesError)
@@ -295,7 +298,55 @@ def test_a_configuration_that_does_not_fit_the_trace_is_refused(node: Path) -> N
     assert "1 slots, and the configuration 0" in str(_refused(node, config=other))
     latency = PrometheusLatency(url="http://127.0.0.1:1/", metric="m")
     other.write_text(config_toml(replace(config, latency=latency)))
-    assert "no [latency] of lines" in str(_refused(node, config=other))
+    named = [node / "requests.lines"]
+    assert "no [latency] of lines" in str(_refused(node, config=other, requests=named))
+
+
+def _with_requests(ticks: list[pb.TickRecord]) -> list[pb.TickRecord]:
+    """Each tick tells of 9 requests of about 5 ms; every tenth also of one of about 100 ms."""
+    for number, tick in enumerate(ticks):
+        new = tick.sample.latency.new_requests
+        new.buckets.append(426)
+        new.counts.append(9)
+        if number % 10 == 0:
+            new.buckets.append(576)
+            new.counts.append(1)
+    return ticks
+
+
+@pytest.mark.parametrize("log", ["missing", "a FIFO", "without times"])
+def test_without_a_log_the_requests_are_those_of_the_ticks(node: Path, log: str) -> None:
+    """So a recording of a node has the percentiles of any block of it."""
+    _leave(node, _with_requests(_ticks(500.0, 100.0)))
+    if log == "a FIFO":
+        os.mkfifo(node / "requests.lines")
+    elif log == "without times":
+        (node / "requests.lines").write_text("no times here\n")
+    made, (recording,) = _convert(node)
+    ticks = made.ticks
+    assert made.requests == pytest.approx(9 * ticks + ticks / 10, abs=10), "not those before it"
+    assert recording.requests.ok.all()
+    assert np.diff(recording.requests.scheduled_s).min() >= 0.0
+    fast_ms, slow_ms = middle_ms(426), middle_ms(576)
+    assert set(np.round(recording.requests.sojourn_ms, 1)) == {
+        round(fast_ms, 1),
+        round(slow_ms, 1),
+    }
+    assert np.quantile(recording.requests.sojourn_ms, 0.5) == pytest.approx(fast_ms, rel=1e-3)
+    assert np.quantile(recording.requests.sojourn_ms, 0.999) == pytest.approx(slow_ms, rel=1e-3)
+    assert measure_recording(recording.path).latency_ms.size > 0
+
+
+def test_a_log_has_more_to_say_than_the_ticks(node: Path) -> None:
+    _leave(node, _with_requests(_ticks(500.0, 100.0)))
+    _log(node, (500.0, 600.0))
+    assert _convert(node)[0].requests == 100
+
+
+def test_more_requests_than_fit_are_refused(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tick_requests, "MOST_REQUESTS", 100)
+    _leave(node, _with_requests(_ticks(500.0, 100.0)))
+    assert "more than 100" in str(_refused(node))
 
 
 def test_the_command_writes_the_recordings_and_a_summary(

@@ -15,7 +15,7 @@ import numpy as np
 import psutil
 import pytest
 
-from stallward.env.recording.recording import load_recording
+from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario, shipped_files
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.bench.onset import write_reflex_policy
@@ -73,6 +73,12 @@ def _request(arm: Arm, policy: Path) -> RunRequest:
     )
 
 
+def _lookups(recording: Recording) -> tuple[float, float]:
+    """The page-cache hits and misses of a block; NaN where nothing is counted."""
+    hits, misses = (recording.tick(f"zone_page_cache_{kind}") for kind in ("hits", "misses"))
+    return float(hits[-1] - hits[0]), float(misses[-1] - misses[0])
+
+
 def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
     session: LiveSession, tmp_path: Path, reflex: Path
 ) -> None:
@@ -89,6 +95,14 @@ def test_a_policy_is_loaded_and_activated_over_grpc_and_pauses_the_hogs(
     assert block.latency_ms.size > 50
     assert block.paused_s.sum() > 0.0
     assert _knobs() == knobs
+    refused = [one for one in recording.run.missing if "page cache by eBPF" in one]
+    assert bool(refused) == bool(np.isnan(_lookups(recording)).all()), recording.run.missing
+    for again in range(2):
+        if refused or min(_lookups(recording)) > 0:
+            break
+        session.run(request, tmp_path / f"again-{again}")
+        recording = load_recording(tmp_path / f"again-{again}")
+    assert refused or min(_lookups(recording)) > 0, "a detector that reads files looked none up"
 
 
 def test_partition_leaves_the_application_its_memory_and_everything_as_it_was(

@@ -57,12 +57,12 @@ def test_a_plan_says_how_many_pairs_and_how_long(
     arguments = ["ab", "plan", recorded, "--effect", "-0.2", "--burn-in-seconds", "10"]
     assert main([*arguments, "--block-seconds", "50"]) == 0
     text = capsys.readouterr().out
-    assert "-20 % of p99" in text
+    assert "-20 % of block-p99" in text
     assert "10 pairs" in text
     assert main([*arguments, "--block-seconds", "50", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert 0.1 < answer["spread"]["spread"] < 0.5
-    assert answer["measure"] == "p99"
+    assert answer["measure"] == "block-p99"
     assert 2 <= answer["pairs"]["fixed_pairs"] <= answer["pairs"]["sequential_pairs"]
 
 

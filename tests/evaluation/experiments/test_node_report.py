@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,6 +13,7 @@ from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, PrimaryMeasure
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment, Phase
+from stallward.agent.latency_histogram import LOG_WIDTH, LatencyHistogram, middle_ms
 from stallward.evaluation.cli.ab_text import report_lines, report_rows, status_lines
 from stallward.evaluation.experiments.node_report import report_on
 
@@ -30,6 +32,7 @@ def experiment(
     p95_ms: Callable[[Arm], float],
     lost: Callable[[int], Loss] = lambda _: Loss.NONE,
     blocks: int = 40,
+    latencies: Callable[[Arm], LatencyHistogram | None] = lambda _: None,
 ) -> Experiment:
     made = []
     for number in range(blocks):
@@ -43,6 +46,7 @@ def experiment(
                 p95_ms=p95_ms(arm),
                 worst_ms=50.0,
                 background_cores=0.5,
+                latencies=latencies(arm),
             )
         made.append(block)
     return Experiment(
@@ -78,6 +82,63 @@ def test_an_effect_is_found_and_said() -> None:
     assert "With the treatment the typical p95 of a second is 2" in text
     assert "% shorter." in text
     assert report_rows(report)[0][0] == "typical p95 of a second (primary)"
+
+
+def slower(effect_buckets: int, seed: int = 1) -> Callable[[Arm], LatencyHistogram]:
+    """A thousand requests a block, of which one in thirty is slow."""
+    rng = random.Random(seed)
+    return lambda arm: LatencyHistogram(
+        buckets=(300, 500 + effect_buckets * arm + rng.randrange(-3, 4)), counts=(967, 33)
+    )
+
+
+def test_the_percentiles_of_blocks_are_compared_and_said() -> None:
+    plan = replace(PLAN, primary=PrimaryMeasure.BLOCK_P99)
+    seen = experiment(plan, noisy(1.0), latencies=slower(20))
+    report = report_on(seen)
+    primary = report.primary
+    assert primary is not None
+    assert primary.p_value is not None
+    low, high = primary.ratio.low, primary.ratio.high
+    always_low, always_high = primary.always.low, primary.always.high
+    assert low is not None
+    assert high is not None
+    assert always_low is not None
+    assert always_high is not None
+    assert always_low < low < math.exp(20 * LOG_WIDTH) < high < always_high
+    assert primary.p_value < 0.001
+    assert report.significant[PrimaryMeasure.BLOCK_P99]
+    assert not report.significant[PrimaryMeasure.BLOCK_P95]
+    assert len(report.blocks) == 40
+    first = report.blocks[0].latencies
+    assert (first.requests, first.p50_ms, first.p95_ms) == (1000, middle_ms(300), middle_ms(300))
+    assert first.p99_ms is not None
+    assert first.p99_ms > 10.0 * middle_ms(300)
+    assert [arm.latencies.requests for arm in report.arms if arm.latencies] == [20_000, 20_000]
+    rows = report_rows(report)
+    assert rows[0][0] == "p99 of a block's requests (primary)"
+    assert "p95 of a block's requests" in [row[0] for row in rows]
+    text = "\n".join(report_lines(seen, report))
+    assert "With the treatment the p99 of a block's requests is 50 % longer." in text
+    assert f"p50 {middle_ms(300):.3g} ms" in text
+    assert "of 20000 requests" in text
+    assert "an earlier version" not in text
+
+
+def test_blocks_of_an_earlier_version_fall_back_to_their_seconds_and_this_is_said() -> None:
+    seen = experiment(PLAN, noisy(0.8))
+    report = report_on(seen)
+    assert report.primary is not None, "what was fixed before the start still decides"
+    assert PrimaryMeasure.BLOCK_P99 not in report.ratios
+    assert report.unknown_latencies == 40
+    said = "Of 40 blocks, which an earlier version ran, only the p95 of each second is known"
+    assert any(said in line for line in report_lines(seen, report))
+    mixed = replace(
+        seen,
+        blocks=(*seen.blocks[:6], *experiment(PLAN, noisy(0.8), latencies=slower(5)).blocks[6:]),
+    )
+    assert report_on(mixed).ratios[PrimaryMeasure.BLOCK_P99].pairs == 17
+    assert report_on(mixed).unknown_latencies == 6
 
 
 def test_no_effect_is_not_claimed() -> None:

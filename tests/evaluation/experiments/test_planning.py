@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import paired_ratio
 from stallward.evaluation.experiments.planning import (
     LEAST_BURN_IN_S,
-    Measure,
     blocks_of,
     burn_in_for,
     mixing_time_s,
@@ -49,24 +49,24 @@ def test_the_spread_is_that_of_neighbouring_blocks() -> None:
     blocks = blocks_of(series(201.0), block_s=50.0, burn_in_s=10.0)
     assert len(blocks) == 201
     assert blocks[0].windows == 50
-    for measure in Measure:
+    for measure in PrimaryMeasure:
         found = pair_spread(blocks, measure)
         assert found.pairs == 100
         assert found.spread == pytest.approx(0.2 * np.sqrt(2.0), rel=0.25), measure
 
 
 def test_too_few_blocks_and_unknown_work_are_refused() -> None:
-    with pytest.raises(MeasureError, match="3 pairs of blocks with a known p99 are too few"):
-        pair_spread(blocks_of(series(7.0), block_s=50.0, burn_in_s=10.0), Measure.P99)
+    with pytest.raises(MeasureError, match="3 pairs of blocks with a known block-p99 are too few"):
+        pair_spread(blocks_of(series(7.0), block_s=50.0, burn_in_s=10.0), PrimaryMeasure.BLOCK_P99)
     idle = blocks_of(series(30.0, working=False), block_s=50.0, burn_in_s=10.0)
-    assert pair_spread(idle, Measure.P95).pairs == 15
+    assert pair_spread(idle, PrimaryMeasure.P95).pairs == 15
     with pytest.raises(MeasureError, match="0 pairs of blocks with a known work"):
-        pair_spread(idle, Measure.WORK)
+        pair_spread(idle, PrimaryMeasure.WORK)
     with pytest.raises(MeasureError, match="0 pairs"):
-        pair_spread((), Measure.WORK)
+        pair_spread((), PrimaryMeasure.WORK)
     busy = blocks_of(series(30.0), block_s=50.0, burn_in_s=10.0)
     with pytest.raises(MeasureError, match="different numbers of background groups"):
-        pair_spread((*busy, *idle), Measure.WORK)
+        pair_spread((*busy, *idle), PrimaryMeasure.WORK)
 
 
 @pytest.mark.parametrize("effect", [0.1, -0.2])

@@ -9,7 +9,6 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
-from stallward.actuator.client.remote_daemon import is_remote
 
 Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
 Texts = list[str] | None
@@ -99,6 +98,7 @@ def apply(
         ApplyOptions,
         parse_desired,
     )
+    from stallward.actuator.client.remote_daemon import is_remote  # noqa: PLC0415
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
     from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
 

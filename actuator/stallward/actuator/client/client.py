@@ -50,6 +50,8 @@ from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0
 _RETRY_S: Final = 0.05
+_MOST_BYTES: Final = 32 << 20
+"""Of an answer: an experiment of a thousand pairs has two thousand histograms of latencies."""
 
 
 class ActuatorClient:
@@ -70,6 +72,7 @@ class ActuatorClient:
             # Ticks that this client does not take wait in the daemon, and not by the megabyte in
             # the connection.
             ("grpc.http2.bdp_probe", 0),
+            ("grpc.max_receive_message_length", _MOST_BYTES),
         ]
         if isinstance(daemon, RemoteDaemon):
             self._channel = grpc.secure_channel(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from stallward.actuator.experiments.plan import Arm
+from stallward.agent.latency_histogram import LatencyHistogram
 
 BATCH_S: Final = 10
 """Neighbouring seconds share their luck, so what is certain is judged by batches of them."""
@@ -61,6 +63,8 @@ class BlockResult:
     count: falling back is a part of what a policy does."""
     batches: tuple[float, ...] = ()
     """The share of each ten seconds in which the target was kept."""
+    latencies: LatencyHistogram | None = None
+    """The latencies of all its requests; ``None`` if an earlier version ran it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +89,8 @@ class TickFacts:
     """The unit in which all slots count their work; empty if there is none."""
     work: tuple[SlotTotals, ...] = ()
     """The work of each slot; empty without such a unit."""
+    new_requests: LatencyHistogram | None = None
+    """The requests since the last tick; ``None`` if they are not known."""
     fallback: bool = False
     leased: bool = False
     fits: bool = True
@@ -103,6 +109,8 @@ class BlockTally:
         self._slo_ms = slo_ms
         self._silence_s = silence_s
         self._p95s_ms: list[float] = []
+        self._latencies: Counter[int] = Counter()
+        self._latencies_known = False
         self._second = -1
         self._ticks = self._fallbacks = 0
         self._grown: list[SlotTotals] = []
@@ -132,6 +140,9 @@ class BlockTally:
         self._first, self._last = self._first or tick, tick
         self._ticks += 1
         self._fallbacks += tick.fallback
+        if tick.new_requests is not None:
+            self._latencies_known = True
+            self._latencies.update(tick.new_requests.as_counts())
         second = int(tick.time_s)
         if tick.p95_ms is not None and second != self._second:
             self._second = second
@@ -161,6 +172,7 @@ class BlockTally:
             work_unit="" if self._last is None else self._last.work_unit,
             fallback_share=self._fallbacks / self._ticks,
             batches=self.batches,
+            latencies=LatencyHistogram.of(self._latencies) if self._latencies_known else None,
         )
 
     def _add_work(self, tick: TickFacts) -> None:

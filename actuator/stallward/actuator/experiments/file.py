@@ -42,7 +42,7 @@ def save_state(folder: Path, state: ExperimentState) -> None:
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(folder / _NAME, json.dumps(asdict(state), indent=1).encode())
+        replace_file(folder / _NAME, json.dumps(asdict(state)).encode())
     except OSError as error:
         raise ExperimentDiskError(
             f"The experiment cannot be kept in {folder}: {error.strerror}.",

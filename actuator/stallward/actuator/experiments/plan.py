@@ -36,6 +36,10 @@ class PrimaryMeasure(StrEnum):
     """The p95 latency that one second in twenty exceeds."""
     WORK = "work"
     """The work of the background: in its own units, or else its processor time."""
+    BLOCK_P95 = "block-p95"
+    """The p95 latency of all requests of a block."""
+    BLOCK_P99 = "block-p99"
+    """The p99 latency of all requests of a block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -112,6 +112,10 @@ def measured(block: BlockResult, measure: PrimaryMeasure) -> float | None:
             return block.worst_ms
         case PrimaryMeasure.WORK:
             return block.background_units_per_s if block.work_unit else block.background_cores
+        case PrimaryMeasure.BLOCK_P95:
+            return block.latencies.percentile_ms(95.0) if block.latencies else None
+        case PrimaryMeasure.BLOCK_P99:
+            return block.latencies.percentile_ms(99.0) if block.latencies else None
 
 
 def log_ratios(blocks: Iterable[BlockResult], measure: PrimaryMeasure) -> tuple[float, ...]:

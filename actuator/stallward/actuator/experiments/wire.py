@@ -10,6 +10,7 @@ from stallward.actuator.errors import ExperimentError
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, PrimaryMeasure
 from stallward.actuator.experiments.state import ExperimentState, Progress
+from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
@@ -191,7 +192,13 @@ def phase_from_wire(wire: pb.ExperimentPhase) -> Phase:
     )
 
 
+def histogram_from_wire(wire: pb.LatencyHistogram) -> LatencyHistogram:
+    """The histogram of a message."""
+    return LatencyHistogram.of(dict(zip(wire.buckets, wire.counts, strict=False)))
+
+
 def _block_to_wire(block: BlockResult) -> pb.ExperimentBlock:
+    latencies = block.latencies
     return pb.ExperimentBlock(
         pair=block.pair,
         arm=_name(block.arm, "EXPERIMENT_ARM"),
@@ -205,6 +212,9 @@ def _block_to_wire(block: BlockResult) -> pb.ExperimentBlock:
         background_units_per_s=block.background_units_per_s,
         work_unit=block.work_unit,
         fallback_share=block.fallback_share,
+        latencies=None
+        if latencies is None
+        else pb.LatencyHistogram(buckets=latencies.buckets, counts=latencies.counts),
     )
 
 
@@ -224,4 +234,5 @@ def _block_from_wire(wire: pb.ExperimentBlock) -> BlockResult:
         ),
         work_unit=wire.work_unit,
         fallback_share=wire.fallback_share,
+        latencies=histogram_from_wire(wire.latencies) if wire.HasField("latencies") else None,
     )

@@ -78,18 +78,17 @@ class ChannelSource:
             if not message:
                 break
             brought |= self._take(message, now_s)
-        sample = self._window.sample(now_s)
         if self._heard_s is None:
             self.fault = "has not reported yet"
         elif now_s - self._heard_s > self._silent_s:
             self.fault = f"has been silent for {now_s - self._heard_s:.0f} s"
-        elif brought and sample.completed:
+        elif brought and self._window.has_requests(now_s):
             self.fault = ""  # also if a client came and went between two ticks
         else:
             self.fault = self._told
         if self.fault:
             raise SensorError(self._name, self.fault)
-        return sample
+        return self._window.sample(now_s)  # only now: requests of a failed read stay new
 
     def _take(self, message: bytes, now_s: float) -> bool:
         """Add a frame; returns whether it brought requests."""

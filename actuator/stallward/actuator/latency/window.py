@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.actuator.latency.new_requests import NewRequests
 from stallward.agent.sample import LatencySample
 
 WINDOW_S: Final = 1.0
@@ -45,6 +46,9 @@ class LatencyWindow:
     between two bounds. Within such a span they count as evenly spread, so the error of a quantile
     is less than the span's width, and the maximum is the upper bound of the highest span with any.
 
+    The windows of consecutive samples overlap. So each sample also has a histogram of the requests
+    that were seen since the last one.
+
     Args:
         window_s: The window's length.
     """
@@ -52,6 +56,7 @@ class LatencyWindow:
     def __init__(self, window_s: float = WINDOW_S) -> None:
         self.window_s = window_s
         self._batches: deque[_Batch] = deque()
+        self._new = NewRequests()
         self._completed_total = 0.0
         self._last_s: float | None = None
 
@@ -64,6 +69,7 @@ class LatencyWindow:
         """
         if len(latencies_ms):
             count = float(len(latencies_ms))
+            self._new.add_points(latencies_ms)
             self._add(_Batch(seen_s, tuple(latencies_ms), None, count, math.fsum(latencies_ms)))
 
     def add_spans(self, seen_s: float, spans: NDArray[np.float64], total_ms: float) -> None:
@@ -79,6 +85,7 @@ class LatencyWindow:
                 share = MOST_REQUESTS / len(spans)
                 spans = np.column_stack((spans[:, :2], np.minimum(spans[:, 2], share)))
             total_ms = min(total_ms, _MOST_TOTAL_MS)
+            self._new.add_spans(spans)
             self._add(_Batch(seen_s, (), spans, float(spans[:, 2].sum()), total_ms))
 
     def _add(self, batch: _Batch) -> None:
@@ -86,15 +93,26 @@ class LatencyWindow:
         self._completed_total = min(self._completed_total + batch.requests, MOST_REQUESTS)
         self._last_s = batch.seen_s
 
-    def sample(self, now_s: float) -> LatencySample:
-        """Return the latencies in the window at ``now_s`` (CLOCK_MONOTONIC)."""
+    def has_requests(self, now_s: float) -> bool:
+        """Return whether any are in the window at ``now_s`` (CLOCK_MONOTONIC)."""
         while self._batches and self._batches[0].seen_s <= now_s - self.window_s:
             self._batches.popleft()
+        return bool(self._batches)
+
+    def sample(self, now_s: float) -> LatencySample:
+        """Return the latencies in the window at ``now_s`` (CLOCK_MONOTONIC).
+
+        It takes the new requests: the sample must reach whoever counts them.
+        """
+        any_in_window = self.has_requests(now_s)
         age_s = None if self._last_s is None else max(now_s - self._last_s, 0.0)
         total = round(self._completed_total)
-        if not self._batches:
+        if not any_in_window:
             return LatencySample(
-                window_s=self.window_s, completed_total=total, last_completion_age_s=age_s
+                window_s=self.window_s,
+                completed_total=total,
+                last_completion_age_s=age_s,
+                new_requests=self._new.take(),
             )
         count = math.fsum(batch.requests for batch in self._batches)
         p95_ms, max_ms = self._upper(count)
@@ -106,6 +124,7 @@ class LatencyWindow:
             p95_ms=p95_ms,
             max_ms=max_ms,
             last_completion_age_s=age_s,
+            new_requests=self._new.take(),
         )
 
     def _upper(self, count: float) -> tuple[float, float]:

@@ -26,6 +26,7 @@ from stallward.actuator.record.tick_record import (
 from stallward.actuator.record.work_wire import work_from_wire, work_parts
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import (
     GroupSample,
     LatencySample,
@@ -50,7 +51,8 @@ _MODE_FROM_WIRE: Final = {wire: mode for mode, wire in _MODE_TO_WIRE.items()}
 _PSI: Final = FlatWire(PsiTotals, pb.PsiTotals)
 _GROUP: Final = FlatWire(GroupSample, pb.GroupSample, skip=("psi",))
 _NODE: Final = FlatWire(NodeSample, pb.NodeSample, skip=("psi",))
-_LATENCY: Final = FlatWire(LatencySample, pb.LatencySample)
+_LATENCY: Final = FlatWire(LatencySample, pb.LatencySample, skip=("new_requests",))
+_HISTOGRAM: Final = FlatWire(LatencyHistogram, pb.LatencyHistogram)
 _PROCESS: Final = FlatWire(ProcessSample, pb.ProcessSample)
 _LEVER_STATE: Final = FlatWire(LeverState, pb.LeverState)
 _SLOT_STATE: Final = FlatWire(SlotState, pb.SlotState)
@@ -80,6 +82,21 @@ def _group_from_wire(message: pb.GroupSample) -> GroupSample:
     return GroupSample(psi=PsiTotals(**_PSI.from_wire(message.psi)), **_GROUP.from_wire(message))
 
 
+def _latency_parts(latency: LatencySample) -> Parts:
+    parts = _LATENCY.to_wire(latency)
+    if latency.new_requests is not None:
+        parts["new_requests"] = _HISTOGRAM.to_wire(latency.new_requests)
+    return parts
+
+
+def _latency_from_wire(message: pb.LatencySample) -> LatencySample:
+    new = None
+    if message.HasField("new_requests"):
+        seen = message.new_requests
+        new = LatencyHistogram.of(dict(zip(seen.buckets, seen.counts, strict=False)))
+    return LatencySample(new_requests=new, **_LATENCY.from_wire(message))
+
+
 def sample_to_wire(sample: Sample) -> pb.Sample:
     """Return the wire form of a sample."""
     return pb.Sample(**_sample_parts(sample))
@@ -95,7 +112,7 @@ def _sample_parts(sample: Sample) -> Parts:
         "protected": _group_parts(sample.protected),
         "slots": [_group_parts(group) for group in sample.slots],
         "slot_states": [_SLOT_STATE.to_wire(state) for state in sample.slot_states],
-        "latency": None if latency is None else _LATENCY.to_wire(latency),
+        "latency": None if latency is None else _latency_parts(latency),
         "processes": [_PROCESS.to_wire(process) for process in sample.processes or ()],
         "processes_known": sample.processes is not None,
         "profile": sample.profile,
@@ -109,9 +126,7 @@ def sample_from_wire(message: pb.Sample) -> Sample:
     node = NodeSample(
         psi=PsiTotals(**_PSI.from_wire(message.node.psi)), **_NODE.from_wire(message.node)
     )
-    latency = None
-    if message.HasField("latency"):
-        latency = LatencySample(**_LATENCY.from_wire(message.latency))
+    latency = _latency_from_wire(message.latency) if message.HasField("latency") else None
     processes = None
     if message.processes_known:
         processes = tuple(ProcessSample(**_PROCESS.from_wire(p)) for p in message.processes)

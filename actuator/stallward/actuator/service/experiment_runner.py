@@ -20,7 +20,7 @@ from stallward.actuator.experiments.block_tally import (
 from stallward.actuator.experiments.file import load_state, save_state
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan
 from stallward.actuator.experiments.state import ExperimentState, Progress
-from stallward.actuator.experiments.wire import Phase
+from stallward.actuator.experiments.wire import Phase, histogram_from_wire
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.arm_switch import ArmSwitch, LoadRefusedError
 from stallward.actuator.service.loop_link import LoopLink
@@ -233,6 +233,7 @@ def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
     work = record.sample.work
     units = {one.unit for one in work}
     one_unit = len(work) == len(slots) and len(units) == 1
+    counted = latency.HasField("new_requests")
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
@@ -241,6 +242,7 @@ def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
         work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
         if one_unit
         else (),
+        new_requests=histogram_from_wire(latency.new_requests) if counted else None,
         fallback=record.fallback,
         leased=record.decision.leased,
         fits=fits,

@@ -87,6 +87,9 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
     ) -> tuple[NDArray[np.float32], dict[str, Any]]:
         """End the running block, if any, and start a new one.
 
+        The second value says under ``missing`` what this machine has no signal or lever for, and
+        why.
+
         Raises:
             StallwardError: If this machine cannot hold the sandbox or a program fails.
         """
@@ -113,7 +116,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._began_s = self._due_s = time.monotonic()
         self._last = self._block.node.read(0, self._due_s)
         self._lever_state: tuple[object, ...] = ()
-        return self._encoder.encode(to_raw(self._last)), {}
+        return self._encoder.encode(to_raw(self._last)), {"missing": self._block.node.missing()}
 
     def step(
         self, action: NDArray[np.int64]

@@ -18,7 +18,8 @@ from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_SKIPPED: Final = frozenset({"psi", "name"})
+_SKIPPED: Final = frozenset({"psi", "name", "new_requests"})
+"""Fields without a column of their own; new requests are in the table of the requests."""
 _FLOATS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 
 

@@ -1,9 +1,8 @@
 """Converts what a daemon recorded on a node into recordings.
 
-The daemon writes frames of tick records only (``stallward.actuator.record.frames``). They are cut
-into pieces under one controller and one configuration each, because a twin is fitted to what
-different settings did. The requests come from the application's own log, which is read as the
-daemon's configuration says; the work of the background is in the ticks.
+The daemon's frames of tick records are cut into pieces under one controller and one configuration
+each, because a twin is fitted to what different settings did. The requests come from the
+application's own log, or else from the ticks' histograms; the background's work is in the ticks.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut
 from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.recording.tick_requests import requests_in
 from stallward.env.recording.tick_units import SlotUnits, as_units, slot_units
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -125,8 +125,9 @@ def convert_frames(
     building = _Building(folder, settings, name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
     try:
-        for piece, ticks, answered in zip(pieces, ticks_of, logged, strict=True):
-            building.add(piece, ticks, answered)
+        for piece, ticks, log in zip(pieces, ticks_of, logged, strict=True):
+            requests_of = requests_in(ticks) if log is None else log
+            building.add(piece, ticks, requests_of.scheduled_in(piece.start_s, piece.end_s))
         if not building.written:
             raise RecordingError(
                 f"Nothing is left of {file}: {_listed(left_out)}.",

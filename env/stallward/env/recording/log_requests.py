@@ -24,35 +24,47 @@ _CLOCKS_APART_S: Final = 1e6
 
 def logged_requests(
     source: LatencyConfig | None, named: Sequence[Path], pieces: Sequence[Piece]
-) -> list[Requests]:
-    """The requests that were scheduled in each piece.
+) -> list[Requests | None]:
+    """The requests that were scheduled in each piece; ``None`` where no log tells.
+
+    Only lines in a file make a log: the other sources and a FIFO keep nothing, and lines without
+    times cannot be told apart by pieces.
 
     Args:
         source: The ``[latency]`` table of the daemon's configuration.
-        named: The logs; none takes the one that the table names.
+        named: The logs; none takes the one that the table names, if there is one.
         pieces: The pieces, in the order of time.
 
     Raises:
-        UsageError: If nothing says how to read a log, or there is none.
+        UsageError: If nothing says how to read a log that was named, or there is no such log.
         RecordingError: If a log cannot be read.
     """
     if not isinstance(source, LinesLatency):
-        raise UsageError(
-            "The configuration has no [latency] of lines: nothing says how to read a log of "
-            "requests, and without requests no twin can be fitted.",
-            next_step="Let the application log its requests, and describe the log in a copy of "
-            "the configuration for --config; docs/reference/latency.md says how.",
-        )
+        if named:
+            raise UsageError(
+                "The configuration has no [latency] of lines: nothing says how to read a log of "
+                "requests.",
+                next_step="Describe the log in a copy of the configuration for --config; "
+                "docs/reference/latency.md says how.",
+            )
+        return [None] * len(pieces)
     found: list[list[Requests]] = [[] for _ in pieces]
+    has_times = False
     for path in named or (source.path,):
         if not path.is_file():  # a FIFO keeps nothing
+            if not named:
+                return [None] * len(pieces)
             raise UsageError(
                 f"There is no log of requests at {path}"
                 + (", but a FIFO, which keeps nothing." if path.exists() else "."),
                 next_step="Name the application's log with --requests.",
             )
         for text in _chunks(path):
-            _sort_in(parse_requests(text, _lines(source)), pieces, found)
+            logged = parse_requests(text, _lines(source))
+            has_times = has_times or bool(logged.scheduled_s.size)
+            _sort_in(logged, pieces, found)
+    if not has_times and not named:
+        return [None] * len(pieces)
     return [_joined(parts) for parts in found]
 
 

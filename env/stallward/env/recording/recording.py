@@ -63,6 +63,10 @@ class Requests:
             ok=self.ok[mask],
         )
 
+    def scheduled_in(self, start_s: float, end_s: float) -> Requests:
+        """The requests that were scheduled from ``start_s`` and before ``end_s``."""
+        return self.where((self.scheduled_s >= start_s) & (self.scheduled_s < end_s))
+
     def with_unanswered(self, end_s: float, waited_until_s: float) -> Requests:
         """Add the requests before ``end_s`` that were not answered, which a log of answers lacks.
 

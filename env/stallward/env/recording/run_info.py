@@ -71,6 +71,9 @@ class RunInfo:
     """How many of them it killed because of a slot's own limit, which the arm had set."""
     stolen_share: NonNegativeFloat = 0.0
     """Steal time as a share of the measured CPU time; 0 if unknown."""
+    missing: tuple[str, ...] = ()
+    """Signals and levers that the node did not have, and why; empty in recordings of versions that
+    did not ask."""
     policy_sha256: str = ""
     """Hash of the file that the arm used, a policy or a twin to plan with; empty for none."""
     schema: NonNegativeInt = SCHEMA_VERSION

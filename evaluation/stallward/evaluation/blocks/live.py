@@ -79,12 +79,15 @@ class LiveSession:
         Raises:
             StallwardError: If a program, the sandbox or the daemon fails.
         """
+        missing: list[str] = []
         with tempfile.TemporaryDirectory(dir=self.scratch) as folder:
             files = Path(folder)
 
             @contextmanager
             def daemon(site: BlockSite) -> Iterator[object]:
                 with _controlled(site, run, files) as running:
+                    with running.client() as client:
+                        missing.extend(client.status().missing)
                     if on_daemon is not None:
                         on_daemon(running)
                     yield running
@@ -102,14 +105,14 @@ class LiveSession:
             )
             write_recording(
                 out,
-                run=self._info(run, result),
+                run=self._info(run, result, tuple(missing)),
                 ticks=_without_timings(_ticks(files)) if run.for_training else _ticks(files),
                 requests=result.requests,
                 units=result.units,
             )
         return result
 
-    def _info(self, run: RunRequest, result: BlockResult) -> RunInfo:
+    def _info(self, run: RunRequest, result: BlockResult, missing: tuple[str, ...]) -> RunInfo:
         length_s = result.end_s - result.start_s
         return RunInfo(
             scenario=self.scenario.name,
@@ -131,6 +134,7 @@ class LiveSession:
             oom_kills=result.oom_kills,
             limit_kills=result.limit_kills,
             stolen_share=result.stolen_share,
+            missing=missing,
             policy_sha256=run.policy_sha256,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,8 +16,13 @@ from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
+    from stallward.actuator.experiments.plan import PrimaryMeasure
     from stallward.actuator.experiments.wire import Experiment
     from stallward.evaluation.experiments.planning import ExperimentNeeds
+
+Measure = Annotated[
+    str, typer.Option(help="Primary measure: block-p99, block-p95, p95, worst or work.")
+]
 
 app = typer.Typer(
     help="Compare two controllers on a node that serves.",
@@ -36,7 +42,7 @@ def plan(
     recordings: Annotated[
         list[Path], typer.Argument(help="Recordings of the node, or directories of them.")
     ],
-    measure: Annotated[str, typer.Option(help="Primary measure: p99, p95 or work.")] = "p99",
+    measure: Measure = "block-p99",
     effect: Annotated[
         float, typer.Option(help="Effect to show: 0.1 is 10 % more, -0.1 is 10 % less.")
     ] = 0.1,
@@ -55,19 +61,15 @@ def plan(
     although they ran the same controller, says what an effect has to stand out from.
     """
     from stallward.env.recording.recording import load_recording  # noqa: PLC0415
-    from stallward.evaluation.experiments.planning import Measure, plan_experiment  # noqa: PLC0415
+    from stallward.evaluation.experiments.planning import plan_experiment  # noqa: PLC0415
     from stallward.evaluation.measures.block_measures import series_of  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415
 
-    if measure not in set(Measure):
-        raise UsageError(
-            f"{measure!r:.40} is not a measure.",
-            next_step=f"Choose one of: {', '.join(Measure)}.",
-        )
+    primary = _primary(measure)
     needs = plan_experiment(
         [series_of(load_recording(path)) for path in recordings_of(recordings)],
-        Measure(measure),
+        primary,
         effect,
         block_s=block_seconds,
         burn_in_s=burn_in_seconds,
@@ -118,7 +120,7 @@ def start(
     burn_in_seconds: Annotated[
         float, typer.Option(min=0.0, max=86400.0, help="What `ab plan` says, or more.")
     ] = 30.0,
-    measure: Annotated[str, typer.Option(help="Primary measure: p95, worst or work.")] = "p95",
+    measure: Measure = "block-p99",
     margin: Annotated[
         float,
         typer.Option(min=0.0, max=1.0, help="Share of seconds by which it may miss more often."),
@@ -141,17 +143,8 @@ def start(
     the end. It stops if the treatment certainly keeps the target less often than --margin allows.
     With --nodes it is started on many nodes or on none; which treatment each runs is drawn.
     """
-    from stallward.actuator.experiments.plan import (  # noqa: PLC0415
-        Candidate,
-        ExperimentPlan,
-        PrimaryMeasure,
-    )
+    from stallward.actuator.experiments.plan import Candidate, ExperimentPlan  # noqa: PLC0415
 
-    if measure not in set(PrimaryMeasure):
-        raise UsageError(
-            f"{measure!r:.40} is not a measure.",
-            next_step=f"Choose one of: {', '.join(PrimaryMeasure)}.",
-        )
     treatments = tuple(Candidate(policy=_on_node(one)) for one in treatment or [""])
     wanted = ExperimentPlan(
         baseline=Candidate(policy=_on_node(baseline)),
@@ -160,7 +153,7 @@ def start(
         block_s=block_seconds,
         burn_in_s=burn_in_seconds,
         seed=secrets.randbits(63) if seed is None else seed,
-        primary=PrimaryMeasure(measure),
+        primary=_primary(measure),
         stop_when_certain=stop_when_certain,
         margin=margin,
     )
@@ -221,7 +214,10 @@ def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json =
     experiment = _experiment(socket)
     shown = report_on(experiment)
     if as_json:
-        output.print_json({"experiment": to_json(experiment), "report": to_json(shown)})
+        # The report has the percentiles of each block in place of its whole histogram.
+        blocks = tuple(replace(one, latencies=None) for one in experiment.blocks)
+        plain = replace(experiment, blocks=blocks)
+        output.print_json({"experiment": to_json(plain), "report": to_json(shown)})
         return
     rows = report_rows(shown)
     if rows:
@@ -229,6 +225,17 @@ def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json =
         output.line()
     for text in report_lines(experiment, shown):
         output.line(text)
+
+
+def _primary(name: str) -> PrimaryMeasure:
+    from stallward.actuator.experiments.plan import PrimaryMeasure  # noqa: PLC0415
+
+    if name not in set(PrimaryMeasure):
+        raise UsageError(
+            f"{name!r:.40} is not a measure.",
+            next_step=f"Choose one of: {', '.join(PrimaryMeasure)}.",
+        )
+    return PrimaryMeasure(name)
 
 
 def _on_node(policy: str) -> str:

@@ -18,6 +18,8 @@ _MEASURES: Final = {
     PrimaryMeasure.P95: "typical p95 of a second",
     PrimaryMeasure.WORST: "p95 exceeded in 5 % of the seconds",
     PrimaryMeasure.WORK: "work of the background",
+    PrimaryMeasure.BLOCK_P95: "p95 of a block's requests",
+    PrimaryMeasure.BLOCK_P99: "p99 of a block's requests",
 }
 _PROCESSOR_TIME: Final = "processor time of the background"
 _ENDS: Final = {
@@ -75,6 +77,11 @@ def report_lines(experiment: Experiment, report: NodeReport) -> tuple[str, ...]:
         lines.append(
             "The arms lose blocks at different rates, so what is left of them is not comparable."
         )
+    if report.unknown_latencies:
+        lines.append(
+            f"Of {report.unknown_latencies} blocks, which an earlier version ran, only the p95 of "
+            "each second is known: they have no p95 and p99 of all requests."
+        )
     lines.append(_verdict(report))
     return tuple(lines)
 
@@ -118,7 +125,20 @@ def _arm(one: ArmBlocks) -> str:
     lost = ", ".join(f"{count} lost ({_LOSSES[loss]})" for loss, count in one.lost.items())
     fell = one.fallback_share or 0.0
     fallback = f", default controller at {100 * fell:.1f} % of the ticks" if fell else ""
-    return f"{name}: {one.blocks} blocks{kept}{fallback}{', ' if lost else ''}{lost}"
+    return (
+        f"{name}: {one.blocks} blocks{kept}{_latencies(one)}{fallback}{', ' if lost else ''}{lost}"
+    )
+
+
+def _latencies(one: ArmBlocks) -> str:
+    """The percentiles of all requests of an arm."""
+    seen = one.latencies
+    if seen is None or seen.p50_ms is None or seen.p95_ms is None or seen.p99_ms is None:
+        return ""
+    return (
+        f", p50 {seen.p50_ms:.3g} ms, p95 {seen.p95_ms:.3g} ms, p99 {seen.p99_ms:.3g} ms of "
+        f"{seen.requests} requests"
+    )
 
 
 def _end(experiment: Experiment) -> str:

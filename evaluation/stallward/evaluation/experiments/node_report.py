@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Self
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan, PrimaryMeasure
 from stallward.actuator.experiments.state import paired
 from stallward.actuator.experiments.wire import Experiment
+from stallward.agent.latency_histogram import LatencyHistogram, merged
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import (
     PairedRatio,
@@ -22,6 +23,35 @@ from stallward.evaluation.experiments.analysis import (
 
 LOSSES_DIFFER_P: Final = 0.01
 """Below this chance the arms do not lose blocks alike."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Latencies:
+    """The latencies of a number of requests."""
+
+    requests: int
+    p50_ms: float | None
+    p95_ms: float | None
+    p99_ms: float | None
+
+    @classmethod
+    def of(cls, histogram: LatencyHistogram) -> Self:
+        """Those of a histogram; the percentiles are ``None`` if it is empty."""
+        return cls(
+            requests=histogram.requests,
+            p50_ms=histogram.percentile_ms(50.0),
+            p95_ms=histogram.percentile_ms(95.0),
+            p99_ms=histogram.percentile_ms(99.0),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockLatencies:
+    """The latencies of one block that counts."""
+
+    pair: int
+    arm: Arm
+    latencies: Latencies
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +67,8 @@ class ArmBlocks:
     """The share of all its seconds in which the target was kept; ``None`` without any."""
     fallback_share: float | None
     """The share of ticks at which the default controller decided."""
+    latencies: Latencies | None
+    """Those of the requests of all blocks together; ``None`` without any that are known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,11 +87,18 @@ class NodeReport:
     """The unit in which the background's work was counted; empty if it was processor time."""
     losses_p: float
     """The chance that arms that lose blocks alike lose them as unevenly as here."""
+    blocks: tuple[BlockLatencies, ...]
+    """The blocks that count and whose latencies are known, in their order."""
 
     @property
     def losses_differ(self) -> bool:
         """Whether which blocks are left depends on the arm, so that they are not comparable."""
         return self.losses_p < LOSSES_DIFFER_P
+
+    @property
+    def unknown_latencies(self) -> int:
+        """How many blocks count, but not for their percentiles: an earlier version ran them."""
+        return sum(arm.blocks for arm in self.arms) - len(self.blocks)
 
     @property
     def primary(self) -> PairedRatio | None:
@@ -90,6 +129,11 @@ def report_on(experiment: Experiment) -> NodeReport:
         significant=_significant(experiment, ratios),
         work_unit=next((one.work_unit for one in reversed(blocks) if one.work_unit), ""),
         losses_p=lost_blocks_p((arms[0].blocks, arms[1].blocks), planned),
+        blocks=tuple(
+            BlockLatencies(pair=one.pair, arm=one.arm, latencies=Latencies.of(one.latencies))
+            for one in blocks
+            if one.loss is Loss.NONE and one.latencies is not None
+        ),
     )
 
 
@@ -121,6 +165,7 @@ def _arm(blocks: tuple[BlockResult, ...], arm: Arm) -> ArmBlocks:
     seconds = sum(one.seconds for one in counted)
     met = math.fsum((one.attainment or 0.0) * one.seconds for one in counted)
     lost = [one.loss for one in mine if one.loss is not Loss.NONE]
+    known = [one.latencies for one in counted if one.latencies is not None]
     return ArmBlocks(
         arm=arm,
         blocks=len(counted),
@@ -129,4 +174,5 @@ def _arm(blocks: tuple[BlockResult, ...], arm: Arm) -> ArmBlocks:
         fallback_share=(
             math.fsum(one.fallback_share for one in counted) / len(counted) if counted else None
         ),
+        latencies=Latencies.of(merged(known)) if known else None,
     )

@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Final
 
 import numpy as np
 
+from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.block_measures import (
     WINDOW_S,
@@ -37,35 +37,39 @@ _EXPERIMENTS: Final = 2000
 _MOST_PAIRS: Final = 1000
 
 
-class Measure(StrEnum):
-    """The primary measure of an experiment."""
+def value_of(measure: PrimaryMeasure, block: BlockMeasures, full_per_s: Array) -> float:
+    """The value of a measure in a block, as an experiment would find it; NaN if it is unknown.
 
-    P99 = "p99"
-    P95 = "p95"
-    WORK = "work"
-
-    def of(self, block: BlockMeasures, full_per_s: Array) -> float:
-        """The value of a block; NaN if it is unknown.
-
-        Args:
-            block: The block.
-            full_per_s: Units per second that each group does on average, ``(groups,)``.
-        """
-        if self is Measure.WORK:
+    Args:
+        measure: The measure. Work is that of the recording's units, not processor time.
+        block: The block.
+        full_per_s: Units per second that each group does on average, ``(groups,)``.
+    """
+    match measure:
+        case PrimaryMeasure.WORK:
             done = block.units.sum(axis=0) / block.windows
             known = full_per_s > 0
             return float(np.mean(done[known] / full_per_s[known])) if known.any() else math.nan
-        quantile = 0.99 if self is Measure.P99 else 0.95
-        return (
-            float(np.quantile(block.latency_ms, quantile)) if block.latency_ms.size else math.nan
-        )
+        case PrimaryMeasure.BLOCK_P95:
+            return _quantile(block.latency_ms, 0.95)
+        case PrimaryMeasure.BLOCK_P99:
+            return _quantile(block.latency_ms, 0.99)
+    p95s_ms = np.array([_quantile(one, 0.95) for one in block.latency_windows() if one.size])
+    if measure is PrimaryMeasure.WORST:
+        return _quantile(p95s_ms, 0.95)
+    logs = np.log(np.maximum(p95s_ms, 1e-3))
+    return float(np.exp(np.mean(logs))) if logs.size else math.nan
+
+
+def _quantile(values: Array, q: float) -> float:
+    return float(np.quantile(values, q)) if values.size else math.nan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSpread:
     """How much paired blocks differ although they ran the same controller."""
 
-    measure: Measure
+    measure: PrimaryMeasure
     spread: float
     """Standard deviation over pairs of the logarithm of the ratio of both blocks."""
     pairs: int
@@ -96,7 +100,7 @@ def blocks_of(
     return tuple(reduce(replace(series, start_s=at, end_s=at + block_s)) for at in starts)
 
 
-def pair_spread(blocks: tuple[BlockMeasures, ...], measure: Measure) -> PairSpread:
+def pair_spread(blocks: tuple[BlockMeasures, ...], measure: PrimaryMeasure) -> PairSpread:
     """The spread between neighbouring blocks.
 
     Raises:
@@ -110,7 +114,7 @@ def pair_spread(blocks: tuple[BlockMeasures, ...], measure: Measure) -> PairSpre
         )
     rates = [block.units.sum(axis=0) / block.windows for block in blocks]
     full = np.mean(rates, axis=0) if rates else np.zeros(0)
-    values = np.array([measure.of(block, full) for block in blocks])
+    values = np.array([value_of(measure, block, full) for block in blocks])
     pairs = values[: values.size // 2 * 2].reshape(-1, 2)
     pairs = pairs[(np.isfinite(pairs) & (pairs > 0.0)).all(axis=1)]
     if len(pairs) < LEAST_PAIRS:
@@ -193,7 +197,7 @@ def burn_in_for(mixing_s: float) -> float:
 class ExperimentNeeds:
     """What an experiment on a node needs to show an effect."""
 
-    measure: Measure
+    measure: PrimaryMeasure
     block_s: float
     burn_in_s: float
     mixing_s: float
@@ -208,7 +212,7 @@ class ExperimentNeeds:
 
 def plan_experiment(
     series: Sequence[BlockSeries],
-    measure: Measure,
+    measure: PrimaryMeasure,
     effect: float,
     *,
     block_s: float = 60.0,
@@ -257,5 +261,5 @@ def _even(blocks: tuple[BlockMeasures, ...]) -> tuple[BlockMeasures, ...]:
 
 def _p95_mixing_s(block: BlockMeasures) -> float:
     windows = block.latency_windows()
-    p95s = [np.quantile(one, 0.95) if one.size else math.nan for one in windows]
+    p95s = [_quantile(one, 0.95) for one in windows]
     return mixing_time_s(np.log(np.array(p95s)), WINDOW_S)

@@ -154,6 +154,8 @@ class PrimaryMeasure(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PRIMARY_MEASURE_P95: _ClassVar[PrimaryMeasure]
     PRIMARY_MEASURE_WORST: _ClassVar[PrimaryMeasure]
     PRIMARY_MEASURE_WORK: _ClassVar[PrimaryMeasure]
+    PRIMARY_MEASURE_BLOCK_P95: _ClassVar[PrimaryMeasure]
+    PRIMARY_MEASURE_BLOCK_P99: _ClassVar[PrimaryMeasure]
 
 class BlockLoss(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -288,6 +290,8 @@ PRIMARY_MEASURE_UNSPECIFIED: PrimaryMeasure
 PRIMARY_MEASURE_P95: PrimaryMeasure
 PRIMARY_MEASURE_WORST: PrimaryMeasure
 PRIMARY_MEASURE_WORK: PrimaryMeasure
+PRIMARY_MEASURE_BLOCK_P95: PrimaryMeasure
+PRIMARY_MEASURE_BLOCK_P99: PrimaryMeasure
 BLOCK_LOSS_UNSPECIFIED: BlockLoss
 BLOCK_LOSS_NO_REQUESTS: BlockLoss
 BLOCK_LOSS_LEASE: BlockLoss
@@ -418,8 +422,16 @@ class NodeSample(_message.Message):
     page_cache_misses: int
     def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ...) -> None: ...
 
+class LatencyHistogram(_message.Message):
+    __slots__ = ("buckets", "counts")
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    COUNTS_FIELD_NUMBER: _ClassVar[int]
+    buckets: _containers.RepeatedScalarFieldContainer[int]
+    counts: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, buckets: _Optional[_Iterable[int]] = ..., counts: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class LatencySample(_message.Message):
-    __slots__ = ("window_s", "completed", "completed_total", "mean_ms", "p95_ms", "max_ms", "last_completion_age_s")
+    __slots__ = ("window_s", "completed", "completed_total", "mean_ms", "p95_ms", "max_ms", "last_completion_age_s", "new_requests")
     WINDOW_S_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_FIELD_NUMBER: _ClassVar[int]
     COMPLETED_TOTAL_FIELD_NUMBER: _ClassVar[int]
@@ -427,6 +439,7 @@ class LatencySample(_message.Message):
     P95_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_MS_FIELD_NUMBER: _ClassVar[int]
     LAST_COMPLETION_AGE_S_FIELD_NUMBER: _ClassVar[int]
+    NEW_REQUESTS_FIELD_NUMBER: _ClassVar[int]
     window_s: float
     completed: int
     completed_total: int
@@ -434,7 +447,8 @@ class LatencySample(_message.Message):
     p95_ms: float
     max_ms: float
     last_completion_age_s: float
-    def __init__(self, window_s: _Optional[float] = ..., completed: _Optional[int] = ..., completed_total: _Optional[int] = ..., mean_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., max_ms: _Optional[float] = ..., last_completion_age_s: _Optional[float] = ...) -> None: ...
+    new_requests: LatencyHistogram
+    def __init__(self, window_s: _Optional[float] = ..., completed: _Optional[int] = ..., completed_total: _Optional[int] = ..., mean_ms: _Optional[float] = ..., p95_ms: _Optional[float] = ..., max_ms: _Optional[float] = ..., last_completion_age_s: _Optional[float] = ..., new_requests: _Optional[_Union[LatencyHistogram, _Mapping]] = ...) -> None: ...
 
 class ProcessSample(_message.Message):
     __slots__ = ("pid", "start_time_ticks", "slot", "oom_score", "stopped", "rss_bytes", "pss_bytes", "anon_bytes", "file_bytes", "swap_bytes", "run_delay_us", "page_cache_hits", "page_cache_misses", "read_s")
@@ -1243,7 +1257,7 @@ class ExperimentPlan(_message.Message):
     def __init__(self, baseline: _Optional[_Union[Candidate, _Mapping]] = ..., treatment: _Optional[_Union[Candidate, _Mapping]] = ..., pairs: _Optional[int] = ..., block_s: _Optional[float] = ..., burn_in_s: _Optional[float] = ..., seed: _Optional[int] = ..., primary: _Optional[_Union[PrimaryMeasure, str]] = ..., stop_when_certain: bool = ..., margin: _Optional[float] = ..., fleet_seed: _Optional[int] = ...) -> None: ...
 
 class ExperimentBlock(_message.Message):
-    __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share", "background_units_per_s", "work_unit")
+    __slots__ = ("pair", "arm", "began_s", "loss", "seconds", "attainment", "p95_ms", "worst_ms", "background_cores", "fallback_share", "background_units_per_s", "work_unit", "latencies")
     PAIR_FIELD_NUMBER: _ClassVar[int]
     ARM_FIELD_NUMBER: _ClassVar[int]
     BEGAN_S_FIELD_NUMBER: _ClassVar[int]
@@ -1256,6 +1270,7 @@ class ExperimentBlock(_message.Message):
     FALLBACK_SHARE_FIELD_NUMBER: _ClassVar[int]
     BACKGROUND_UNITS_PER_S_FIELD_NUMBER: _ClassVar[int]
     WORK_UNIT_FIELD_NUMBER: _ClassVar[int]
+    LATENCIES_FIELD_NUMBER: _ClassVar[int]
     pair: int
     arm: ExperimentArm
     began_s: float
@@ -1268,7 +1283,8 @@ class ExperimentBlock(_message.Message):
     fallback_share: float
     background_units_per_s: float
     work_unit: str
-    def __init__(self, pair: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., began_s: _Optional[float] = ..., loss: _Optional[_Union[BlockLoss, str]] = ..., seconds: _Optional[int] = ..., attainment: _Optional[float] = ..., p95_ms: _Optional[float] = ..., worst_ms: _Optional[float] = ..., background_cores: _Optional[float] = ..., fallback_share: _Optional[float] = ..., background_units_per_s: _Optional[float] = ..., work_unit: _Optional[str] = ...) -> None: ...
+    latencies: LatencyHistogram
+    def __init__(self, pair: _Optional[int] = ..., arm: _Optional[_Union[ExperimentArm, str]] = ..., began_s: _Optional[float] = ..., loss: _Optional[_Union[BlockLoss, str]] = ..., seconds: _Optional[int] = ..., attainment: _Optional[float] = ..., p95_ms: _Optional[float] = ..., worst_ms: _Optional[float] = ..., background_cores: _Optional[float] = ..., fallback_share: _Optional[float] = ..., background_units_per_s: _Optional[float] = ..., work_unit: _Optional[str] = ..., latencies: _Optional[_Union[LatencyHistogram, _Mapping]] = ...) -> None: ...
 
 class ExperimentPhase(_message.Message):
     __slots__ = ("block", "blocks", "arm", "measured", "left_s")
