@@ -53,6 +53,7 @@ NAVIGATION: Final = {
         "how-to/use-the-client",
         "how-to/train-a-policy",
         "how-to/write-a-controller",
+        "how-to/use-other-libraries",
     ),
     "Understand it": (
         "explanation/how-it-works",
