@@ -54,6 +54,7 @@ NAVIGATION: Final = {
         "how-to/train-a-policy",
         "how-to/policy-for-a-node",
         "how-to/write-a-controller",
+        "how-to/use-other-libraries",
     ),
     "Understand it": (
         "explanation/how-it-works",

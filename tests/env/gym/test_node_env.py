@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -13,7 +14,7 @@ from gymnasium.utils.env_checker import check_env
 from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
-from stallward.env.errors import ScenarioError
+from stallward.env.errors import ScenarioError, TwinError
 from stallward.env.gym.node_env import NodeEnv
 from stallward.env.simulation.simulation import SimulationSettings
 
@@ -25,13 +26,15 @@ def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
     assert env.spec.nondeterministic
     with pytest.raises(ScenarioError):
         NodeEnv("no-such-scenario")
+    with pytest.raises(TwinError, match="episodes"):
+        NodeEnv(settings={"episodes": 3})
 
 
 @pytest.mark.live
 @pytest.mark.slow
 def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
     settings = SimulationSettings(episode_s=3.0)
-    env = gymnasium.make("stallward/Node-v0", settings=settings)
+    env: Any = gymnasium.make("stallward/Node-v0", settings={"episode_s": 3.0}, render_mode="ansi")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -56,6 +59,7 @@ def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
         refused = any("page cache by eBPF" in one for one in begun["missing"])
         zone = env.unwrapped._last.zone  # type: ignore[attr-defined]
         assert refused == (zone.page_cache_hits is None)
+        assert "anon-a" in env.render()
     finally:
         env.close()
     left = [p for p in Path("/sys/fs/cgroup").glob("*/stallward*/*") if p.is_dir()]

@@ -7,6 +7,7 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -17,6 +18,7 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.desired import ACTION_SIZES
+from stallward.agent.errors import UsageError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.observation.raw import NODE
 from stallward.env.errors import TwinError
@@ -29,6 +31,7 @@ from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, Slo
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters
 
+RECORDINGS = Path(__file__).parents[3] / "recordings"
 SCENARIO = Exogenous(
     name="small",
     zone_bytes=600 << 20,
@@ -57,22 +60,53 @@ RUN, PAUSE = np.zeros(9, dtype=np.int64), np.array([1, 5, 1, 5, 0, 0, 0, 0, 0])
 
 
 def test_the_single_environment_passes_both_checkers_without_a_warning() -> None:
-    env = gymnasium.make("stallward/Twin-v0", twins=(TWIN,))
+    env = gymnasium.make("stallward/Twin-v0", twins=(TWIN,), render_mode="ansi")
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_env(env.unwrapped)
         check_env_sb3(TwinEnv(twins=(TWIN,)))
 
 
-def test_the_ids_are_registered_in_either_order_of_import_and_nothing_heavy_is_loaded() -> None:
-    code = (
-        "import sys, stallward.env\n"
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import gymnasium\ngymnasium.make('stallward.env:stallward/Twin-v0', twins=['redis-mix'])",
+        "import gymnasium, stallward.env; gymnasium.spec('stallward/Node-v0')",
+        "import stallward.env\n"
         "assert not {'gymnasium', 'torch', 'pyarrow'} & set(sys.modules), 'heavy'\n"
-        "import gymnasium\n"
-        "gymnasium.spec('stallward/Twin-v0'); gymnasium.spec('stallward/Node-v0')\n"
-        "assert 'torch' not in sys.modules\n"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+        "import gymnasium, stallward.env.gym; gymnasium.spec('stallward/Replay-v0')",
+    ],
+)
+def test_the_ids_are_registered_and_nothing_heavy_is_loaded(code: str) -> None:
+    light = "\nassert not {'torch', 'pyarrow', 'PIL'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", f"import sys; {code}{light}"], check=True)
+
+
+def test_a_made_environment_can_be_written_down_as_json_and_made_again() -> None:
+    keywords: dict[str, Any] = {
+        "twins": ["detector-anon"],
+        "settings": {"episode_s": 2.0},
+        "continuous": True,
+    }
+    spec = gymnasium.make("stallward/Twin-v0", **keywords).spec
+    assert spec is not None
+    again = gymnasium.make(gymnasium.envs.registration.EnvSpec.from_json(spec.to_json()))
+    assert isinstance(again.action_space, gymnasium.spaces.Box)
+    check_env_sb3(again.unwrapped)
+
+
+def test_a_twin_is_made_from_a_recording() -> None:
+    folder = RECORDINGS / "detector-anon-excite-s1"
+    env: Any = gymnasium.make("stallward/Twin-v0", recording=str(folder), render_mode="ansi")
+    observation, _ = env.reset(seed=1)
+    assert np.isfinite(observation).all()
+    shown = env.render()
+    assert shown.startswith("detector-anon at 0.0 s")
+    assert "anon-a" in shown
+    with pytest.raises(TwinError, match="Both twins and a recording"):
+        TwinEnv(twins=(TWIN,), recording=folder)
+    with pytest.raises(UsageError, match="no render mode 'human'"):
+        TwinEnv(twins=(TWIN,), render_mode="human")
 
 
 def test_an_episode_ends_by_truncation_after_its_time() -> None:

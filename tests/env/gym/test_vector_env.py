@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from single_file_ppo import train
 
 import stallward.env  # noqa: F401 - registers the environments
+from stallward.agent.action_table import LEVELS
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.errors import TwinError
+from stallward.env.gym.spaces import to_choices, to_continuous
 from stallward.env.gym.vector_env import TwinVectorEnv
+from stallward.env.simulation.nuisance import NO_NUISANCE
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.testing import small_twin
 
 KEYWORDS = json.loads('{"twins": ["detector-anon"], "settings": {"episode_s": 4.0}}')
 """Plain JSON types, as a configuration file or a command line holds them."""
@@ -69,35 +77,69 @@ def test_an_episode_that_ends_begins_anew_in_the_same_step(env: TwinVectorEnv) -
     assert set(infos["final_info"]) >= {"progress", "_progress"}
 
 
-def test_a_single_file_trainer_learns_on_it(env: TwinVectorEnv) -> None:
-    """The loop of CleanRL's PPO, reduced to one update of a linear policy."""
-    torch = pytest.importorskip("torch")
-    envs = RecordEpisodeStatistics(env)
-    sizes = list(ACTION_SIZES)
-    torch.manual_seed(1)
-    policy = torch.nn.Linear(OBSERVATION_SIZE, sum(sizes))
-    optimiser = torch.optim.SGD(policy.parameters(), lr=1e-3)
-    before = [parameter.clone() for parameter in policy.parameters()]
-    observation, _ = envs.reset(seed=1)
-    log_probabilities, rewards, returns = [], [], []
-    for _ in range(25):
-        heads = policy(torch.as_tensor(observation)).split(sizes, dim=1)
-        drawn = [torch.distributions.Categorical(logits=head) for head in heads]
-        actions = [one.sample() for one in drawn]
-        log_probabilities.append(
-            sum(one.log_prob(action) for one, action in zip(drawn, actions, strict=True))
-        )
-        observation, reward, _, _, infos = envs.step(torch.stack(actions, dim=1).numpy())
-        rewards.append(torch.as_tensor(reward, dtype=torch.float32))
-        if "episode" in infos:
-            returns += infos["episode"]["r"][infos["_episode"]].tolist()
-    loss = -(torch.stack(log_probabilities) * torch.stack(rewards)).mean()
-    loss.backward()
-    optimiser.step()
-    assert len(returns) == 3, "statistics wrappers see the ends of episodes"
-    assert np.isfinite(returns).all()
-    after = list(policy.parameters())
-    assert any(not torch.equal(one, two) for one, two in zip(before, after, strict=True))
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """Networks this small are faster without a second thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("one_thread")
+def test_a_single_file_trainer_learns_on_it() -> None:
+    settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=8.0, switch_cost=0.0)
+    envs: Any = gymnasium.make_vec(
+        "stallward/Twin-v0", num_envs=64, twins=(small_twin(),), settings=settings
+    )
+    returns = train(RecordEpisodeStatistics(envs), iterations=14, steps=40, seed=1)
+    assert len(returns) == 14, "the wrapper sees the ends of episodes"
+    assert np.mean(returns[-4:]) > returns[0] + 1.0
+
+
+def test_continuous_actions_choose_the_same_as_the_choices_they_stand_for() -> None:
+    made: list[Any] = [
+        gymnasium.make_vec("stallward/Twin-v0", num_envs=3, continuous=continuous, **KEYWORDS)
+        for continuous in (False, True)
+    ]
+    plain, continuous = made
+    np.testing.assert_array_equal(plain.reset(seed=1)[0], continuous.reset(seed=1)[0])
+    plain.action_space.seed(1)
+    for _ in range(10):
+        choices = plain.action_space.sample()
+        numbers = to_continuous(choices, LEVELS)
+        assert continuous.action_space.contains(numbers)
+        here, there = plain.step(choices), continuous.step(numbers)
+        np.testing.assert_array_equal(here[0], there[0])
+
+
+def test_the_range_of_a_continuous_action_has_an_equal_part_for_each_choice() -> None:
+    ends = np.array([[-1.0] * 9, [1.0] * 9, [-3.0] * 9, [3.0] * 9], dtype=np.float32)
+    largest = np.array(LEVELS.sizes) - 1
+    chosen = to_choices(ends, LEVELS, continuous=True)
+    np.testing.assert_array_equal(chosen, [0 * largest, largest, 0 * largest, largest])
+    grid = np.linspace(-1.0, 1.0, 1200, endpoint=False, dtype=np.float32)
+    every = np.tile(grid[:, None], (1, 9))
+    counts = np.bincount(to_choices(every, LEVELS, continuous=True)[:, 1])
+    np.testing.assert_allclose(counts, 200, atol=1)
+
+
+def test_each_node_is_shown_in_its_own_episode() -> None:
+    made: Any = gymnasium.make_vec("stallward/Twin-v0", num_envs=2, render_mode="ansi", **KEYWORDS)
+    made.reset(seed=1)
+    actions = np.zeros((2, len(ACTION_SIZES)), dtype=np.int64)
+    for _ in range(5):
+        made.step(actions)
+    made.reset(options={"reset_mask": np.array([True, False])})
+    begun, going_on = made.render()
+    assert begun.startswith("detector-anon at 0.0 s")
+    assert going_on.startswith("detector-anon at 1.0 s")
+    for _ in range(15):
+        made.step(actions)
+    assert [text.partition(",")[0] for text in made.render()] == [
+        "detector-anon at 3.0 s",
+        "detector-anon at 0.0 s",
+    ]
 
 
 def test_infos_are_as_in_gymnasiums_own_vector_environment(env: TwinVectorEnv) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -24,6 +25,7 @@ from stallward.env.twin.node import TwinNode
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import card
+from stallward.training.export.card_header import metadata
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.actor import Actor, actor_arrays, policy_kwargs
 from stallward.training.network.arrays import (
@@ -166,6 +168,30 @@ def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(
     assert digest in path.with_suffix(".md").read_text()
     assert path.stat().st_size < 100_000
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
+
+
+@EACH_TABLE
+def test_the_code_on_the_card_runs_the_policy_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: ActionTable
+) -> None:
+    export_policy(random_policy(table=table), tmp_path / "policy.onnx")
+    monkeypatch.chdir(tmp_path)
+    _, _, code = (tmp_path / "policy.md").read_text().partition("```python\n")
+    names: dict[str, Any] = {}
+    exec(code.partition("```")[0], names)
+    assert names["truncated"]
+    settings = names["env"].unwrapped._simulation.settings
+    assert (settings.action_table, settings.ticks_per_action) == (table.name, 2)
+    if table is SET_POINTS:
+        assert settings.partition.margin_share == 0.125
+
+
+def test_a_policy_that_was_not_evaluated_has_no_results_in_its_metadata() -> None:
+    assert "model-index" not in card("p", random_policy(), "0" * 64, 1, 0.2)
+    facts = {"evaluation": {"ppo": {"small": outcome(score=0.25)}}, "allowed": {}}
+    lines = metadata("p", facts)
+    assert '- name: "p"' in lines
+    assert any(line.startswith("    - {type: score, value: 0.250, ") for line in lines)
 
 
 def test_a_node_divides_by_the_numbers_that_a_policy_was_trained_with(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import gymnasium
@@ -10,6 +12,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import stallward.env  # noqa: F401 - registers the environments
+from stallward.env.gym.spaces import to_choices
+from stallward.env.gym.twin_env import TwinEnv
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.minari_dataset import write_dataset
 from stallward.training.off_policy.replay_env import ReplayEnv, load_runs
@@ -20,17 +24,17 @@ EXCITE = [str(RECORDINGS / f"{name}-excite-s1") for name in ("detector-anon", "d
 
 @pytest.fixture(scope="module")
 def env() -> ReplayEnv:
-    made = gymnasium.make("stallward/Replay-v0", recordings=EXCITE).unwrapped
+    made = gymnasium.make("stallward/Replay-v0", recordings=EXCITE, render_mode="ansi").unwrapped
     assert isinstance(made, ReplayEnv)
     return made
 
 
 def test_the_checker_of_gymnasium_finds_nothing(env: ReplayEnv) -> None:
-    check_env(env, skip_render_check=True)
+    check_env(env)
 
 
 def test_what_comes_next_is_what_was_recorded_whatever_the_action(env: ReplayEnv) -> None:
-    (run, _) = load_runs(EXCITE)
+    run = load_runs(EXCITE)[0].logged
     first, info = env.reset(options={"recording": 0})
     assert info["recording"] == "detector-anon-excite-s1"
     np.testing.assert_array_equal(first, run.observations[0])
@@ -50,7 +54,7 @@ def test_what_comes_next_is_what_was_recorded_whatever_the_action(env: ReplayEnv
 
 
 def test_an_episode_ends_with_the_recording(env: ReplayEnv) -> None:
-    (_, run) = load_runs(EXCITE)
+    run = load_runs(EXCITE)[1].logged
     env.reset(options={"recording": 1})
     steps = 0
     truncated = False
@@ -85,7 +89,7 @@ def test_other_libraries_read_the_recordings_as_a_minari_dataset(
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     name = "stallward/detector-anon/excite-v0"
     write_dataset(EXCITE[:1], name)
-    (run,) = load_runs(EXCITE[:1])
+    run = load_runs(EXCITE[:1])[0].logged
     dataset = minari.load_dataset(name)
     (episode,) = list(dataset)
     steps = len(run.actions) - 1
@@ -97,6 +101,66 @@ def test_other_libraries_read_the_recordings_as_a_minari_dataset(
     assert episode.truncations[-1]
     with pytest.raises(DatasetError, match="Minari refuses"):
         write_dataset(EXCITE[:1], name)
+
+
+def test_the_dataset_has_the_twin_to_try_a_policy_on_with_the_same_actions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    dataset = write_dataset(EXCITE[:1], "stallward/numbers/excite-v0", continuous=True)
+    run = load_runs(EXCITE[:1])[0].logged
+    (episode,) = list(dataset)
+    assert episode.actions.dtype == np.float32
+    choices = to_choices(episode.actions, run.table, continuous=True)
+    np.testing.assert_array_equal(choices, run.actions[:-1])
+    twin = dataset.recover_environment()
+    assert isinstance(twin.unwrapped, TwinEnv)
+    assert twin.action_space == dataset.action_space
+    assert twin.observation_space == dataset.observation_space
+    assert twin.spec is not None
+    assert twin.spec.kwargs["settings"]["ticks_per_action"] == 1, "a logged action holds a tick"
+    twin.reset(seed=1)
+    twin.step(episode.actions[0])
+
+
+def test_recordings_of_an_application_without_a_shipped_twin_are_replayed_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    own = tmp_path / "own-excite"
+    shutil.copytree(EXCITE[0], own)
+    facts = json.loads((own / "run.json").read_text())
+    (own / "run.json").write_text(json.dumps(facts | {"scenario": "own"}))
+    mine, shipped = (load_runs([folder])[0].logged for folder in (own, EXCITE[0]))
+    np.testing.assert_array_equal(mine.observations, shipped.observations)
+    # The full speed is the highest in the recording, which is under pressure most of the time.
+    assert mine.reward.mean() >= shipped.reward.mean()
+    dataset = write_dataset([own], "stallward/own/excite-v0")
+    spec = dataset.recover_environment().spec
+    assert spec is not None
+    assert spec.kwargs["recording"] == [str(own)]
+
+
+@pytest.mark.filterwarnings("ignore")  # not of this project
+def test_d3rlpy_learns_from_the_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Needs ``pip install d3rlpy==2.8.0``, which the project's own environment has not."""
+    d3rlpy = pytest.importorskip("d3rlpy")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    name = "stallward/d3rlpy/excite-v0"
+    (episode,) = list(write_dataset(EXCITE[:1], name, continuous=True))
+    dataset, twin = d3rlpy.datasets.get_minari(name)
+    d3rlpy.seed(1)
+    scaler = d3rlpy.preprocessing.StandardObservationScaler()
+    algorithm = d3rlpy.algos.BCConfig(observation_scaler=scaler).create()
+    silent = d3rlpy.logging.NoopAdapterFactory()
+    algorithm.fit(dataset, n_steps=1000, n_steps_per_epoch=1000, logger_adapter=silent)
+    predicted = algorithm.predict(episode.observations[:-1])
+    error = np.square(predicted - episode.actions).mean()
+    assert error < 0.25 * episode.actions.var(axis=0).mean(), "hardly better than one action"
+    observation, _ = twin.reset(seed=1)
+    for _ in range(10):
+        observation = twin.step(algorithm.predict(observation[None])[0])[0]
+    assert twin.observation_space.contains(observation)
 
 
 def test_a_policy_is_learned_from_the_dataset_by_behaviour_cloning(

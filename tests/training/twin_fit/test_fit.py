@@ -12,16 +12,16 @@ from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.registry import make_controller
+from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
 from stallward.env.recording.split import dataset_hash
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.node import TwinNode
 from stallward.proto.v1 import stallward_pb2 as pb
-from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 from stallward.training.twin_fit.loss import NAMES, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
@@ -150,7 +150,7 @@ def test_the_dataset_is_named_by_its_contents(recordings: Path) -> None:
 
 def test_recordings_without_pressure_describe_no_scenario(tmp_path: Path) -> None:
     alone = record(tmp_path / "alone", "none", "alone", seconds=6.0)
-    with pytest.raises(DatasetError, match="everything together"):
+    with pytest.raises(RecordingError, match="everything together"):
         estimate_exogenous("small", [alone])
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.agent.action_table import LEVELS
 from stallward.agent.desired import SLOTS, decode_action
 from stallward.agent.observation.encoder import ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame, to_raw
-from stallward.env.gym.twin_env import spaces
+from stallward.env.gym.node_view import Scene
+from stallward.env.gym.renderer import RENDER_MODES, Renderer
+from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.twin_nodes import settings_of
 from stallward.env.objective import check_quantile, mean_progress, reward, window_severity
 from stallward.env.sandbox.block import make_workplace
 from stallward.env.sandbox.data_cache import default_cache_dir
@@ -38,7 +43,7 @@ _DEFAULT_RATE_PER_S = 5.0
 _DEFAULT_SLO_MS = 100.0
 
 
-class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
+class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
     """A live block of a scenario; each episode starts a new one.
 
     Progress is relative to the rates of the scenario's fitted twin or, without one, to the best
@@ -46,30 +51,45 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
 
     Args:
         scenario: Name of a shipped scenario, or a TOML file.
-        settings: Episode length, price, switch cost and guard budgets. Nuisance settings have no
-            effect: a real node brings its own.
+        settings: Episode length, price, switch cost and guard budgets, or the fields that differ
+            from their defaults, in plain JSON types. Nuisance settings have no effect: a real node
+            brings its own.
         slo_ms: The target; by default the scenario's or its twin's.
         cache_dir: Folder for the scenario's data and the swap file.
-        render_mode: Nothing is rendered.
+        continuous: Whether actions are numbers from -1 to 1
+            (:func:`stallward.env.gym.spaces.to_choices`).
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
+
+    Raises:
+        ScenarioError: If there is no such scenario.
+        TwinError: If a setting is unknown.
+        UsageError: If there is no such render mode.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
-    metadata: dict[str, Any] = {"render_modes": [], "render_fps": 5}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": RENDER_MODES,
+        "render_fps": 5,
+    }
 
     def __init__(
         self,
         scenario: str | Path = "detector-anon",
-        settings: SimulationSettings | None = None,
+        settings: SimulationSettings | Mapping[str, Any] | None = None,
         slo_ms: float | None = None,
-        cache_dir: Path | None = None,
+        cache_dir: str | Path | None = None,
+        *,
+        continuous: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space, self.action_space = spaces()
+        self.observation_space, self.action_space = spaces(continuous=continuous)
+        self._continuous = continuous
         self.render_mode = render_mode
-        self.settings = settings or SimulationSettings()
+        self._renderer = Renderer(render_mode)
+        self.settings = settings_of(settings)
         self.scenario = load_scenario(scenario)
         check_quantile(self.scenario.name, self.scenario.protected.slo.quantile)
-        self._cache_dir = cache_dir or default_cache_dir()
+        self._cache_dir = default_cache_dir() if cache_dir is None else Path(cache_dir)
         self._full_per_s = np.zeros(len(self.scenario.background))
         self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS
         self._rate_per_s = _DEFAULT_RATE_PER_S
@@ -116,10 +136,14 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         self._began_s = self._due_s = time.monotonic()
         self._last = self._block.node.read(0, self._due_s)
         self._lever_state: tuple[object, ...] = ()
-        return self._encoder.encode(to_raw(self._last)), {"missing": self._block.node.missing()}
+        raw = to_raw(self._last)
+        names = tuple(group.name for group in self.scenario.background)
+        scene = Scene(title=self.scenario.name, target_ms=self.slo_ms, slot_names=names)
+        self._renderer.begin(0, scene, raw)
+        return self._encoder.encode(raw), {"missing": self._block.node.missing()}
 
     def step(
-        self, action: NDArray[np.int64]
+        self, action: Actions
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Hold ``action`` for one decision.
 
@@ -128,15 +152,17 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         """
         ticks = self.settings.ticks_per_action
         observation = np.zeros(0, dtype=np.float32)
+        choices = to_choices(action, LEVELS, continuous=self._continuous).tolist()
         violated, switches = np.zeros((2, ticks))
         for k in range(ticks):
             self._block.check()
-            switches[k] = self._act([int(a) for a in action])
+            switches[k] = self._act(choices)
             self._wait()
             self._last = self._block.node.read(self._sequence, time.monotonic())
             raw = to_raw(self._last)
             observation = self._encoder.encode(raw)
             violated[k] = self._violated(raw)
+            self._renderer.step(0, raw)
         self._steps += 1
         # Once a step is enough: it is a rate over a second, and costs reading all logs of work.
         progress = self._progress()
@@ -153,6 +179,10 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
             "switches": float(switches.sum()),
         }
         return observation, value, False, bool(ended), info
+
+    def render(self) -> str | NDArray[np.uint8] | None:
+        """The node as it is now, as text or as a picture, ``(400, 640, 3)``."""
+        return self._renderer.render()
 
     def close(self) -> None:
         """End the block and remove the sandbox and everything in it."""

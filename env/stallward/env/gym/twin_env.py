@@ -4,75 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.action_table import LEVELS, ActionTable
-from stallward.agent.errors import SchemaError
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.agent.schema.read import read
-from stallward.env.errors import TwinError
-from stallward.env.simulation.simulation import OBSERVATION_BOUND, Simulation, SimulationSettings
-from stallward.env.twin.inputs.find import load_twins
-from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
-from stallward.models.registry import find_twin
+from stallward.env.gym.renderer import RENDER_MODES, Renderer
+from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.twin_nodes import INFOS, make_simulation, scene_of
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import FittedTwin
 
 
-def spaces(
-    table: ActionTable = LEVELS,
-) -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[NDArray[np.int64]]]:
-    """The observation space of ``agent.observation``, and the action space of a table."""
-    box: Any = gymnasium.spaces.Box(
-        low=-OBSERVATION_BOUND,
-        high=OBSERVATION_BOUND,
-        shape=(OBSERVATION_SIZE,),
-        dtype=np.float32,
-    )
-    return box, gymnasium.spaces.MultiDiscrete(np.array(table.sizes, dtype=np.int64))
-
-
-INFOS: Final = {
-    "progress": "progress",
-    "violated": "violated",
-    "window_violated": "window_violated",
-    "switches": "moved",
-}
-"""The keys of an info, and the field of a step's result that each is."""
-
-
-def make_simulation(
-    twins: Sequence[FittedTwin | str | Path] | None,
-    batch: int,
-    settings: SimulationSettings | Mapping[str, Any] | None,
-) -> Simulation:
-    """Make the simulation of an environment.
-
-    Args:
-        twins: Fitted twins, their names or paths; ``None`` for all shipped ones.
-        batch: How many nodes.
-        settings: The settings, or the fields of them that differ from their defaults.
-
-    Raises:
-        TwinError: If there is no twin, or a setting is unknown.
-    """
-    if isinstance(settings, Mapping):
-        try:
-            settings = read(SimulationSettings, dict(settings), "settings")
-        except SchemaError as error:
-            raise TwinError(error.cause, next_step=error.next_step) from error
-    if twins is None:
-        loaded = load_twins()
-    else:
-        loaded = tuple(
-            t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
-        )
-    return Simulation(loaded, batch, settings or SimulationSettings(), seed=0)
-
-
-class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
+class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
     """One node of the twin. A step is one decision, which holds for two ticks of 0.1 s.
 
     Infos hold ``progress`` (the background's share of full speed), ``violated`` (severity of the
@@ -81,23 +26,42 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
 
     Args:
         twins: Fitted twins, their names or paths; all shipped ones by default.
+        recording: Instead of twins: the folder of a recording, or several of one scenario, from
+            which a twin is made (:mod:`stallward.env.twin.estimate.from_recordings`).
         settings: How episodes are made and rewarded, or the fields of it that differ from their
             defaults, in plain JSON types.
-        render_mode: Nothing is rendered.
+        continuous: Whether actions are numbers from -1 to 1
+            (:func:`stallward.env.gym.spaces.to_choices`).
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
+
+    Raises:
+        TwinError: If there is no twin, or both twins and a recording, or a setting is unknown.
+        RecordingError: If no twin can be made from the recording.
+        UsageError: If there is no such render mode.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
-    metadata: dict[str, Any] = {"render_modes": [], "render_fps": 5}  # noqa: RUF012
+    metadata: dict[str, Any] = {  # noqa: RUF012
+        "render_modes": RENDER_MODES,
+        "render_fps": 5,
+    }
 
     def __init__(
         self,
         twins: Sequence[FittedTwin | str | Path] | None = None,
         settings: SimulationSettings | Mapping[str, Any] | None = None,
+        *,
+        recording: str | Path | Sequence[str | Path] | None = None,
+        continuous: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self._simulation = make_simulation(twins, 1, settings)
-        self.observation_space, self.action_space = spaces(self._simulation.table)
+        self._simulation = make_simulation(1, twins=twins, recording=recording, settings=settings)
+        self._continuous = continuous
+        self.observation_space, self.action_space = spaces(
+            self._simulation.table, continuous=continuous
+        )
         self.render_mode = render_mode
+        self._renderer = Renderer(render_mode)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -107,13 +71,23 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], NDArray[np.int64]]):
         if seed is not None:
             self._simulation.seed(seed)
         self._simulation.reset(np.ones(1, dtype=bool))
+        if self._renderer.active:
+            scene = scene_of(self._simulation, 0)
+            self._renderer.begin(0, scene, self._simulation.frames()[0])
         return self._simulation.observation[0].copy(), {}
 
     def step(
-        self, action: NDArray[np.int64]
+        self, action: Actions
     ) -> tuple[NDArray[np.float32], float, bool, bool, dict[str, Any]]:
         """Hold ``action`` for one decision."""
-        result = self._simulation.step(np.asarray(action, dtype=np.int64)[None])
+        choices = to_choices(action, self._simulation.table, continuous=self._continuous)
+        result = self._simulation.step(choices[None])
         info = {name: float(getattr(result, field)[0]) for name, field in INFOS.items()}
         observation = np.array(result.observation[0])
+        if self._renderer.active:
+            self._renderer.step(0, self._simulation.frames()[0])
         return observation, float(result.reward[0]), False, bool(result.done[0]), info
+
+    def render(self) -> str | NDArray[np.uint8] | None:
+        """The node as it is now, as text or as a picture, ``(400, 640, 3)``."""
+        return self._renderer.render()

@@ -14,7 +14,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvS
 
 from stallward.agent.action_table import LEVELS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
-from stallward.env.gym.twin_env import spaces
+from stallward.env.gym.spaces import spaces
 from stallward.env.objective import SUFFERED
 from stallward.env.simulation.simulation import (
     OBSERVATION_BOUND,

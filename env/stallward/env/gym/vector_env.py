@@ -11,12 +11,14 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
-from stallward.env.gym.twin_env import INFOS, make_simulation, spaces
+from stallward.env.gym.renderer import RENDER_MODES, Renderer
+from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.twin_nodes import INFOS, make_simulation, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 
 
-class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np.float64]]):
+class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]):
     """A batch of twin nodes in one process; an episode that ends is begun anew in the same step.
 
     Infos hold what those of :class:`stallward.env.gym.twin_env.TwinEnv` do, one entry for each
@@ -26,17 +28,24 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
     Args:
         num_envs: How many nodes, ``B``.
         twins: Fitted twins, their names or paths; all shipped ones by default.
+        recording: Instead of twins: the folder of a recording, or several of one scenario, from
+            which a twin is made (:mod:`stallward.env.twin.estimate.from_recordings`).
         settings: How episodes are made and rewarded, or the fields of it that differ from their
             defaults, in plain JSON types.
-        render_mode: Nothing is rendered.
+        continuous: Whether actions are numbers from -1 to 1
+            (:func:`stallward.env.gym.spaces.to_choices`).
+        render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
 
     Raises:
-        TwinError: If there is no twin, or a setting is unknown.
+        TwinError: If there is no twin, or both twins and a recording, or a setting is unknown.
+        RecordingError: If no twin can be made from the recording.
+        UsageError: If there is no such render mode.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
     metadata: dict[str, Any] = {  # noqa: RUF012
-        "render_modes": [],
+        "render_modes": RENDER_MODES,
+        "render_fps": 5,
         "autoreset_mode": AutoresetMode.SAME_STEP,
     }
 
@@ -45,12 +54,21 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
         num_envs: int = 1,
         twins: Sequence[FittedTwin | str | Path] | None = None,
         settings: SimulationSettings | Mapping[str, Any] | None = None,
+        *,
+        recording: str | Path | Sequence[str | Path] | None = None,
+        continuous: bool = False,
         render_mode: str | None = None,
     ) -> None:
-        self._simulation = make_simulation(twins, num_envs, settings)
+        self._simulation = make_simulation(
+            num_envs, twins=twins, recording=recording, settings=settings
+        )
+        self._continuous = continuous
         self.num_envs = num_envs
         self.render_mode = render_mode
-        self.single_observation_space, self.single_action_space = spaces(self._simulation.table)
+        self._renderer = Renderer(render_mode)
+        self.single_observation_space, self.single_action_space = spaces(
+            self._simulation.table, continuous=continuous
+        )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
 
@@ -70,12 +88,13 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
         if seed is not None:
             self._simulation.seed(seed)
         everyone = np.ones(self.num_envs, dtype=bool)
-        rows = (options or {}).get("reset_mask", everyone)
-        self._simulation.reset(np.asarray(rows, dtype=bool))
+        rows = np.asarray((options or {}).get("reset_mask", everyone), dtype=bool)
+        self._simulation.reset(rows)
+        self._show(rows)
         return self._simulation.observation.copy(), {}
 
     def step(  # type: ignore[override]  # the flags are booleans, as in Gymnasium's own ones
-        self, actions: NDArray[np.int64]
+        self, actions: Actions
     ) -> tuple[
         NDArray[np.float32],
         NDArray[np.float64],
@@ -91,7 +110,8 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
         Returns:
             Observations, rewards, terminated (never), truncated, and infos.
         """
-        result = self._simulation.step(np.asarray(actions, dtype=np.int64))
+        choices = to_choices(actions, self._simulation.table, continuous=self._continuous)
+        result = self._simulation.step(choices)
         values = {
             name: np.array(getattr(result, field), dtype=np.float64)
             for name, field in INFOS.items()
@@ -108,8 +128,25 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], NDArray[np.int64], NDArray[np
             infos |= {"final_info": _masked(values, done), "_final_info": done.copy()}
             self._simulation.reset(done)
             observation[done] = self._simulation.observation[done]
+        self._show(done)
         reward = np.array(result.reward, dtype=np.float64)
         return observation, reward, np.zeros(self.num_envs, dtype=bool), done, infos
+
+    def render(self) -> tuple[Any, ...] | None:
+        """Each node as it is now, as text or as a picture, ``(400, 640, 3)``."""
+        if not self._renderer.active:
+            return None
+        return tuple(self._renderer.render(index) for index in range(self.num_envs))
+
+    def _show(self, begun: NDArray[np.bool_]) -> None:
+        """Tell the renderer what the nodes are like now, and on which an episode has begun."""
+        if not self._renderer.active:
+            return
+        for index, frame in enumerate(self._simulation.frames()):
+            if begun[index]:
+                self._renderer.begin(index, scene_of(self._simulation, index), frame)
+            else:
+                self._renderer.step(index, frame)
 
 
 def _masked(values: dict[str, NDArray[np.float64]], mask: NDArray[np.bool_]) -> dict[str, Any]:

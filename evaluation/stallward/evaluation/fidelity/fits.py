@@ -34,7 +34,7 @@ class Fits:
 
         Raises:
             EvaluationError: If there is no recording, or they are of several scenarios.
-            DatasetError: If the scenario cannot be described from them.
+            RecordingError: If the scenario cannot be described from them.
             TwinError: If the fit cannot be saved.
         """
         kept = None if self.directory is None else self._place(self.directory, recordings)

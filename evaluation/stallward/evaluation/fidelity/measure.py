@@ -4,7 +4,7 @@
 recordings of the scenario. *Scenarios left out*: for every scenario that policies are not trained
 on (the parts for validation and test, ``stallward.env.recording.split``), a twin takes the sizes
 and full speeds from the scenario's references. Its parameters come from the fits of other
-scenarios, the most similar ones first (:mod:`stallward.training.twin_fit.transfer`).
+scenarios, the most similar ones first (:mod:`stallward.env.twin.estimate.transfer`).
 
 The twin runs the arm: the controller itself in a closed loop, not a replay. The result is compared
 with the recordings (``stallward.evaluation.fidelity.distances``). Each figure comes with its noise
@@ -32,6 +32,8 @@ from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.scenario.file import scenario_from
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
+from stallward.env.twin.estimate.transfer import transfer
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.arms import Arm, find_policy_of, make_arms
 from stallward.evaluation.blocks.request import NO_ARM, Condition, RunRequest, file_sha256
@@ -53,8 +55,6 @@ from stallward.evaluation.fidelity.targets import load_fidelity_targets
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
 from stallward.training.parallel import run_in_parallel
 from stallward.training.progress import Report, part, silent
-from stallward.training.twin_fit.exogenous import estimate_exogenous
-from stallward.training.twin_fit.transfer import transfer
 
 _TWIN_BLOCKS: Final = 12
 """Twin blocks per arm; each draws its own parameters and arrivals."""

@@ -13,6 +13,7 @@ from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
 from stallward.env.objective import SUFFERED
 from stallward.env.scenario.file import find_scenarios
+from stallward.training.export.card_header import metadata, usage
 from stallward.training.network.arrays import TrainedPolicy
 
 _COLUMNS: Final = (
@@ -58,11 +59,7 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
     """
     facts = policy.provenance
     lines = [
-        "---",
-        "license: apache-2.0",
-        "library_name: stallward",
-        "tags: [memory-pressure, ppo, onnx]",
-        "---",
+        *metadata(name, facts),
         f"# Policy `{name}`",
         "",
         *_DECIDES[policy.table.name],
@@ -74,6 +71,7 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         f"- Out of distribution: more than {ood_limit:.0%} of the features outside the range",
         "  seen in training; the daemon's default rule then decides.",
         "",
+        *usage(name, policy),
         *_data(facts),
         *_results(facts),
         *_weaknesses(facts),

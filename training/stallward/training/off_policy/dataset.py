@@ -68,6 +68,8 @@ class LoggedRecording:
     samples: tuple[Sample, ...]
     """The samples, as far as a controller may read them beside the observation: times and the
     states of slots."""
+    frames: tuple[RawFrame, ...]
+    """The raw frame of each tick."""
     context: NodeContext
     """The node of the recording, as a controller is told at its start."""
     seconds: float
@@ -107,6 +109,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
     return LoggedRecording(
         run=run,
         samples=tuple(_sample(recording, int(k), slots) for k in keep),
+        frames=tuple(frames[k] for k in keep),
         context=NodeContext(
             zone_limit_bytes=recording.run.sandbox_bytes,
             slot_names=recording.run.slot_names,

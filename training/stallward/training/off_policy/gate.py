@@ -17,6 +17,7 @@ from stallward.agent.schema.marks import Flat
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.recording.split import load_split
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
@@ -37,7 +38,6 @@ from stallward.training.off_policy.estimators import (
 )
 from stallward.training.pipeline.recordings import recordings_of
 from stallward.training.progress import Report, silent
-from stallward.training.twin_fit.exogenous import estimate_exogenous
 
 PRICE: Final = 6.0
 """The price of a window that misses the target by far, in units of full background speed."""

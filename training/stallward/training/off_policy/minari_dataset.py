@@ -6,32 +6,53 @@ import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from stallward.env.gym.twin_env import spaces
+import gymnasium
+import numpy as np
+
+import stallward.env.gym  # noqa: F401 - registers the twin
+from stallward.env.gym.spaces import spaces, to_continuous
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.models.registry import twin_names
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.dataset import LoggedRun
 from stallward.training.off_policy.gate import PRICE
-from stallward.training.off_policy.replay_env import load_runs
+from stallward.training.off_policy.replay_env import ReplayedRun, load_runs
+
+_TICK_S: Final = 0.1
 
 
-def write_dataset(recordings: Sequence[str | Path], name: str, price: float = PRICE) -> Any:
+def write_dataset(
+    recordings: Sequence[str | Path],
+    name: str,
+    price: float = PRICE,
+    *,
+    continuous: bool = False,
+) -> Any:
     """Write recordings of randomised controllers as a Minari dataset.
 
     An episode is a recording, or a part of one without a gap, and is truncated at its end. Infos
     hold ``propensity``, the probability with which the logged action was drawn, which off-policy
     methods need: that of step ``t`` is at ``t + 1``, as Minari keeps infos, and 1 comes first.
 
+    The environment that ``recover_environment`` makes is not the node that was recorded but its
+    twin, ``stallward/Twin-v0`` with the same actions, price and time between decisions: the place
+    to try what was learned.
+
     Args:
         recordings: Folders of recordings of the arm ``excite``.
         name: The dataset's id, such as ``stallward/detector-anon/excite-v0``.
         price: The price of a second that misses the target by far.
+        continuous: Whether actions are written as numbers from -1 to 1
+            (:func:`stallward.env.gym.spaces.to_continuous`), for libraries that do not know
+            ``MultiDiscrete`` actions.
 
     Returns:
         The ``minari.MinariDataset``, which Minari keeps in its folder (``MINARI_DATASETS_PATH``).
 
     Raises:
         DatasetError: If Minari is missing or refuses the name, or a recording has no propensities.
+        RecordingError: If a recording cannot be read.
     """
     try:
         import minari  # noqa: PLC0415 - only this needs it
@@ -41,36 +62,77 @@ def write_dataset(recordings: Sequence[str | Path], name: str, price: float = PR
             "Minari is not installed.", next_step="pip install 'minari[hdf5]'"
         ) from error
     runs = load_runs(recordings, price)
-    observation_space, action_space = spaces(runs[0].table)
-    buffers = [EpisodeBuffer(id=number, **_episode(run)) for number, run in enumerate(runs)]
+    table = runs[0].logged.table
+    observation_space, action_space = spaces(table, continuous=continuous)
+    buffers = [
+        EpisodeBuffer(id=number, **_episode(run, continuous=continuous))
+        for number, run in enumerate(runs)
+    ]
     try:
         with warnings.catch_warnings():
-            # Minari warns of everything that is not given: a link, an address, an environment.
+            # Minari warns of everything that is not given, such as a link and an address.
             warnings.simplefilter("ignore", UserWarning)
             return minari.create_dataset_from_buffers(
                 name,
                 buffers,
+                env=_twin_of(runs, recordings, price, continuous=continuous),
                 algorithm_name="stallward excite",
                 author="stallward",
                 observation_space=observation_space,
                 action_space=action_space,
                 description=f"{len(runs)} runs of a randomised controller, stallward "
-                f"{version('stallward')}; actions of the table {runs[0].table.name!r}.",
-                requirements=[],
+                f"{version('stallward')}; actions of the table {table.name!r}. The environment "
+                "is the twin of the node that was recorded.",
+                requirements=["stallward[train]"],
             )
     except ValueError as error:  # a name of another form, or one that is taken
         raise DatasetError(f"Minari refuses {name!r}: {error}.") from error
 
 
-def _episode(run: LoggedRun) -> dict[str, Any]:
+def _twin_of(
+    runs: Sequence[ReplayedRun],
+    recordings: Sequence[str | Path],
+    price: float,
+    *,
+    continuous: bool,
+) -> gymnasium.Env[Any, Any] | None:
+    """The environment in which to try what was learned.
+
+    Returns:
+        ``None`` if the recordings are of several scenarios and one has no shipped twin.
+    """
+    scenarios = sorted({run.scenario for run in runs})
+    source: dict[str, Any] = {"twins": scenarios}
+    if not set(scenarios) <= set(twin_names()):
+        if len(scenarios) > 1:
+            return None
+        source = {"recording": [str(Path(folder).resolve()) for folder in recordings]}
+    settings = SimulationSettings(ticks_per_action=1, price=price)
+    return gymnasium.make(
+        "stallward/Twin-v0",
+        # Some libraries cut episodes by this number themselves.
+        max_episode_steps=round(settings.episode_s / _TICK_S),
+        settings={
+            "ticks_per_action": settings.ticks_per_action,
+            "price": settings.price,
+            "action_table": runs[0].logged.table.name,
+        },
+        continuous=continuous,
+        **source,
+    )
+
+
+def _episode(run: ReplayedRun, *, continuous: bool) -> dict[str, Any]:
     """One run as Minari wants it: one observation more than actions."""
-    steps = len(run.actions) - 1
+    logged = run.logged
+    steps = len(logged.actions) - 1
+    actions = to_continuous(logged.actions, logged.table) if continuous else logged.actions
     return {
-        "observations": list(run.observations),
-        "actions": list(run.actions[:steps]),
-        "rewards": [float(reward) for reward in run.reward[:steps]],
+        "observations": list(logged.observations),
+        "actions": list(np.asarray(actions)[:steps]),
+        "rewards": [float(reward) for reward in logged.reward[:steps]],
         "terminations": [False] * steps,
         "truncations": [*([False] * (steps - 1)), True],
         # Minari keeps the info of the reset first, and then that of each step.
-        "infos": {"propensity": [1.0, *(float(p) for p in run.propensity[:steps])]},
+        "infos": {"propensity": [1.0, *(float(p) for p in logged.propensity[:steps])]},
     }

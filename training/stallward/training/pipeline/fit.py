@@ -87,7 +87,7 @@ def transfer_twins(
     """Make twins that have seen no run under pressure of their scenario.
 
     Their sizes and full speeds come from the references, their parameters from the twins of other
-    scenarios (:mod:`stallward.training.twin_fit.transfer`).
+    scenarios (:mod:`stallward.env.twin.estimate.transfer`).
 
     Args:
         places: Recordings, or directories of them.
@@ -101,8 +101,8 @@ def transfer_twins(
     Raises:
         StallwardError: If there is no reference, or no twin of another scenario.
     """
-    from stallward.training.twin_fit.exogenous import estimate_exogenous  # noqa: PLC0415
-    from stallward.training.twin_fit.transfer import transfer  # noqa: PLC0415
+    from stallward.env.twin.estimate.exogenous import estimate_exogenous  # noqa: PLC0415
+    from stallward.env.twin.estimate.transfer import transfer  # noqa: PLC0415
 
     by_scenario: dict[str, list[Path]] = {}
     for path in recordings_of(places):

@@ -64,7 +64,7 @@ def fit_recordings(
 
     Raises:
         TrainingError: If there is no recording, or they are of several scenarios.
-        DatasetError: If they are not enough to describe the scenario.
+        RecordingError: If they are not enough to describe the scenario.
     """
     # A node does not have what this imports.
     from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415

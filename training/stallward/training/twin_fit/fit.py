@@ -19,6 +19,7 @@ import numpy as np
 
 from stallward.env.recording.recording import Recording
 from stallward.env.recording.split import dataset_hash
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import (
@@ -31,7 +32,6 @@ from stallward.env.twin.inputs.parameters import (
 )
 from stallward.env.twin.physics.latency import Array
 from stallward.training.progress import Report
-from stallward.training.twin_fit.exogenous import estimate_exogenous
 from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
 
@@ -85,7 +85,7 @@ def fit_scenario(
         start: A twin around whose parameters the search starts; without one it starts wide.
 
     Raises:
-        DatasetError: If the recordings are not enough to describe the scenario.
+        RecordingError: If the recordings are not enough to describe the scenario.
     """
     name = recordings[0].run.scenario
     scenario = estimate_exogenous(name, recordings)

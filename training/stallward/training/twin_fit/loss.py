@@ -14,10 +14,10 @@ import numpy as np
 
 from stallward.agent.desired import SLOTS
 from stallward.env.recording.recording import Recording
+from stallward.env.twin.estimate.background import rate_while_running
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.physics.latency import Array
 from stallward.env.twin.physics.pages import GROUPS
-from stallward.training.twin_fit.exogenous_background import rate_while_running
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 SEGMENT_S: Final = 10.0

@@ -13,12 +13,12 @@ from stallward.agent.controllers.latd import TUNINGS
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.batch import TICK_S, TwinBatch
+from stallward.env.twin.estimate.background import recorded_running
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.physics.latency import Array, pooled_quantiles
 from stallward.env.twin.physics.pages import GROUPS
 from stallward.env.twin.physics.randomness import keys_of
 from stallward.env.twin.settings import NODE_SETTINGS, NodeSettings, settings_of
-from stallward.training.twin_fit.exogenous_background import recorded_running
 from stallward.training.twin_fit.loss import QUANTILES, log_share, segment_edges_s
 
 _TUNED: Final = ("swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio")

@@ -10,29 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.recording.recording import Recording
+from stallward.env.twin.estimate.bursts import estimate_bursts
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
-from stallward.env.twin.physics.latency import Array
-from stallward.training.twin_fit.bursts import estimate_bursts
 
 _MIB_PAGES: Final = 256.0
-
-
 _LEAST_UNITS: Final = 1e-6
-
-
 _IDLE_BYTES: Final = 1 << 20
 """A group without processes may keep some pages; a group with a program has more than this."""
-
-
 _LENGTH_TOLERANCE: Final = 0.9
-
-
 _LEAST_TICK_S: Final = 0.05
-
-
 _FILL_PAGES_PER_S: Final = (1e3, 1e6)
 
-
+Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 
 

@@ -11,11 +11,11 @@ import pytest
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
+from stallward.env.twin.estimate.background import recorded_running
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
-from stallward.training.twin_fit.exogenous import estimate_exogenous
-from stallward.training.twin_fit.exogenous_background import recorded_running
 
-RECORDINGS = Path(__file__).parents[3] / "recordings"
+RECORDINGS = Path(__file__).parents[4] / "recordings"
 MIB = 1 << 20
 
 

@@ -13,21 +13,22 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, SLOTS
-from stallward.env.errors import ScenarioError
+from stallward.env.errors import RecordingError, ScenarioError
 from stallward.env.recording.recording import Recording
 from stallward.env.recording.run_info import RunInfo
 from stallward.env.scenario.file import scenario_from
 from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.estimate.background import background_slot, growth_per_s, largest
 from stallward.env.twin.inputs.exogenous import (
     PAGE_BYTES,
     Exogenous,
     ProtectedProgram,
 )
-from stallward.env.twin.physics.latency import Array
-from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.exogenous_background import background_slot, growth_per_s, largest
+
+Array = NDArray[np.float64]
 
 _SLO_FACTOR: Final = 1.5
 _POISSON_SPREAD: Final = 0.5
@@ -57,12 +58,12 @@ def estimate_exogenous(name: str, recordings: Sequence[Recording]) -> Exogenous:
     Without runs under pressure, runs with ample memory are used in their place.
 
     Raises:
-        DatasetError: If there is no run of the application together with the background.
+        RecordingError: If there is no run of the application together with the background.
     """
     ample = [r for r in recordings if r.run.condition == "ample"]
     together = [r for r in recordings if r.run.condition == "together"] or ample
     if not together:
-        raise DatasetError(
+        raise RecordingError(
             f"There is no run of {name} with everything together.",
             next_step="Record it with `stallward record`.",
         )
@@ -172,7 +173,7 @@ def _protected(
 ) -> ProtectedProgram:
     pooled = np.concatenate([measured_ms(r) for r in alone])
     if not len(pooled):
-        raise DatasetError(f"{alone[0].path} has no requests after its burn-in.")
+        raise RecordingError(f"{alone[0].path} has no requests after its burn-in.")
     gaps = np.concatenate([np.diff(r.requests.scheduled_s) for r in together])
     rate = 1.0 / max(float(gaps.mean()), 1e-9)
     anon = largest(alone, "protected_anon_bytes") / PAGE_BYTES

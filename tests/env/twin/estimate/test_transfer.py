@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from stallward.env.testing import small_twin
+from stallward.env.twin.estimate.transfer import transfer
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import TwinParameters
-from stallward.training.twin_fit.transfer import transfer
 
 
 def described(service_s: float) -> Exogenous:

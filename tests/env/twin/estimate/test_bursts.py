@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from stallward.env.recording.recording import Recording, load_recording
+from stallward.env.twin.estimate.bursts import Bursts, estimate_bursts
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
-from stallward.training.twin_fit.bursts import Bursts, estimate_bursts
 
-RECORDINGS = Path(__file__).parents[3] / "recordings"
+RECORDINGS = Path(__file__).parents[4] / "recordings"
 MIB = 1 << 20
 HELD_BYTES, SPAN_BYTES = 128 * MIB, 512 * MIB
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
-from stallward.env.twin.physics.latency import Array
+
+Array = NDArray[np.float64]
 
 _LEAST_PAGES_PER_S: Final = (64 << 20) / PAGE_BYTES
 """Slower reads are no burst: a disk serves them beside those of others."""

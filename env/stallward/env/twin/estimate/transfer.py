@@ -28,7 +28,7 @@ def transfer(scenario: Exogenous, fitted: Sequence[FittedTwin]) -> FittedTwin:
 
     Args:
         scenario: The exogenous description, estimated from runs without memory pressure
-            (:func:`~stallward.training.twin_fit.exogenous.estimate_exogenous`).
+            (:func:`~stallward.env.twin.estimate.exogenous.estimate_exogenous`).
         fitted: Twins of other scenarios, at least one.
     """
     distance = [

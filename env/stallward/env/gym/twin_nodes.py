@@ -1,0 +1,89 @@
+"""What the single and the vector environment of the twin share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+from stallward.env.errors import TwinError
+from stallward.env.gym.node_view import Scene
+from stallward.env.simulation.simulation import Simulation, SimulationSettings
+from stallward.env.twin.inputs.find import load_twins
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.models.registry import find_twin
+
+INFOS: Final = {
+    "progress": "progress",
+    "violated": "violated",
+    "window_violated": "window_violated",
+    "switches": "moved",
+}
+"""The keys of an info, and the field of a step's result that each is."""
+
+
+def settings_of(settings: SimulationSettings | Mapping[str, Any] | None) -> SimulationSettings:
+    """The settings of an environment.
+
+    Args:
+        settings: The settings, or the fields of them that differ from their defaults.
+
+    Raises:
+        TwinError: If a setting is unknown.
+    """
+    if settings is None or isinstance(settings, SimulationSettings):
+        return settings or SimulationSettings()
+    try:
+        return read(SimulationSettings, dict(settings), "settings")
+    except SchemaError as error:
+        raise TwinError(error.cause, next_step=error.next_step) from error
+
+
+def make_simulation(
+    batch: int,
+    *,
+    twins: Sequence[FittedTwin | str | Path] | None,
+    recording: str | Path | Sequence[str | Path] | None,
+    settings: SimulationSettings | Mapping[str, Any] | None,
+) -> Simulation:
+    """Make the simulation of an environment.
+
+    Args:
+        batch: How many nodes.
+        twins: Fitted twins, their names or paths; ``None`` for all shipped ones.
+        recording: The folder of a recording, or several of one scenario, to make the twin from.
+        settings: The settings, or the fields of them that differ from their defaults.
+
+    Raises:
+        TwinError: If there is no twin, or both twins and a recording, or a setting is unknown.
+        RecordingError: If no twin can be made from the recording.
+    """
+    if recording is not None and twins is not None:
+        raise TwinError("Both twins and a recording are given.", next_step="Give one of them.")
+    if recording is not None:
+        # Recordings need pyarrow, which takes longer to import than the twin.
+        from stallward.env.twin.estimate.from_recordings import (  # noqa: PLC0415
+            twin_of_recordings,
+        )
+
+        folders = [recording] if isinstance(recording, str | Path) else recording
+        loaded: tuple[FittedTwin, ...] = (twin_of_recordings(folders),)
+    elif twins is None:
+        loaded = load_twins()
+    else:
+        loaded = tuple(
+            t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
+        )
+    return Simulation(loaded, batch, settings_of(settings), seed=0)
+
+
+def scene_of(simulation: Simulation, index: int) -> Scene:
+    """The scene of a node: its twin's, which may change when an episode begins."""
+    scenario = simulation.twins[simulation.scenario[index]].scenario
+    return Scene(
+        title=scenario.name,
+        target_ms=scenario.slo_ms,
+        slot_names=tuple(slot.name for slot in scenario.slots),
+    )

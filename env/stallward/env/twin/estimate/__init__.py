@@ -1,0 +1,1 @@
+"""Estimates what the twin of an application needs to know from recordings of it."""
