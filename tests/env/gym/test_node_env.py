@@ -57,7 +57,7 @@ def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
             ends.append(ended)
         assert ends[-1]
         refused = any("page cache by eBPF" in one for one in begun["missing"])
-        zone = env.unwrapped._last.zone  # type: ignore[attr-defined]
+        zone = env.unwrapped._last.zone
         assert refused == (zone.page_cache_hits is None)
         assert "anon-a" in env.render()
     finally:
