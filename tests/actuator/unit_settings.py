@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from stallward.actuator.cli.systemd_unit import Installation, unit_text
+from stallward.actuator.cli.unit.text import Installation, unit_text
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import parse_config
 

@@ -27,7 +27,7 @@ UNIT = "names folders as a systemd unit does; nothing opens them"
 ALLOWED = {
     "actuator/stallward/actuator/doctor/latency.py": EXAMPLE,
     "actuator/stallward/actuator/cli/desired_options.py": EXAMPLE,
-    "actuator/stallward/actuator/cli/unit_places.py": UNIT,
+    "actuator/stallward/actuator/cli/unit/places.py": UNIT,
     "actuator/stallward/actuator/kernel/process_spec.py": EXAMPLE,
     "actuator/stallward/actuator/node/find_targets.py": EXAMPLE,
     "actuator/stallward/actuator/runtime/process_setup.py": OWN,

@@ -11,7 +11,7 @@ from pathlib import Path
 from pressed_zone import IDLE, MIB, wait_for
 from systemd_manager import Manager
 
-from stallward.actuator.cli.systemd_unit import UNIT_NAME, Installation, unit_text
+from stallward.actuator.cli.unit.text import UNIT_NAME, Installation, unit_text
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml

@@ -18,7 +18,7 @@ from pressed_zone import MIB, wait_for
 from systemd_manager import Manager, why_missing
 from systemd_node import ADDRESS, PYTHON, SLOW, UNTOUCHED, Node, config_of, unit_of
 
-from stallward.actuator.cli.systemd_unit import UNIT_NAME
+from stallward.actuator.cli.unit.text import UNIT_NAME
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.status import DaemonStatus
 from stallward.actuator.config.daemon_config import DaemonConfig

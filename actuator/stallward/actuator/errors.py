@@ -170,10 +170,13 @@ class WorkError(ActuatorError):
     Args:
         cause: What happened.
         fault: Its kind.
+        next_step: What a person can do about it.
     """
 
-    def __init__(self, cause: str, *, fault: WorkFault) -> None:
-        super().__init__(cause)
+    def __init__(
+        self, cause: str, *, fault: WorkFault = WorkFault.FAILED, next_step: str = ""
+    ) -> None:
+        super().__init__(cause, next_step=next_step)
         self.fault = fault
 
 

@@ -83,7 +83,7 @@ def systemd_unit(
     eBPF or the network, is in the unit only if this one does. Installing starts no daemon.
     """
     check_config(config)
-    from stallward.actuator.cli.systemd_unit import Installation, unit_text  # noqa: PLC0415
+    from stallward.actuator.cli.unit.text import Installation, unit_text  # noqa: PLC0415
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.kernel.hierarchies import detect  # noqa: PLC0415
 
@@ -99,7 +99,7 @@ def systemd_unit(
     if not install:
         output.line(text.rstrip())
         return
-    from stallward.actuator.cli.unit_install import install_unit  # noqa: PLC0415
+    from stallward.actuator.cli.unit.install import install_unit  # noqa: PLC0415
 
     written = install_unit(text)
     output.line(f"installed {written}")

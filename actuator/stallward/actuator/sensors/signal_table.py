@@ -325,6 +325,7 @@ LATENCY_SIGNALS: Final = (
     Signal(name="p95_ms", unit="ms", meaning="95th percentile in the window"),
     Signal(name="max_ms", unit="ms", meaning="longest in the window"),
     Signal(name="last_completion_age_s", unit="s", meaning="since the last completion seen"),
+    Signal(name="new_requests", unit="requests", meaning="those since the last tick, by latency"),
 )
 _UNCHANGED: Final = "about 1.5 us less while it has not changed"
 COSTS: Final = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Final
 
-from stallward.actuator.cli.unit_places import listening_addresses
+from stallward.actuator.cli.unit.places import listening_addresses
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.latency.config import PrometheusLatency, split_url
 from stallward.actuator.runtime.addresses import is_loopback

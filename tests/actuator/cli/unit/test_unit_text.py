@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from unit_settings import CONFIG, CONFIGS, HERE, PROGRAM, config_of, settings
 
-from stallward.actuator.cli.systemd_unit import UNIT_NAME, Installation, unit_text
+from stallward.actuator.cli.unit.text import UNIT_NAME, Installation, unit_text
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.kernel.cgroups import Kind

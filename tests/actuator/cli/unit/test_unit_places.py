@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from unit_settings import CONFIGS, HERE, STATSD, config_of, settings
 
-from stallward.actuator.cli.systemd_unit import Installation, unit_text
+from stallward.actuator.cli.unit.text import Installation, unit_text
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
 

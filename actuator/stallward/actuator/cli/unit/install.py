@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.cli.systemd_unit import UNIT_NAME
+from stallward.actuator.cli.unit.text import UNIT_NAME
 from stallward.agent.errors import UsageError
 
 SYSTEM_UNITS: Final = Path("/etc/systemd/system")

@@ -12,8 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.cli.unit_network import network
-from stallward.actuator.cli.unit_places import (
+from stallward.actuator.cli.unit.network import network
+from stallward.actuator.cli.unit.places import (
     check_name,
     check_visible,
     homes,
@@ -108,7 +108,7 @@ def unit_text(installation: Installation, config: DaemonConfig) -> str:
         "CONFIG": str(installation.config),
         "VM_FILES": " ".join(f"-{config.node.proc}/sys/vm/{name}" for name in WRITTEN_FILES),
     }
-    folder = resources.files("stallward.actuator.cli")
+    folder = resources.files("stallward.actuator.cli.unit")
     text = (folder / UNIT_NAME).read_text(encoding="utf-8")
     for mark, lines in blocks.items():
         text = text.replace(f"@{mark}@\n", "".join(f"{line}\n" for line in lines))

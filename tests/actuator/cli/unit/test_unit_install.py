@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from unit_settings import HERE, config_of
 
-from stallward.actuator.cli.systemd_unit import UNIT_NAME, unit_text
-from stallward.actuator.cli.unit_install import install_unit
+from stallward.actuator.cli.unit.install import install_unit
+from stallward.actuator.cli.unit.text import UNIT_NAME, unit_text
 from stallward.agent.errors import UsageError
 
 TEXT = unit_text(HERE, config_of())

@@ -1,0 +1,1 @@
+"""The unit under which systemd runs the daemon, and putting it in place."""
