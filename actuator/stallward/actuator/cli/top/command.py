@@ -5,16 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S
-from stallward.actuator.cli.top.history import History
-from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from stallward.actuator.cli.top.history import History
+    from stallward.actuator.record.tick_record import TickRecord
 
 _LIVE_S: Final = 2.0
 """How long a running daemon is watched for --once: rates need a second."""
@@ -44,6 +46,8 @@ def top(
         raise UsageError(
             "This is no terminal.", next_step="Give --once to print everything as text."
         )
+    from stallward.actuator.cli.top.history import History  # noqa: PLC0415 - with numpy
+
     if replay is not None:
         from stallward.actuator.cli.top.source import LEAD_S, replayed  # noqa: PLC0415
 
