@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from stallward.env.workloads.jobs.cpp_package import write_package
+from stallward.env.workloads.jobs.forest_loop import Grower
+from stallward.env.workloads.jobs.genome import write_genome
+from stallward.env.workloads.jobs.index_build import BATCH_ROWS, Builder
+from stallward.env.workloads.jobs.torch_loop import Recommender
 
 
 def test_a_package_comes_from_the_seed(tmp_path: Path) -> None:
@@ -81,3 +87,49 @@ session.stop()
     assert len(others) == 4
     assert all(0 < int(count) <= 5000 for count in others)
     assert kept == "True"
+
+
+def test_a_genome_has_its_bases_and_comes_from_the_seed(tmp_path: Path) -> None:
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        write_genome(tmp_path / name, bases=1000, seed=seed)
+    texts = [(tmp_path / name).read_text() for name in "abc"]
+    assert texts[0] == texts[1] != texts[2]
+    head, *lines = texts[0].splitlines()
+    assert head.startswith(">")
+    assert [len(line) for line in lines] == [100] * 10
+    assert set("".join(lines)) == set("ACGT")
+
+
+def test_a_forest_grows_and_a_new_one_begins() -> None:
+    grower = Grower(rows=50, trees=3, seed=1)
+    grown = []
+    for _ in range(5):
+        grower.step()
+        grown.append(grower.trees)
+    assert grown == [1, 2, 3, 1, 2]
+
+
+def test_an_index_has_its_rows_and_a_new_one_begins(tmp_path: Path) -> None:
+    builder = Builder(tmp_path, rows=2 * BATCH_ROWS, cache_mib=1, seed=1)
+    for _ in range(2):
+        builder.step()
+    with sqlite3.connect(tmp_path / "build.sqlite") as connection:
+        names = [name for (name,) in connection.execute("SELECT name FROM lines")]
+    connection.close()
+    assert len(set(names)) == 2 * BATCH_ROWS
+    assert names != sorted(names), "the index would be written from one end to the other"
+    builder.step()
+    assert builder.rows == BATCH_ROWS
+
+
+def test_a_recommender_learns_all_over_its_vectors() -> None:
+    recommender = Recommender(mib=12, seed=1)
+    before = [table.weight.detach().clone() for table in recommender.tables]
+    losses = [recommender.step() for _ in range(12)]
+    assert np.isfinite(losses).all()
+    for table, old in zip(recommender.tables, before, strict=True):
+        assert table.weight.numel() * 4 * 3 == 6 << 20, "with two moments, half of the memory"
+        changed = (table.weight.detach() != old).any(dim=1)
+        assert changed.float().mean() > 0.9
+    again = Recommender(mib=12, seed=1)
+    assert [again.step() for _ in range(12)] == losses

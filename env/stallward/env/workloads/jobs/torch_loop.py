@@ -1,0 +1,76 @@
+"""Trains a recommender (PyTorch) for ever; a unit is one batch.
+
+Almost all of it is the vectors of the users and of the articles. A batch has random ones, and
+Adam keeps two moments of each, so a batch reads and writes pages all over the memory.
+
+Run: ``python -m stallward.env.workloads.jobs.torch_loop --mib 600 --seed 1 --report PATH``
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from stallward.env.workloads.report import UnitReport
+
+_COMPONENTS: Final = 64
+_BATCH: Final = 4096
+_COPIES: Final = 3
+"""A vector and its two moments."""
+_VECTOR_BYTES: Final = 4 * _COMPONENTS * _COPIES
+
+
+class Recommender:
+    """The vectors of users and articles, half of the memory each.
+
+    Args:
+        mib: The size of the vectors together with their moments.
+        seed: The seed of the vectors and the batches.
+    """
+
+    def __init__(self, *, mib: int, seed: int) -> None:
+        self._random = torch.Generator().manual_seed(seed)
+        count = max(2, (mib << 20) // _VECTOR_BYTES // 2)
+        self.tables = [self._table(count) for _ in ("users", "articles")]
+        vectors = [table.weight for table in self.tables]
+        self._optimizer = torch.optim.SparseAdam(vectors, lr=0.01)
+
+    def _table(self, count: int) -> torch.nn.Embedding:
+        vectors = torch.randn(count, _COMPONENTS, generator=self._random)
+        return torch.nn.Embedding.from_pretrained(vectors, freeze=False, sparse=True)
+
+    def step(self) -> float:
+        """Learn from one batch of random ratings; return the loss."""
+        users, articles = (
+            table(torch.randint(table.num_embeddings, (_BATCH,), generator=self._random))
+            for table in self.tables
+        )
+        ratings = torch.rand(_BATCH, generator=self._random)
+        loss = torch.nn.functional.mse_loss((users * articles).mean(dim=1), ratings)
+        self._optimizer.zero_grad()
+        loss.backward()
+        self._optimizer.step()
+        return float(loss.detach())
+
+
+def main() -> None:
+    """Train until killed, with the options of the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--mib", type=int, default=600)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, required=True)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    report = UnitReport(args.report)
+    report.add(0)
+    recommender = Recommender(mib=args.mib, seed=args.seed)
+    while True:
+        recommender.step()
+        report.add(1)
+
+
+if __name__ == "__main__":
+    main()
