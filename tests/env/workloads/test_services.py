@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workload_servers import needed
+from workload_servers import SERVICES, answered, free_port, needed, run_service
 from workload_servers import serving as serving_soon
 
 from stallward.env.scenario.file import load_scenario
@@ -23,41 +23,7 @@ from stallward.env.workloads.services.mariadb import table_script
 from stallward.env.workloads.services.nats_fill import LAST_TEXT, Client
 from stallward.env.workloads.services.nats_fill import fill as fill_nats
 
-SERVICES = "stallward.env.workloads.services"
 serving = partial(serving_soon, patience_s=60.0)
-
-
-def answered(programs: Path, folder: Path, scenario: str, **changed: str) -> np.ndarray:
-    """Run a scenario's own load for a moment; return the lines of its log.
-
-    Requests that were open when the load ended are left out: how many depends on the host.
-    """
-    request = load_scenario(scenario).protected.load.argv
-    options = [word.replace("{run}", str(folder)) for word in request[1:]]
-    given = {"seed": "1", "rate": "200", "connections": "2", **changed}
-    for name, value in given.items():
-        options[options.index(f"--{name}") + 1] = value
-    options = without(options, "--wave")
-    subprocess.run([str(programs / "load"), *options, "--seconds", "0.5"], check=True, timeout=60)
-    lines = np.loadtxt(folder / "requests.lines")
-    lines = lines[: np.flatnonzero(lines[:, 3]).max(initial=-1) + 1]
-    assert len(lines) > 50
-    return np.asarray(lines)
-
-
-def without(options: list[str], name: str) -> list[str]:
-    at = options.index(name) if name in options else len(options)
-    return options[:at] + options[at + 2 :]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def run_service(module: str, *options: str) -> None:
-    subprocess.run([sys.executable, "-m", f"{SERVICES}.{module}", *options], check=True)
 
 
 def test_the_catalogue_gives_articles_and_their_total(programs: Path, tmp_path: Path) -> None:
