@@ -25,7 +25,8 @@ for package in "$@"; do
     workloads-all)
       workloads_all=yes
       packages="$packages $workloads etcd-server ffmpeg g++ default-jdk-headless make"
-      packages="$packages mariadb-server nats-server nodejs" ;;
+      packages="$packages mariadb-server nats-server nodejs bwa gawk groonga-bin imagemagick knot"
+      packages="$packages lighttpd php-apcu php-fpm prometheus slapd" ;;
     *)          packages="$packages $package" ;;
   esac
 done
@@ -43,6 +44,13 @@ for package in $packages; do
     mariadb-server) command -v mariadbd >/dev/null 2>&1 || missing="$missing mariadb-server" ;;
     nodejs)     command -v node >/dev/null 2>&1 || missing="$missing nodejs" ;;
     ffmpeg|g++|make|nats-server) command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
+    imagemagick) command -v convert-im6.q16 >/dev/null 2>&1 || missing="$missing imagemagick" ;;
+    groonga-bin) command -v groonga >/dev/null 2>&1 || missing="$missing groonga-bin" ;;
+    knot)       command -v knotd >/dev/null 2>&1 || missing="$missing knot" ;;
+    php-apcu)   ls /usr/lib/php/*/apcu.so >/dev/null 2>&1 || missing="$missing php-apcu" ;;
+    php-fpm)    ls /usr/sbin/php-fpm[0-9]* >/dev/null 2>&1 || missing="$missing php-fpm" ;;
+    bwa|gawk|lighttpd|prometheus|slapd)
+      command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)
