@@ -39,8 +39,9 @@ class Recommender:
         self._optimizer = torch.optim.SparseAdam(vectors, lr=0.01)
 
     def _table(self, count: int) -> torch.nn.Embedding:
-        vectors = torch.randn(count, _COMPONENTS, generator=self._random)
-        return torch.nn.Embedding.from_pretrained(vectors, freeze=False, sparse=True)
+        table = torch.nn.Embedding(count, _COMPONENTS, sparse=True)
+        torch.nn.init.normal_(table.weight, generator=self._random)
+        return table
 
     def step(self) -> float:
         """Learn from one batch of random ratings; return the loss."""
@@ -51,8 +52,8 @@ class Recommender:
         ratings = torch.rand(_BATCH, generator=self._random)
         loss = torch.nn.functional.mse_loss((users * articles).mean(dim=1), ratings)
         self._optimizer.zero_grad()
-        loss.backward()
-        self._optimizer.step()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._optimizer.step()  # type: ignore[no-untyped-call]
         return float(loss.detach())
 
 

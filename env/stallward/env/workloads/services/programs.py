@@ -1,11 +1,17 @@
-"""Programs of other projects: where they are, and running them once."""
+"""Programs of other projects: where they are, running them once, and becoming a server."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import sys
+import time
+from pathlib import Path
+from typing import Final
+
+_WAIT_S: Final = 60.0
 
 
 def needed(program: str, package: str) -> str:
@@ -29,3 +35,30 @@ def run(argv: list[str]) -> None:
     process = subprocess.run(argv, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         sys.exit(f"{argv[0]} failed: {(process.stderr or process.stdout).strip()[-500:]}")
+
+
+def become_server(command: list[str], *, port: int, ready: Path) -> None:
+    """Replace this process by a server on the loopback address.
+
+    Args:
+        command: Its command line.
+        port: The port that it listens on.
+        ready: An empty file that is made once it does.
+    """
+    if os.fork() == 0:
+        if _listens(port):
+            ready.touch()
+        os._exit(0)
+    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+
+
+def _listens(port: int) -> bool:
+    """Wait until something listens on a port; return false if nothing does within a minute."""
+    deadline_s = time.monotonic() + _WAIT_S
+    while time.monotonic() < deadline_s:
+        try:
+            with socket.create_connection(("127.0.0.1", port)):
+                return True
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+    return False
