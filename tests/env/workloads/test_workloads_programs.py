@@ -329,6 +329,9 @@ SMALLER = {
     "vectors-mix": (('"150000"', '"2000"'), ("1920x1080", "320x240"), ('"20"', '"80"')),
     "rocksdb-spark": (('"2400000"', '"20000"'), ('"900"', '"480"'), ('"900000"', '"20000"')),
     "etcd-mix": (('"60000"', '"500"'), ('"300000"', '"20000"'), ('"40"', '"80"')),
+    "knot-images": (('"600000"', '"5000"'), ("4000x3000", "400x300")),
+    "openldap-genome": (('"180000"', '"2000"'), ('"30000000"', '"300000"')),
+    "php-gawk": (('"240000"', '"2000"'), ('"100"', '"4"')),
 }
 """One scenario for each new kind of server and program, small enough for a few seconds."""
 SLOW_TO_START = {"etcd-mix", "jvm-lightgbm", "node-spark", "rocksdb-spark", "vectors-mix"}
