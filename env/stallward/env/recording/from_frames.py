@@ -126,13 +126,12 @@ def convert_frames(
     ticks_of = _ticks_of(file, trace, pieces)
     try:
         for piece, ticks, log in zip(pieces, ticks_of, logged, strict=True):
-            requests_of = requests_in(ticks) if log is None else log
-            building.add(piece, ticks, requests_of.scheduled_in(piece.start_s, piece.end_s))
+            building.add(piece, ticks, requests_in(ticks, piece) if log is None else log)
         if not building.written:
             raise RecordingError(
                 f"Nothing is left of {file}: {_listed(left_out)}.",
-                next_step="Let the daemon run longer under one controller, beside an application "
-                "whose requests are logged.",
+                next_step="Let the daemon run longer under one controller, while the application "
+                "answers requests.",
             )
         folder.rename(out)
     except OSError as error:

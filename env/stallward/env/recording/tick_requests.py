@@ -9,6 +9,7 @@ import numpy as np
 
 from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
+from stallward.env.recording.pieces import Piece
 from stallward.env.recording.recording import Requests
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -16,8 +17,8 @@ MOST_REQUESTS: Final = 50_000_000
 """More do not fit the memory of a small machine: that many take 1.3 GB."""
 
 
-def requests_in(ticks: Iterable[pb.TickRecord]) -> Requests:
-    """The requests that the ticks have in their histograms, by scheduled time.
+def requests_in(ticks: Iterable[pb.TickRecord], piece: Piece) -> Requests:
+    """The requests scheduled in a piece that its ticks have in their histograms, by that time.
 
     A latency is known to 1 %, or to the range that the application's own histogram gives. A
     request counts as having ended at the tick that tells of it, so its times are late by less than
@@ -44,9 +45,10 @@ def requests_in(ticks: Iterable[pb.TickRecord]) -> Requests:
     end_s = np.repeat(np.array(ends_s), each)
     scheduled_s = end_s - np.repeat(np.array(latencies_s), each)
     order = np.argsort(scheduled_s, kind="stable")
-    return Requests(
+    told = Requests(
         scheduled_s=scheduled_s[order],
         start_s=scheduled_s[order],
         end_s=end_s[order],
         ok=np.ones(end_s.size, dtype=bool),
     )
+    return told.scheduled_in(piece.start_s, piece.end_s)
