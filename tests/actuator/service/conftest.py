@@ -1,4 +1,4 @@
-"""Services that are stopped after each test."""
+"""Services that are stopped after each test, and the certificates of one on TCP."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from service_without_loop import Service
+from tls_nodes import Party, make_party
 
 
 @pytest.fixture
@@ -20,3 +21,8 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     yield starting
     for service in services:
         service.close()
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Party:
+    return make_party(tmp_path)

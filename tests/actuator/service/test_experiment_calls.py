@@ -39,6 +39,7 @@ def test_an_experiment_runs_its_blocks_and_puts_back_what_was_in_force(
     node.client.load(str(old))
     node.client.set_mode(mode)
     assert node.client.experiments.get() is None
+    assert not node.client.status().refused
     wanted = plan(tmp_path)
     begun = node.client.experiments.start(wanted)
     assert begun.progress is Progress.RUNNING

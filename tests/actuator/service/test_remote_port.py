@@ -8,7 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 import trustme
 from google.protobuf.descriptor import MethodDescriptor
 from service_without_loop import WAIT_S, Service
+from tls_nodes import Network, Party, wait_for_port
 from typer.testing import CliRunner
 
 from stallward.actuator.cli.ctl import ctl
@@ -30,65 +31,12 @@ CALLS = pb.DESCRIPTOR.services_by_name["ActuatorService"]
 OBSERVED = {"Status", "Watch", "Advise", "ListPolicies", "GetExperiment"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Party:
-    """The certificates of a node and of its clients."""
-
-    folder: Path
-    ca: trustme.CA
-    port: int
-
-    def client(self, name: str, ca: trustme.CA | None = None) -> RemoteDaemon:
-        """A client whose certificate has a common name."""
-        folder = self.folder / name
-        folder.mkdir(exist_ok=True)
-        made = (ca or self.ca).issue_cert(f"{name}.example", common_name=name)
-        self.ca.cert_pem.write_to_path(folder / "ca.pem")
-        made.cert_chain_pems[0].write_to_path(folder / "client.pem")
-        made.private_key_pem.write_to_path(folder / "client.key")
-        return RemoteDaemon.with_folder(f"127.0.0.1:{self.port}", folder)
-
-    def certify(self) -> None:
-        """Write a new certificate of the node."""
-        made = self.ca.issue_cert("127.0.0.1")
-        made.private_key_pem.write_to_path(self.folder / "node.key")
-        made.cert_chain_pems[0].write_to_path(self.folder / "node.pem")
-
-
-@pytest.fixture
-def party(tmp_path: Path) -> Party:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        made = Party(folder=tmp_path, ca=trustme.CA(), port=free.getsockname()[1])
-    made.ca.cert_pem.write_to_path(tmp_path / "clients.pem")
-    made.certify()
-    return made
-
-
 @pytest.fixture
 def service(party: Party) -> Iterator[Service]:
-    made = Service(
-        party.folder,
-        remote=f"127.0.0.1:{party.port}",
-        remote_certificate=party.folder / "node.pem",
-        remote_key=party.folder / "node.key",
-        remote_client_ca=party.folder / "clients.pem",
-        remote_operators=("operator",),
-    )
+    made = party.serve(operators=("operator",))
     made.tick()
     yield made
     made.close()
-
-
-def wait_for_port(party: Party) -> None:
-    deadline_s = time.monotonic() + WAIT_S
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", party.port), timeout=WAIT_S).close()
-        except OSError:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.05)
-        else:
-            return
 
 
 @pytest.mark.usefixtures("service")
@@ -253,15 +201,44 @@ def test_a_renewed_certificate_is_shown_without_a_restart(party: Party, service:
     assert service.process.poll() is None
 
 
+def test_a_watcher_notices_that_the_network_failed(party: Party, service: Service) -> None:
+    """Nothing closes the connection, and the daemon's last words were that all is well."""
+    wait_for_port(party)
+    network = Network(party.port)
+    try:
+        remote = party.client("observer")
+        remote = replace(remote, address=f"127.0.0.1:{network.port}", silence_s=1.5)
+        with ActuatorClient(remote) as client:
+            client.wait_ready(WAIT_S)
+            ticks = client.watch()
+            service.tick()
+            assert next(ticks)
+            network.fail()
+            with pytest.raises(DaemonUnavailableError, match=f"127.0.0.1:{network.port}"):
+                next(ticks)
+        with ActuatorClient(party.client("observer")) as client:
+            assert client.wait_ready(WAIT_S), "the daemon is well, and so is another connection"
+    finally:
+        network.close()
+
+
+def test_a_watcher_of_a_silent_daemon_goes_on(party: Party, service: Service) -> None:
+    """A daemon that has no ticks still answers whether it lives."""
+    wait_for_port(party)
+    remote = replace(party.client("observer"), silence_s=4.5)
+    with ActuatorClient(remote) as client:
+        client.wait_ready(WAIT_S)
+        ticks = client.watch()
+        service.tick()
+        assert next(ticks)
+        time.sleep(4.0)
+        service.tick()
+        assert next(ticks)
+
+
 def test_without_its_key_the_port_stays_closed_and_the_status_says_so(party: Party) -> None:
     (party.folder / "node.key").unlink()
-    service = Service(
-        party.folder,
-        remote=f"127.0.0.1:{party.port}",
-        remote_certificate=party.folder / "node.pem",
-        remote_key=party.folder / "node.key",
-        remote_client_ca=party.folder / "clients.pem",
-    )
+    service = party.serve()
     try:
         service.tick()
         with ActuatorClient(service.socket) as client:

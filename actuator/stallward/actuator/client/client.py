@@ -75,6 +75,7 @@ class ActuatorClient:
             ("grpc.max_receive_message_length", _MOST_BYTES),
         ]
         if isinstance(daemon, RemoteDaemon):
+            options.extend(daemon.keepalive_options())
             self._channel = grpc.secure_channel(
                 daemon.address, daemon.credentials(), options=options
             )

@@ -32,6 +32,9 @@ class RemoteDaemon:
     """The client's own certificate, as PEM."""
     key: Path
     """Its private key, as PEM."""
+    silence_s: float = 30.0
+    """After how long without a sign of life the connection counts as broken, at least 0.3. A
+    network that fails closes no connection, so a watcher would wait for ever."""
 
     @classmethod
     def with_folder(cls, address: str, folder: Path) -> Self:
@@ -51,6 +54,18 @@ class RemoteDaemon:
         """
         authority, certificate, key = map(self._read, (self.authority, self.certificate, self.key))
         return grpc.ssl_channel_credentials(authority, key, certificate)
+
+    def keepalive_options(self) -> list[tuple[str, int]]:
+        """GRPC's options that notice a broken connection.
+
+        The daemon is asked for a sign of life after two thirds of :attr:`silence_s`, and has the
+        last third to give it.
+        """
+        third_ms = max(round(self.silence_s * 1000 / 3), 100)
+        return [
+            ("grpc.keepalive_time_ms", 2 * third_ms),
+            ("grpc.keepalive_timeout_ms", third_ms),
+        ]
 
     def __str__(self) -> str:
         return self.address

@@ -51,7 +51,8 @@ class ExperimentServicer(PolicyServicer):
         """The experiment that runs, or else the last one."""
         runner = await self._needed_runner(context)
         if runner.state is None:
-            await self._refuse(context, grpc.StatusCode.NOT_FOUND, "There was no experiment.")
+            # An answer rather than a refusal: `ctl watch` asks every node, and most have none.
+            await context.abort(grpc.StatusCode.NOT_FOUND, "There was no experiment.")
         return pb.GetExperimentResponse(experiment=_shown(runner))
 
     async def StopExperiment(  # noqa: N802

@@ -21,6 +21,13 @@ _MOST_STREAMS: Final = 64
 """The most calls at once on one connection."""
 _MOST_CALLS: Final = 512
 """The most calls at once on all connections; further ones are refused."""
+_SIGN_OF_LIFE_MS: Final = 20_000
+"""After how long a silent client is asked for a sign of life: one whose network failed would keep
+its place among the watchers."""
+_NO_SIGN_MS: Final = 10_000
+"""How long it has to answer."""
+_PINGS_APART_MS: Final = 500
+"""How often a client may ask the same; gRPC hangs up on one that asks more often."""
 
 
 class Certificates:
@@ -147,7 +154,12 @@ class RemotePort(Listener):
         """
         server = grpc.aio.server(
             interceptors=(Roles(self._operators, self._servicer.refusals),),
-            options=(("grpc.max_concurrent_streams", _MOST_STREAMS),),
+            options=(
+                ("grpc.max_concurrent_streams", _MOST_STREAMS),
+                ("grpc.keepalive_time_ms", _SIGN_OF_LIFE_MS),
+                ("grpc.keepalive_timeout_ms", _NO_SIGN_MS),
+                ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
+            ),
             maximum_concurrent_rpcs=_MOST_CALLS,
         )
         pb_grpc.add_ActuatorServiceServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
