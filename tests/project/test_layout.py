@@ -84,7 +84,6 @@ LONG_FILES: Final = {
     "actuator/stallward/actuator/sensors/signal_table.py": "a table",
     "agent/stallward/agent/observation/feature_table.py": "a table",
     "evaluation/stallward/evaluation/fidelity/measure.py": "one measure, read in one go",
-    "evaluation/stallward/evaluation/verdict/figures.py": "every figure of a verdict",
     "training/stallward/training/ppo/train.py": "a recipe is read in one go",
 }
 """Files that may be longer, and why."""

@@ -27,7 +27,7 @@ from stallward.evaluation.results.comparison import ArmFacts, ArmResult
 from stallward.evaluation.results.oracle import Hindsight
 from stallward.evaluation.results.serialise import save
 from stallward.evaluation.verdict import verdict
-from stallward.evaluation.verdict.figures import ScenarioComparison, judge
+from stallward.evaluation.verdict.figures import judge
 from stallward.evaluation.verdict.plan import VerdictPlan, load_verdict_plan
 from stallward.evaluation.verdict.result import (
     JudgedFigure,
@@ -38,6 +38,7 @@ from stallward.evaluation.verdict.result import (
     load_verdict,
     provenance_of,
 )
+from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison
 from stallward.evaluation.verdict.score import score
 from stallward.evaluation.verdict.tables import verdict_tables
 from stallward.evaluation.verdict.targets import FIGURES, Target

@@ -8,107 +8,31 @@ for these scenarios, not for others.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Final, TypeVar
+from typing import TypeVar
 
-import numpy as np
-
-from stallward.evaluation.arms import ALONE, AMPLE
+from stallward.evaluation.arms import ALONE
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.contrasts import Estimate
-from stallward.evaluation.measures.estimates import ComparisonEstimates
-from stallward.evaluation.measures.intervals import Scale, impact_interval, interval
 from stallward.evaluation.measures.power import rounds_for, spread_per_round
-from stallward.evaluation.results.interval import UNKNOWN, Interval
-from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.verdict.judging import Judging
 from stallward.evaluation.verdict.result import (
     JudgedFigure,
-    RunProvenance,
     ScenarioVerdict,
     Shipped,
     Verdict,
 )
-from stallward.evaluation.verdict.score import score
+from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison, common_roles
 from stallward.evaluation.verdict.targets import (
-    FIGURES,
     KEPT_AS_PARTITION,
     LEAST_EFFECT,
-    ORACLE,
     PARTITION,
     POLICY,
     REPEAT_FIGURES,
-    SPREAD,
-    SPREAD_OF_SEEDS,
     WORK_AGAIN,
     WORK_OF_PARTITION,
-    WORST_POINTS,
-    Figure,
-    How,
     Target,
 )
 
-_OTHER_SEED: Final = "onnx:"
-"""How the label of another seed of the policy begins: such an arm runs a policy file."""
 _Count = TypeVar("_Count", int, float)
-
-
-@dataclass(frozen=True, kw_only=True)
-class ScenarioComparison:
-    """The comparison of one scenario: its estimates, the roles of its arms, and how it ran."""
-
-    estimates: ComparisonEstimates
-    roles: Mapping[str, str]
-    """Role of an arm in the verdict -> its label. All scenarios have the same roles, though the
-    labels, which name settings and twins, differ."""
-    oracle: Hindsight | None = None
-    """The static arm that was the oracle; ``None`` if there was none."""
-    invalid_blocks: Mapping[str, int] = field(default_factory=dict)
-    """Label -> number of blocks that were run again."""
-    steal_shares: Mapping[str, float] = field(default_factory=dict)
-    """Label -> share of steal time in the worst block."""
-    terminated: Mapping[str, int] = field(default_factory=dict)
-    """Label -> number of programs that the arm terminated."""
-    nodes: int = 1
-    """How many machines the blocks ran on."""
-    provenance: RunProvenance = field(default_factory=RunProvenance)
-    """Where the blocks ran, and with which files."""
-
-    @cached_property
-    def labels(self) -> dict[str, str]:
-        """Role -> label, with the references, and the oracle if it keeps the target."""
-        labels = {ALONE: ALONE, AMPLE: AMPLE, **self.roles}
-        if self.oracle is not None and self.oracle.meets_target:
-            labels[ORACLE] = self.oracle.arm
-        return labels
-
-    @cached_property
-    def scores(self) -> dict[str, Estimate]:
-        """The score of every arm and of ample, by label."""
-        return {
-            label: score(self.estimates, label) for label in self.labels.values() if label != ALONE
-        }
-
-    def estimate(self, role: str, figure: Figure) -> Estimate | None:
-        """The estimate of an arm that a figure is made from; ``None`` if there is no such arm."""
-        label = self.labels.get(role)
-        if label is None:
-            return None
-        if figure.of is None:
-            return self.scores[label]
-        return figure.of(self.estimates.figures[label].estimates)
-
-    def by_round(self, role: str) -> tuple[Array, Array]:
-        """For each round, the p99 over ample's, and the share of windows met; both ``(R,)``."""
-        label = self.labels[role]
-        p99, ample = (self.estimates.conditions[name].p99s_ms() for name in (label, AMPLE))
-        met = [m.mean() if m.size else np.nan for m in self.estimates.figures[label].met]
-        return p99 / ample, np.array(met)
-
-    def windows(self, role: str) -> int:
-        """How many windows all blocks of an arm have together."""
-        return sum(m.size for m in self.estimates.figures[self.labels[role]].met)
 
 
 def judge(
@@ -129,9 +53,9 @@ def judge(
     for name, scenario in scenarios.items():
         if POLICY not in scenario.roles:
             raise EvaluationError(f"The comparison of {name} has no arm {POLICY!r}.")
-    judging = _Judging({target.figure: target for target in targets})
+    judging = Judging({target.figure: target for target in targets})
     comparisons = list(scenarios.values())
-    roles = [role for role in _roles(comparisons) if role != ALONE]
+    roles = [role for role in common_roles(comparisons) if role != ALONE]
     arms = {role: judging.figures(comparisons, role) for role in roles}
     repeats = {
         role: {
@@ -156,7 +80,7 @@ def judge(
 
 
 def _scenario(
-    judging: _Judging, scenario: ScenarioComparison, roles: Sequence[str]
+    judging: Judging, scenario: ScenarioComparison, roles: Sequence[str]
 ) -> ScenarioVerdict:
     return ScenarioVerdict(
         rounds=scenario.estimates.rounds,
@@ -203,201 +127,3 @@ def _ships(policy: Mapping[str, JudgedFigure]) -> Shipped:
         why = "it keeps the target as often as partition and certainly lets more work be done"
         return Shipped(controller=POLICY, why=why)
     return Shipped(controller=PARTITION, why=why)
-
-
-def _roles(scenarios: Sequence[ScenarioComparison]) -> list[str]:
-    """The roles that every scenario has, in order."""
-    first, *rest = [scenario.labels for scenario in scenarios]
-    return [role for role in first if all(role in labels for labels in rest)]
-
-
-class _Judging:
-    """Computes figures and judges them by their targets.
-
-    Args:
-        targets: Name of a figure -> its target.
-    """
-
-    def __init__(self, targets: Mapping[str, Target]) -> None:
-        self._targets = targets
-
-    def figures(
-        self, scenarios: Sequence[ScenarioComparison], role: str
-    ) -> dict[str, JudgedFigure]:
-        """All figures of an arm, over one scenario or several."""
-        special = (WORST_POINTS, SPREAD, SPREAD_OF_SEEDS)
-        figures = {
-            figure.name: self.figure(scenarios, figure, role, figure.against)
-            for figure in FIGURES
-            if figure not in special and figure.against != role
-        }
-        figures[WORST_POINTS.name] = self._worst_round(scenarios, role)
-        figures[SPREAD.name] = self._spread(scenarios, [role], SPREAD)
-        if role == POLICY:
-            seeds = [
-                one for one in _roles(scenarios) if one == POLICY or one.startswith(_OTHER_SEED)
-            ]
-            several = seeds if len(seeds) > 1 else []
-            figures[SPREAD_OF_SEEDS.name] = self._spread(scenarios, several, SPREAD_OF_SEEDS)
-        return {name: self._where_met(name, figures) for name in figures}
-
-    def _where_met(self, name: str, figures: Mapping[str, JudgedFigure]) -> JudgedFigure:
-        """Return a figure; it meets its target only if the figure it depends on does, too."""
-        figure, target = figures[name], self._targets.get(name)
-        if target is None or target.where_met is None:
-            return figure
-        other = figures.get(target.where_met)
-        if other is None:
-            return figure
-        return replace(
-            figure,
-            met=other.met if figure.met else figure.met,
-            surely=other.surely if figure.surely else figure.surely,
-        )
-
-    def figure(
-        self,
-        scenarios: Sequence[ScenarioComparison],
-        figure: Figure,
-        role: str,
-        against: str | None,
-    ) -> JudgedFigure:
-        """One figure of an arm, over one scenario or several."""
-        pairs = [
-            _Pair(
-                scenario=scenario,
-                one=one,
-                two=None if against is None else scenario.estimate(against, figure),
-            )
-            for scenario in scenarios
-            if (one := scenario.estimate(role, figure)) is not None
-        ]
-        usable = [pair for pair in pairs if against is None or pair.two is not None]
-        if not usable:
-            return self._judged(figure, UNKNOWN)
-        whole = _interval(
-            figure.how,
-            _combined(figure.how, usable),
-            min(p.scenario.estimates.rounds for p in usable),
-        )
-        if figure.counts_windows and whole.low is not None and whole.low == whole.high:
-            whole = _rule_of_three(whole, sum(pair.scenario.windows(role) for pair in usable))
-        known = [
-            value for pair in usable if np.isfinite(value := _combined(figure.how, [pair]).value)
-        ]
-        worst = None
-        if len(scenarios) > 1 and known:
-            worst = min(known) if figure.more_is_better else max(known)
-        return self._judged(
-            figure,
-            whole,
-            beyond=_is_beyond_nothing(usable),
-            worst=worst,
-            left_out=len(scenarios) - len(usable),
-        )
-
-    def _worst_round(self, scenarios: Sequence[ScenarioComparison], role: str) -> JudgedFigure:
-        """How far attainment is below ample's in the same round, in the worst round of all.
-
-        Resampling gives no interval for a worst value. One more missed window in a block is more
-        than one point, so the figure holds for these blocks only.
-        """
-        under = [
-            scenario.by_round(AMPLE)[1] - scenario.by_round(role)[1] for scenario in scenarios
-        ]
-        value = float(np.max(np.concatenate(under)))
-        points = Interval(value=value, low=None, high=None) if np.isfinite(value) else UNKNOWN
-        worst = value if len(scenarios) > 1 and np.isfinite(value) else None
-        return self._judged(WORST_POINTS, points, worst=worst)
-
-    def _spread(
-        self, scenarios: Sequence[ScenarioComparison], roles: Sequence[str], figure: Figure
-    ) -> JudgedFigure:
-        """The standard deviation of the p99 over ample's, over rounds and arms.
-
-        It is computed for each scenario; the figure is the mean over scenarios.
-        """
-        rounds = min(scenario.estimates.rounds for scenario in scenarios)
-        if rounds < 2 or not roles or AMPLE in roles:
-            return self._judged(figure, UNKNOWN)
-        each = []
-        for scenario in scenarios:
-            ratios = np.array([scenario.by_round(role)[0] for role in roles])
-            once = np.ones((1, ratios.shape[1]), dtype=np.int64)
-            counts = np.concatenate([scenario.estimates.conditions[AMPLE].counts, once])
-            mean = counts @ ratios.sum(axis=0) / ratios.size
-            square = counts @ np.square(ratios).sum(axis=0) / ratios.size - np.square(mean)
-            each.append(np.sqrt(np.maximum(square, 0.0) * ratios.size / (ratios.size - 1)))
-        rows = np.mean(each, axis=0)
-        spread = interval(float(rows[-1]), rows[:-1], blocks=rounds, scale=Scale.LOG)
-        return self._judged(figure, spread)
-
-    def _judged(
-        self,
-        figure: Figure,
-        figure_interval: Interval,
-        *,
-        beyond: bool = False,
-        worst: float | None = None,
-        left_out: int = 0,
-    ) -> JudgedFigure:
-        target = self._targets.get(figure.name)
-        return JudgedFigure(
-            interval=figure_interval,
-            worst=worst,
-            beyond=beyond,
-            left_out_scenarios=left_out,
-            target="" if target is None else target.in_words(),
-            met=None if target is None else target.met(figure_interval, beyond=beyond),
-            surely=(None if target is None else target.surely(figure_interval, beyond=beyond)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Pair:
-    """The estimate of an arm in one scenario, and the estimate that it is compared with."""
-
-    scenario: ScenarioComparison
-    one: Estimate
-    two: Estimate | None
-
-
-def _is_beyond_nothing(pairs: Sequence[_Pair]) -> bool:
-    """Whether an arm did something while the other one did nothing at all."""
-    others = [pair.two.value for pair in pairs if pair.two is not None]
-    return bool(others) and sum(others) == 0.0 < sum(pair.one.value for pair in pairs)
-
-
-def _combined(how: How, pairs: Sequence[_Pair]) -> Estimate:
-    """A figure over one scenario or several, with its draws."""
-    a = [np.append(pair.one.draws, pair.one.value) for pair in pairs]
-    b = [np.append(pair.two.draws, pair.two.value) for pair in pairs if pair.two is not None]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if how is How.LEVEL:
-            rows = np.mean(a, axis=0)
-        elif how is How.SHARE:
-            rows = np.sum(a, axis=0) / np.sum(b, axis=0)
-        elif how is How.RATIO:
-            rows = np.exp(np.mean(np.log(np.array(a) / np.array(b)), axis=0))
-        elif how is How.IMPACT:
-            rows = np.mean(np.array(a) / np.array(b), axis=0) - 1.0
-        else:
-            sign = 1.0 if how is How.MORE else -1.0
-            rows = sign * np.mean(np.array(a) - np.array(b), axis=0)
-    return Estimate(value=float(rows[-1]), draws=rows[:-1])
-
-
-def _interval(how: How, figure: Estimate, rounds: int) -> Interval:
-    if how is How.IMPACT:
-        return impact_interval(figure.value + 1.0, figure.draws + 1.0, blocks=rounds)
-    scale = Scale.LOG if how in {How.RATIO, How.SHARE} else Scale.LINEAR
-    return interval(figure.value, figure.draws, blocks=rounds, scale=scale)
-
-
-def _rule_of_three(constant: Interval, windows: int) -> Interval:
-    """The interval of a difference that never varied, by the rule of three over the windows."""
-    assert constant.value is not None  # it has an interval
-    margin = min(3.0 / max(windows, 1), 1.0)
-    return Interval(
-        value=constant.value, low=constant.value - margin, high=constant.value + margin
-    )

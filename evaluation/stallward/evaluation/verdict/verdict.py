@@ -25,7 +25,7 @@ from stallward.evaluation.errors import ComparisonError, EvaluationError
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.oracle import Hindsight, ScreenedArm
 from stallward.evaluation.results.serialise import load_if_there, save
-from stallward.evaluation.verdict.figures import ScenarioComparison, judge
+from stallward.evaluation.verdict.figures import judge
 from stallward.evaluation.verdict.plan import VerdictPlan
 from stallward.evaluation.verdict.result import (
     VERDICT_FILE,
@@ -33,6 +33,7 @@ from stallward.evaluation.verdict.result import (
     load_verdict,
     provenance_of,
 )
+from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison
 from stallward.models.registry import find_policy, load_policy
 from stallward.training.pipeline.recordings import fit_recordings, recordings_of
 from stallward.training.progress import Report, part, silent
