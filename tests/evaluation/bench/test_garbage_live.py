@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.evaluation.bench.garbage import MEANINGS, bench_garbage
+from stallward.evaluation.bench.garbage.bench import MEANINGS, bench_garbage
 
 
 @pytest.mark.live

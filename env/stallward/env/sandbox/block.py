@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from stallward.actuator.runtime.temporary_folders import temporary_folder
@@ -68,6 +69,7 @@ def run_block(
     burn_in_s: float,
     out_dir: Path,
     seed: int,
+    ended: Event | None = None,
 ) -> BlockResult:
     """Run one block and collect its result.
 
@@ -84,6 +86,7 @@ def run_block(
         burn_in_s: The length of the burn-in.
         out_dir: An existing folder for the daemon's recording.
         seed: The seed of the arrivals and the background.
+        ended: Ends the block before its time once it is set.
 
     Raises:
         WorkloadError: If a program fails.
@@ -111,7 +114,7 @@ def run_block(
             limit_bytes=limit_bytes,
             out_dir=out_dir,
         )
-        block = BlockPrograms(site=site, places=places, seed=seed)
+        block = BlockPrograms(site=site, places=places, seed=seed, ended=ended)
         try:
             return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
         finally:

@@ -6,6 +6,7 @@ import contextlib
 import time
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
@@ -35,12 +36,16 @@ class BlockPrograms:
         site: The block.
         places: The values of the placeholders.
         seed: The seed of the arrivals and the background.
+        ended: Ends the block before its time once it is set.
     """
 
-    def __init__(self, *, site: BlockSite, places: Places, seed: int) -> None:
+    def __init__(
+        self, *, site: BlockSite, places: Places, seed: int, ended: Event | None = None
+    ) -> None:
         self._site = site
         self._places = places
         self._seed = seed
+        self._ended = ended or Event()
         self._server: Program | None = None
         self._load: Program | None = None
         self._slots: dict[int, Program] = {}
@@ -162,8 +167,8 @@ class BlockPrograms:
         return sorted(events, key=lambda event: (-event[0], not event[2]))
 
     def _follow(self, plan: list[tuple[float, int, bool]], start_s: float, until_s: float) -> None:
-        """Start and stop background groups as planned until ``until_s``."""
-        while (now_s := time.monotonic()) < until_s:
+        """Start and stop background groups as planned until ``until_s``, or the block's end."""
+        while (now_s := time.monotonic()) < until_s and not self._ended.is_set():
             while plan and start_s + plan[-1][0] <= now_s:
                 _, slot, starts = plan.pop()
                 self._stop_slot(slot)

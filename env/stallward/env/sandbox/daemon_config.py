@@ -8,6 +8,7 @@ from pathlib import Path
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
     ControlConfig,
+    ExperimentsConfig,
     JournalConfig,
     NodeConfig,
     PolicyConfig,
@@ -29,6 +30,7 @@ def site_config(
     control: ControlConfig,
     guard: Budgets,
     record: RecordConfig | None = None,
+    experiments: ExperimentsConfig | None = None,
 ) -> DaemonConfig:
     """Configure a daemon, or its sensors and levers alone, for a block.
 
@@ -40,6 +42,7 @@ def site_config(
         control: The controller and its settings.
         guard: The budgets of the guard.
         record: Where tick records go; ``None`` to record nothing.
+        experiments: Where experiments are kept; ``None`` to run none.
     """
     node = NodeConfig.at(site.sandbox.paths, zone=site.sandbox.zone.name)
     return DaemonConfig(
@@ -58,6 +61,7 @@ def site_config(
         control=control,
         guard=guard,
         record=record,
+        experiments=experiments or ExperimentsConfig(),
         policy=PolicyConfig(canary_s=0.0),  # a block measures its policy, however bad it is
     )
 

@@ -197,7 +197,7 @@ def garbage(
 
     It needs root. The exit code is 1 if a process died.
     """
-    from stallward.evaluation.bench.garbage import MEANINGS, bench_garbage  # noqa: PLC0415
+    from stallward.evaluation.bench.garbage.bench import MEANINGS, bench_garbage  # noqa: PLC0415
     from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
 
     with output.progress("bench garbage") as report:
@@ -233,6 +233,53 @@ def memory(as_json: Json = False) -> None:
             for row in rows
         ],
     )
+
+
+@app.command("ab", epilog="Example: stallward bench ab --scenario detector-anon --pairs 12")
+def ab(
+    scenario: Annotated[
+        str, typer.Option(help="Scenario that runs on the node.")
+    ] = "detector-anon",
+    baseline: Annotated[
+        str, typer.Option(help="Controller or policy, as for `ab start`.")
+    ] = "controller:none",
+    treatment: Annotated[
+        str, typer.Option(help="The same, of the other arm.")
+    ] = "controller:rule",
+    pairs: Annotated[int, typer.Option(min=2, max=1000, help="The most pairs of blocks.")] = 12,
+    block_s: Annotated[
+        float, typer.Option("--block-seconds", min=10.0, max=3600.0, help="Length of a block.")
+    ] = 20.0,
+    burn_in_s: Annotated[
+        float, typer.Option("--burn-in-seconds", min=0.0, max=3600.0, help="Left out before it.")
+    ] = 8.0,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Compare two controllers on a node that serves, until they certainly differ.
+
+    The node is a sandbox under real pressure, served by one daemon that runs the experiment; needs
+    root. The primary measure is the p99 of a block.
+    """
+    from stallward.evaluation.bench.node_experiment import (  # noqa: PLC0415
+        MEANINGS,
+        NodeExperiment,
+        bench_experiment,
+    )
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+
+    wanted = NodeExperiment(
+        scenario=scenario,
+        baseline=baseline,
+        treatment=treatment,
+        pairs=pairs,
+        block_s=block_s,
+        burn_in_s=burn_in_s,
+        seed=seed,
+    )
+    with output.progress("bench ab") as report:
+        figures = bench_experiment(wanted, report=report)
+    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
 @app.command("env", epilog="Example: stallward bench env --json")

@@ -37,7 +37,7 @@ from stallward.agent.desired import MIB
 from stallward.agent.errors import StallwardError
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.evaluation.bench.garbage_calls import Garbage
+from stallward.evaluation.bench.garbage.calls import Garbage
 from stallward.training.progress import Report, silent
 
 MEANINGS: Final = {

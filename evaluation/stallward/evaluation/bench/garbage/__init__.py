@@ -1,0 +1,1 @@
+"""``stallward bench garbage``: broken calls by the thousand, and what a daemon does then."""
