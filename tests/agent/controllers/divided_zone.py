@@ -55,6 +55,9 @@ class Zone:
         self.stalled_us = [0 for _ in groups_mib]
         self.refaults = [0 for _ in groups_mib]
         self.app_refaults: int | None = None
+        self.app_stalls: float | None = None
+        """Share of the time in which the application waits for memory; ``None`` if not known."""
+        self.app_stalled_us = 0
         self.reads_mib_per_s = [0.0 for _ in groups_mib]
         self.read_bytes = [0 for _ in groups_mib]
         self.p95_ms: float | None = 6.5
@@ -68,6 +71,7 @@ class Zone:
 
     def tick(self) -> Decision:
         self.time_s += 0.1
+        self.app_stalled_us += round(0.1e6 * (self.app_stalls or 0.0))
         decision = self.controller.decide(self.sample(), OBSERVATION)
         self.states = [
             SlotState(
@@ -99,6 +103,9 @@ class Zone:
                 anon_bytes=int(self.app_anon_mib * MIB),
                 swap_bytes=int(self.app_swap_mib * MIB),
                 refault_file_pages=self.app_refaults,
+                psi=PsiTotals(
+                    memory_some_us=None if self.app_stalls is None else self.app_stalled_us
+                ),
             ),
             slots=groups,
             slot_states=tuple(self.states),

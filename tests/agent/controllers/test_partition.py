@@ -161,6 +161,22 @@ def test_a_part_of_the_demand_is_lent_while_latencies_are_low() -> None:
     assert sum_mib(zone.run(30.0)) == pytest.approx(sum_mib(before), abs=8)
 
 
+def test_a_loan_is_returned_at_once_when_the_application_stands_and_waits_for_memory() -> None:
+    """Its requests are not answered, so for a second its p95 is still that of the time before."""
+    zone = Zone(200, 250, 250)
+    zone.app_stalls = 0.0
+    before = zone.run(2.0)
+    zone.p95_ms = 2.0
+    lent = zone.run(30.0)
+    assert sum_mib(lent) > sum_mib(before) + 100
+    zone.app_stalls = 1.0
+    returned = zone.run(0.3)
+    assert sum_mib(returned) <= sum_mib(before) + 5
+    assert "lent" not in returned.reason
+    zone.app_stalls = 0.0
+    assert sum_mib(zone.run(10.0)) < sum_mib(before) + 60, "less is lent than was too much"
+
+
 def test_anonymous_pages_are_not_lent() -> None:
     zone = Zone(200, 250, 250)
     zone.app_anon_mib = 180

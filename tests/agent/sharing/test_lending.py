@@ -97,3 +97,20 @@ def test_only_what_is_not_anonymous_may_be_idle() -> None:
     assert idle_bytes(application, 300 * MIB) == 180 * MIB
     assert idle_bytes(application, 90 * MIB) == 0.0
     assert idle_bytes(GroupSample(name="app"), 300 * MIB) == 0.0
+
+
+def test_it_is_returned_at_once_when_the_application_waits_for_memory() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    assert lending.recall(0.2, 0.1) == 0.0
+    assert not lending.growing
+    assert run(lending, 5.0, 0.2) == pytest.approx(0.3 * 0.2 + 0.015, abs=0.005), (
+        "the next one is smaller than what was used"
+    )
+
+
+def test_a_loan_that_nobody_used_is_not_the_reason_for_a_stall() -> None:
+    lending = Lending(THRESHOLDS)
+    run(lending, 20.0, 0.2)
+    lending.recall(0.01, 0.1)
+    assert run(lending, 11.0, 0.2) == pytest.approx(0.3)

@@ -167,14 +167,18 @@ class PartitionController:
         lendable = idle_bytes(sample.protected, demand)
         own_tuning = self._tuning(lendable, demand)
         most_lent = min(numbers.most_lent_share * demand, lendable)
-        if set_points.kept.lent_share is None:
+        if set_points.kept.lent_share is not None:
+            most_lent = set_points.kept.lent_share * lendable
+        if self._caution.stall_share >= numbers.recall_stall_share:
+            used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
+            self._lending.recall(max(used, 0.0) / max(demand, 1.0), elapsed_s)
+        elif set_points.kept.lent_share is None:
             self._lending.update(
                 self._caution.latency_ratio,
                 elapsed_s,
                 needed=total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
             )
         else:
-            most_lent = set_points.kept.lent_share * lendable
             self._lending.follow(most_lent / max(demand, 1.0), elapsed_s)
         lent = min(self._lending.share * demand, lendable)
         if total > numbers.near_share * base:

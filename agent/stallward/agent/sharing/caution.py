@@ -75,6 +75,9 @@ class Caution:
         self.lacks_memory = False
         """Whether the application waits for memory, or reads pages again that it had. Where
         neither is counted, it counts as lacking memory."""
+        self.stall_share = 0.0
+        """How much of the time the application waits for memory, averaged; 0 if that is not
+        known."""
         self.danger = 0.0
         """The larger ratio of latency and stall to what is danger; 1 or more is danger."""
         self.reserve_share = 0.0
@@ -101,7 +104,9 @@ class Caution:
         thresholds = self._thresholds
         self.latency_ratio = self._latency(sample, elapsed_s)
         psi = sample.protected.psi
-        stall_share = 1e-6 * self._stalls_us.update(psi.memory_some_us, elapsed_s)
+        stall_share = self.stall_share = 1e-6 * self._stalls_us.update(
+            psi.memory_some_us, elapsed_s
+        )
         refaults_per_s = self._refaults.update(sample.protected.refaulted_pages, elapsed_s)
         self._waits_us.update(psi.io_some_us, elapsed_s)
         self.danger = max(

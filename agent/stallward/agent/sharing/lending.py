@@ -5,7 +5,8 @@ that it read once and does not read again. Only the kernel knows which, by the o
 evicts them. So a part of the demand is lent while latencies are far below the target: the
 background may use it, and reclaim takes what the application misses least. When latencies rise,
 the loan is cut until they are low enough, and afterwards it grows slowly (additive increase,
-multiplicative decrease; Chiu and Jain, 1989).
+multiplicative decrease; Chiu and Jain, 1989). When the application stands and waits for memory,
+all of it is returned at once: until its requests are answered, no latency tells of that.
 
 Anonymous pages are not lent. They are kept in memory anyway, so a loan would only make the
 background fill the zone. Nothing is lent to applications whose latencies are not known.
@@ -48,6 +49,10 @@ class LendingThresholds:
     retry_s: float = tuned(
         60.0, "time in which all of that may be lent again after a cut, s", 1.0, 3600.0,
         logarithmic=True,
+    )  # fmt: skip
+    recall_stall_share: float = tuned(
+        0.1, "memory stall of the application at which all is returned, share of the time", 0.002,
+        1.0, logarithmic=True,
     )  # fmt: skip
 
 
@@ -109,6 +114,25 @@ class Lending:
         self._since_cut_s += elapsed_s
         self._move(target, elapsed_s)
         self.growing = before < self.share < target
+        return self.share
+
+    def recall(self, used: float, elapsed_s: float) -> float:
+        """Return the whole loan at once.
+
+        Args:
+            used: How much of it the background holds, as a share of the demand. The next loan is
+                smaller than that, unless it is too little to be the reason.
+            elapsed_s: The time since the last update.
+
+        Returns:
+            The loan, which is 0.
+        """
+        self._since_cut_s += elapsed_s
+        used = min(used, self.share, self._ceiling)
+        if used >= LEAST_CUT_SHARE:
+            self._ceiling = BACK_OFF_MISSED_RATIO * used
+            self._since_cut_s = 0.0
+        self.share, self.growing = 0.0, False
         return self.share
 
     def _move(self, target: float, elapsed_s: float) -> None:

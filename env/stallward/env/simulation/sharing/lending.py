@@ -15,7 +15,12 @@ from stallward.env.twin.simd.values import is_nan, maximum, minimum, negate, whe
 
 @model
 def update_loan(
-    sharing: Sharing, numbers: Numbers, elapsed_s: float, needed: bool, followed: float
+    sharing: Sharing,
+    numbers: Numbers,
+    elapsed_s: float,
+    needed: bool,
+    followed: float,
+    used: float,
 ) -> None:
     """Update the loan.
 
@@ -25,11 +30,14 @@ def update_loan(
         elapsed_s: The time since the tick before.
         needed: Whether the background can use more than it has without a loan.
         followed: The loan that a set-point asks for, a share of the demand; NaN for none.
+        used: How much of the loan the background holds, a share of the demand.
     """
     most, before, ratio = numbers.most_lent_share, sharing.lent_share, sharing.latency_ratio
     auto = is_nan(followed)
     sharing.since_cut_s = sharing.since_cut_s + elapsed_s
     idle = is_nan(ratio) | negate(needed)
+    recalled = sharing.stall_share >= numbers.recall_stall_share
+    used = minimum(minimum(used, before), sharing.lent_ceiling)
     high = auto & negate(idle) & (ratio > numbers.return_above)
     cut = high & (before >= LEAST_CUT_SHARE) & (sharing.since_cut_s >= SETTLE_S)
     factor = where(ratio <= 1.0, BACK_OFF_RATIO, BACK_OFF_MISSED_RATIO)
@@ -37,7 +45,10 @@ def update_loan(
     grows = auto & negate(idle | high)
     ceiling = where(grows, regrown, sharing.lent_ceiling)
     ceiling = where(cut, factor * minimum(before, ceiling), ceiling)
-    sharing.lent_ceiling = ceiling
+    blamed = recalled & (used >= LEAST_CUT_SHARE)
+    kept = where(blamed, BACK_OFF_MISSED_RATIO * used, sharing.lent_ceiling)
+    sharing.lent_ceiling = where(recalled, kept, ceiling)
+    cut = where(recalled, where(blamed, 1.0, 0.0), where(cut, 1.0, 0.0)) > 0.0
     sharing.since_cut_s = where(cut, 0.0, sharing.since_cut_s)
     no_more = minimum(before, ceiling)
     target = where(ratio < numbers.lend_below, ceiling, no_more)
@@ -46,6 +57,6 @@ def update_loan(
     higher = minimum(before + most * elapsed_s / numbers.lend_s, target)
     lower = maximum(before - most * elapsed_s / numbers.return_s, target)
     share = where(target > before, higher, lower)
-    sharing.lent_share = share
-    grown = (before < share) & (share < where(auto, ceiling, followed))
+    sharing.lent_share = where(recalled, 0.0, share)
+    grown = negate(recalled) & (before < share) & (share < where(auto, ceiling, followed))
     sharing.lending_grows = where(grown, 1.0, 0.0)

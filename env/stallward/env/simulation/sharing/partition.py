@@ -97,7 +97,8 @@ def partition(
     needed = (total > base) & gains(sharing, maximum(base, 0.0), most_lent, slots)
     most_lent = where(auto, most_lent, lent_share * lendable)
     followed = where(auto, math.nan, most_lent / maximum(demand, 1.0))
-    update_loan(sharing, numbers, elapsed_s, needed, followed)
+    used = maximum(_used_bytes(frame, slots) - base, 0.0) / maximum(demand, 1.0)
+    update_loan(sharing, numbers, elapsed_s, needed, followed, used)
     lent = minimum(sharing.lent_share * demand, lendable)
     sharing.near_s = where(total > numbers.near_share * base, time_s, sharing.near_s)
     released = (present == 0.0) | (time_s - sharing.near_s > numbers.release_after_s)
@@ -111,6 +112,15 @@ def partition(
         limit_bytes[i] = where(released, math.nan, where(near, before, limit))
     _read_back(node, frame, sharing, free, zone, released)
     return where(released, 0.0, profile)
+
+
+@model
+def _used_bytes(frame: Frame, slots: int) -> float:
+    """Return what all groups hold in memory."""
+    total = 0.0 * frame.time_s
+    for i in range(slots):
+        total = total + where(frame.present[i] > 0.0, frame.usage_bytes[i], 0.0)
+    return total
 
 
 @model

@@ -28,6 +28,7 @@ class Numbers(NamedTuple):
     lend_s: float
     return_s: float
     retry_s: float
+    recall_stall_share: float
     latency_high: float
     stall_high_share: float
     reserve_per_s: float
