@@ -4,12 +4,12 @@
 ``docs/pictures/episode.csv``. With ``LABEL=DIRECTORY`` arguments, recordings of one scenario, it
 replaces these figures first::
 
-    for arm in none rule ppo; do
+    for arm in none rule partition; do
         stallward record detector-anon --arm $arm --seconds 20 --burn-in-seconds 0 \
             --out build/episode/$arm
     done
     python scripts/episode_picture.py "no control=build/episode/none" \
-        "the tuned rule=build/episode/rule" "the policy=build/episode/ppo"
+        "the tuned rule=build/episode/rule" "partition=build/episode/partition"
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ HEIGHT: Final = 470.0
 LEFT: Final = 78.0
 PANEL: Final = 266.0
 GAP: Final = 22.0
-LATENCY_MS: Final = (20.0, 2000.0)
+LATENCY_MS: Final = (20.0, 5000.0)
 PROGRAM_MIB: Final = 260.0
 IN_MEMORY: Final = "#c9741a"
 IN_SWAP: Final = "#f1c99b"

@@ -130,11 +130,9 @@ class _Running:
         self._seen: Experiment | None = None
         self._problem: StallwardError | None = None
 
-    def follow(self, daemon: Daemon) -> Thread:
-        """Start the experiment and a thread that waits for its end."""
-        thread = Thread(target=self._follow, args=(daemon,), daemon=True)
-        thread.start()
-        return thread
+    def follow(self, daemon: Daemon) -> None:
+        """Start the experiment, and a thread that waits for its end."""
+        Thread(target=self._follow, args=(daemon,), daemon=True).start()
 
     def experiment(self) -> Experiment:
         """The experiment that ended.
@@ -142,14 +140,15 @@ class _Running:
         Raises:
             StallwardError: If it could not be started or followed, or did not end in time.
         """
-        if self._problem is not None:
-            raise self._problem
-        if self._seen is None or self._seen.progress is Progress.RUNNING:
+        seen, problem = self._seen, self._problem
+        if seen is None and problem is not None:
+            raise problem
+        if seen is None or seen.progress is Progress.RUNNING:
             raise ComparisonError(
                 f"The experiment did not end within {self._wanted.longest_s:.0f} s.",
-                next_step="Look whether blocks are lost: `stallward ab status` names why.",
-            )
-        return self._seen
+                next_step="Give it fewer pairs, or shorter blocks.",
+            ) from problem
+        return seen
 
     def _follow(self, daemon: Daemon) -> None:
         plan = self._wanted.plan
