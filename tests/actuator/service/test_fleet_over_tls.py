@@ -74,6 +74,7 @@ def test_a_node_whose_network_failed_is_named_and_the_others_go_on(
                 for one in services.values():
                     send(one, sequence)
                 watch.next(0.02)
+                time.sleep(0.01)
                 if all(count.received for count in watch.counts.values()):
                     network.fail()
             assert f"127.0.0.1:{network.port}" in watch.counts["b"].problem

@@ -6,6 +6,7 @@ import contextlib
 import json
 import socket
 import ssl
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -23,6 +24,7 @@ from typer.testing import CliRunner
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, Fleet, RemoteDaemon, load_fleet
 from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
+from stallward.actuator.ipc.channels import frame_tick
 from stallward.actuator.service.watchers import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -201,6 +203,24 @@ def test_a_renewed_certificate_is_shown_without_a_restart(party: Party, service:
     assert service.process.poll() is None
 
 
+@contextlib.contextmanager
+def ticking(service: Service) -> Iterator[None]:
+    """The loop sends ticks: a watcher sees those that come after it was let in."""
+    ended = threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(0.05):
+            service.tick()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 def test_a_watcher_notices_that_the_network_failed(party: Party, service: Service) -> None:
     """Nothing closes the connection, and the daemon's last words were that all is well."""
     wait_for_port(party)
@@ -211,11 +231,12 @@ def test_a_watcher_notices_that_the_network_failed(party: Party, service: Servic
         with ActuatorClient(remote) as client:
             client.wait_ready(WAIT_S)
             ticks = client.watch()
-            service.tick()
-            assert next(ticks)
+            with ticking(service):
+                assert next(ticks)
             network.fail()
             with pytest.raises(DaemonUnavailableError, match=f"127.0.0.1:{network.port}"):
-                next(ticks)
+                for _ in ticks:  # some were on their way
+                    pass
         with ActuatorClient(party.client("observer")) as client:
             assert client.wait_ready(WAIT_S), "the daemon is well, and so is another connection"
     finally:
@@ -229,11 +250,11 @@ def test_a_watcher_of_a_silent_daemon_goes_on(party: Party, service: Service) ->
     with ActuatorClient(remote) as client:
         client.wait_ready(WAIT_S)
         ticks = client.watch()
-        service.tick()
-        assert next(ticks)
+        with ticking(service):
+            assert next(ticks)
         time.sleep(4.0)
-        service.tick()
-        assert next(ticks)
+        service.loop.send(frame_tick(pb.TickRecord(sequence=99).SerializeToString()))
+        assert any(watched.record.sequence == 99 for watched in ticks)
 
 
 def test_without_its_key_the_port_stays_closed_and_the_status_says_so(party: Party) -> None:

@@ -65,6 +65,9 @@ class RemoteDaemon:
         return [
             ("grpc.keepalive_time_ms", 2 * third_ms),
             ("grpc.keepalive_timeout_ms", third_ms),
+            ("grpc.http2.ping_timeout_ms", third_ms),
+            # By default only two may follow each other without a message, and watchers send none.
+            ("grpc.http2.max_pings_without_data", 0),
         ]
 
     def __str__(self) -> str:

@@ -59,6 +59,7 @@ from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_byt
 from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
+from stallward.agent.sharing.wording import mib, reason
 
 MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
@@ -185,7 +186,7 @@ class PartitionController:
             self._near_s = sample.time_s
         if not wants or sample.time_s - self._near_s > numbers.release_after_s:
             self._throttle.release()
-            return Decision(desired=RELEASED, reason=f"fits: {_mib(total)} of {_mib(base)}")
+            return Decision(desired=RELEASED, reason=f"fits: {mib(total)} of {mib(base)}")
         room = max(base + lent - reserve, 0.0)
         coming = most_lent - lent if self._lending.growing else 0.0
         division = self._turns.divide(
@@ -211,7 +212,7 @@ class PartitionController:
             protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
-        return Decision(desired=desired, reason=_reason(demand, room, lent - reserve, division))
+        return Decision(desired=desired, reason=reason(demand, room, lent - reserve, division))
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
@@ -269,19 +270,6 @@ def _free_bytes(sample: Sample, zone_bytes: float) -> float:
     """The free memory of the zone; none where its use is not known."""
     used = sample.zone.memory_usage_bytes
     return 0.0 if used is None else max(zone_bytes - used, 0.0)
-
-
-def _reason(demand: float, room: float, lent: float, division: Division) -> str:
-    parts = [f"demand {_mib(demand)}, room {_mib(room)}"]
-    if abs(lent) >= MIB:
-        parts.append(f"{_mib(abs(lent))} {'lent' if lent > 0.0 else 'reserved'}")
-    if division.waiting:
-        parts.append(f"waiting: {', '.join(map(str, division.waiting))}")
-    return "; ".join(parts)
-
-
-def _mib(size_bytes: float) -> str:
-    return f"{size_bytes / MIB:.0f} MiB"
 
 
 def _make(arguments: Mapping[str, str]) -> PartitionController:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
-
-if TYPE_CHECKING:
-    from stallward.evaluation.bench.kill_tally import Tally
+from stallward.evaluation.cli.bench_kills import kills
+from stallward.evaluation.cli.bench_text import print_figures
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",
@@ -41,7 +40,7 @@ def daemon(
 
     with output.progress("bench") as report:
         figures = bench_node(scenario=scenario, seconds=seconds, report=report)
-    _print(figures, bench_rows(figures), as_json=as_json)
+    print_figures(figures, bench_rows(figures), as_json=as_json)
 
 
 @app.command("calls", epilog="Example: stallward bench calls --seconds 60")
@@ -60,51 +59,10 @@ def calls(
 
     with output.progress("bench calls") as report:
         figures = bench_calls(seconds=seconds, report=report)
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
-@app.command("kills", epilog="Example: stallward bench kills --kills 1000")
-def kills(
-    count: Annotated[int, typer.Option("--kills", min=1, help="Number of kills.")] = 1000,
-    seed: Seed = 1,
-    as_json: Json = False,
-) -> None:
-    """Kill the daemon's processes at random, and check what they leave.
-
-    It kills at random instants under pressure; a kill takes about 3.5 s; needs root. Settings that
-    are not restored are printed on standard error for each kill; the exit code is 1 if there are
-    any. If it is interrupted, it prints the figures of the finished kills and says so.
-    """
-    from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
-    from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
-
-    tally = Tally()
-    try:
-        with output.progress("bench kills") as report:
-            bench_kills(tally, kills=count, seed=seed, report=report)
-    except BaseException:  # the kills of an hour must not be lost
-        if tally.kills:
-            _print_kills(tally, as_json=as_json, interrupted=True)
-        raise
-    _print_kills(tally, as_json=as_json, interrupted=False)
-    if any(kill.problems for kill in tally.kills):
-        raise typer.Exit(1)
-
-
-def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
-    from stallward.evaluation.bench.kill_tally import MEANINGS  # noqa: PLC0415
-    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
-
-    for number, kill in enumerate(tally.kills):
-        for line in kill.problems:
-            output.note(f"kill {number} ({kill.target}): {line}")
-    figures = tally.figures()
-    if as_json:
-        output.print_json({"interrupted": interrupted, **figures})
-        return
-    if interrupted:
-        output.line(f"Interrupted after {len(tally.kills)} kills.")
-    _print(figures, figure_rows(figures, MEANINGS), as_json=False)
+app.command("kills", epilog="Example: stallward bench kills --kills 1000")(kills)
 
 
 @app.command("limits", epilog="Example: stallward bench limits --blocks 200")
@@ -130,7 +88,7 @@ def limits(
         for line in block.left:
             output.note(f"block {number} ({block.program}): {line}")
     figures = tally.figures()
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
     if any(block.limit_kills or block.left for block in tally.blocks):
         raise typer.Exit(1)
 
@@ -161,7 +119,7 @@ def experiments(
     settings = ExperimentSettings(experiments=count, pairs=pairs, seed=seed)
     with output.progress("bench experiments") as report:
         figures = bench_experiments(load_fitted(find_twin(twin)), settings, report)
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
 @app.command("fleet", epilog="Example: stallward bench fleet --nodes 200")
@@ -182,7 +140,7 @@ def fleet(
     settings = FleetSettings(nodes=nodes, pairs=pairs, twin=twin, seed=seed)
     with output.progress("bench fleet") as report:
         figures = bench_fleet(settings, report)
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
     if figures["ticks_uncounted"]:
         raise typer.Exit(1)
 
@@ -202,7 +160,7 @@ def garbage(
 
     with output.progress("bench garbage") as report:
         figures = bench_garbage(calls=calls, seed=seed, report=report)
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
     if figures["service_died_share"] or figures["loop_deaths"]:
         raise typer.Exit(1)
 
@@ -279,7 +237,7 @@ def ab(
     )
     with output.progress("bench ab") as report:
         figures = bench_experiment(wanted, report=report)
-    _print(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
 @app.command("env", epilog="Example: stallward bench env --json")
@@ -298,13 +256,4 @@ def environment(
 
     with output.progress("bench env") as report:
         figures = bench_environment(seconds=seconds, report=report)
-    _print(figures, environment_rows(figures), as_json=as_json)
-
-
-def _print(
-    figures: dict[str, float | None], rows: list[tuple[str, str, str]], *, as_json: bool
-) -> None:
-    if as_json:
-        output.print_json(figures)
-        return
-    output.table(("measure", "value", "what it is"), rows)
+    print_figures(figures, environment_rows(figures), as_json=as_json)

@@ -158,6 +158,8 @@ class RemotePort(Listener):
                 ("grpc.max_concurrent_streams", _MOST_STREAMS),
                 ("grpc.keepalive_time_ms", _SIGN_OF_LIFE_MS),
                 ("grpc.keepalive_timeout_ms", _NO_SIGN_MS),
+                ("grpc.http2.ping_timeout_ms", _NO_SIGN_MS),
+                ("grpc.http2.max_pings_without_data", 0),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
             maximum_concurrent_rpcs=_MOST_CALLS,

@@ -1,0 +1,21 @@
+"""What `partition` says about its decision. Pure."""
+
+from __future__ import annotations
+
+from stallward.agent.desired import MIB
+from stallward.agent.sharing.division import Division
+
+
+def reason(demand: float, room: float, lent: float, division: Division) -> str:
+    """The demand, the room, the loan or the reserve, and who waits; all sizes in bytes."""
+    parts = [f"demand {mib(demand)}, room {mib(room)}"]
+    if abs(lent) >= MIB:
+        parts.append(f"{mib(abs(lent))} {'lent' if lent > 0.0 else 'reserved'}")
+    if division.waiting:
+        parts.append(f"waiting: {', '.join(map(str, division.waiting))}")
+    return "; ".join(parts)
+
+
+def mib(size_bytes: float) -> str:
+    """A size in MiB."""
+    return f"{size_bytes / MIB:.0f} MiB"
