@@ -15,6 +15,12 @@ from stallward.proto.v1 import stallward_pb2 as pb
 WAIT_S = 30.0
 
 
+def free_port() -> int:
+    """A port on which nothing listens now."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return int(taken.getsockname()[1])
+
+
 class Service:
     """A service without a loop; the test sends what a loop would."""
 
@@ -43,9 +49,9 @@ class Service:
             end.close()
         os.close(life)
 
-    def tick(self) -> None:
+    def tick(self, sequence: int = 1) -> None:
         """Send a record and a status, as a loop does."""
-        self.loop.send(frame_tick(pb.TickRecord(sequence=1).SerializeToString()))
+        self.loop.send(frame_tick(pb.TickRecord(sequence=sequence).SerializeToString()))
         status = pb.StatusResponse(missing=["io_max: no disk"])
         self.loop.send(frame_status(status.SerializeToString()))
 

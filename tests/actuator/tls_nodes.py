@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
-from service_without_loop import WAIT_S, Service
+from service_without_loop import WAIT_S, Service, free_port
 
 from stallward.actuator.client import RemoteDaemon
 
@@ -53,8 +53,7 @@ class Party:
 
 def make_party(folder: Path, ca: trustme.CA | None = None) -> Party:
     """Certify a node whose port is free now; its clients' authority is ``ca``, or a new one."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        made = Party(folder=folder, ca=ca or trustme.CA(), port=free.getsockname()[1])
+    made = Party(folder=folder, ca=ca or trustme.CA(), port=free_port())
     made.ca.cert_pem.write_to_path(folder / "clients.pem")
     made.certify()
     return made

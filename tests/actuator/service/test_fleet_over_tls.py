@@ -14,8 +14,6 @@ from service_without_loop import WAIT_S, Service
 from tls_nodes import Network, Party, make_party, wait_for_port
 
 from stallward.actuator.client import ActuatorClient, Fleet, FleetWatch, load_fleet
-from stallward.actuator.ipc.channels import frame_tick
-from stallward.proto.v1 import stallward_pb2 as pb
 
 NAMES = ("a", "b", "c")
 
@@ -40,10 +38,6 @@ def services(parties: dict[str, Party]) -> Iterator[dict[str, Service]]:
         for party in parties.values():
             wait_for_port(party)
         yield made
-
-
-def send(service: Service, sequence: int) -> None:
-    service.loop.send(frame_tick(pb.TickRecord(sequence=sequence).SerializeToString()))
 
 
 def test_one_file_names_nodes_and_one_certificate_reaches_all(
@@ -72,14 +66,14 @@ def test_a_node_whose_network_failed_is_named_and_the_others_go_on(
                 assert time.monotonic() < deadline_s, watch.counts
                 sequence += 1
                 for one in services.values():
-                    send(one, sequence)
+                    one.tick(sequence)
                 watch.next(0.02)
                 time.sleep(0.01)
                 if all(count.received for count in watch.counts.values()):
                     network.fail()
             assert f"127.0.0.1:{network.port}" in watch.counts["b"].problem
             begun = watch.counts["a"].received
-            send(services["a"], sequence + 1)
+            services["a"].tick(sequence + 1)
             while watch.counts["a"].received == begun:
                 assert time.monotonic() < deadline_s
                 watch.next(0.1)

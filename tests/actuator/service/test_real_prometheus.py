@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 import subprocess
 import time
 import urllib.error
@@ -16,15 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_without_loop import WAIT_S, Service
+from service_without_loop import WAIT_S, Service, free_port
 
 ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "docs/reference/alerts.yml"
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
 
 
 @contextmanager

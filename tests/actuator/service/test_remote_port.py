@@ -24,7 +24,6 @@ from typer.testing import CliRunner
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, Fleet, RemoteDaemon, load_fleet
 from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
-from stallward.actuator.ipc.channels import frame_tick
 from stallward.actuator.service.watchers import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -253,7 +252,7 @@ def test_a_watcher_of_a_silent_daemon_goes_on(party: Party, service: Service) ->
         with ticking(service):
             assert next(ticks)
         time.sleep(4.0)
-        service.loop.send(frame_tick(pb.TickRecord(sequence=99).SerializeToString()))
+        service.tick(99)
         assert any(watched.record.sequence == 99 for watched in ticks)
 
 

@@ -102,7 +102,8 @@ def test_only_what_is_not_anonymous_may_be_idle() -> None:
 def test_it_is_returned_at_once_when_the_application_waits_for_memory() -> None:
     lending = Lending(THRESHOLDS)
     run(lending, 20.0, 0.2)
-    assert lending.recall(0.2, 0.1) == 0.0
+    lending.recall(0.2, 0.1)
+    assert lending.share == 0.0
     assert not lending.growing
     assert run(lending, 5.0, 0.2) == pytest.approx(0.3 * 0.2 + 0.015, abs=0.005), (
         "the next one is smaller than what was used"

@@ -18,6 +18,5 @@ def test_an_experiment_on_a_serving_node_ends_by_itself() -> None:
     seconds = figures["seconds"]
     assert seconds is not None
     assert seconds < wanted.longest_s, figures
-    for name in ("attainment_baseline", "attainment_treatment"):
-        share = figures[name]
-        assert share is None or 0.0 <= share <= 1.0, figures
+    shares = figures["attainment_baseline"], figures["attainment_treatment"]
+    assert any(share is not None for share in shares), figures

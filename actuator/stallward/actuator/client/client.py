@@ -42,6 +42,7 @@ from stallward.actuator.record.wire import (
     record_from_wire,
 )
 from stallward.actuator.runtime.addresses import grpc_target
+from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -75,7 +76,7 @@ class ActuatorClient:
             ("grpc.max_receive_message_length", _MOST_BYTES),
         ]
         if isinstance(daemon, RemoteDaemon):
-            options.extend(daemon.keepalive_options())
+            options.extend(keepalive_options(daemon.silence_s))
             self._channel = grpc.secure_channel(
                 daemon.address, daemon.credentials(), options=options
             )

@@ -55,21 +55,6 @@ class RemoteDaemon:
         authority, certificate, key = map(self._read, (self.authority, self.certificate, self.key))
         return grpc.ssl_channel_credentials(authority, key, certificate)
 
-    def keepalive_options(self) -> list[tuple[str, int]]:
-        """GRPC's options that notice a broken connection.
-
-        The daemon is asked for a sign of life after two thirds of :attr:`silence_s`, and has the
-        last third to give it.
-        """
-        third_ms = max(round(self.silence_s * 1000 / 3), 100)
-        return [
-            ("grpc.keepalive_time_ms", 2 * third_ms),
-            ("grpc.keepalive_timeout_ms", third_ms),
-            ("grpc.http2.ping_timeout_ms", third_ms),
-            # By default only two may follow each other without a message, and watchers send none.
-            ("grpc.http2.max_pings_without_data", 0),
-        ]
-
     def __str__(self) -> str:
         return self.address
 

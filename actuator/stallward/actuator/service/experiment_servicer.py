@@ -51,7 +51,7 @@ class ExperimentServicer(PolicyServicer):
         """The experiment that runs, or else the last one."""
         runner = await self._needed_runner(context)
         if runner.state is None:
-            # An answer rather than a refusal: `ctl watch` asks every node, and most have none.
+            # An answer rather than a refusal: `ab status --nodes` also asks nodes that have none.
             await context.abort(grpc.StatusCode.NOT_FOUND, "There was no experiment.")
         return pb.GetExperimentResponse(experiment=_shown(runner))
 

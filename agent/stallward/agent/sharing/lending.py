@@ -116,16 +116,13 @@ class Lending:
         self.growing = before < self.share < target
         return self.share
 
-    def recall(self, used: float, elapsed_s: float) -> float:
+    def recall(self, used: float, elapsed_s: float) -> None:
         """Return the whole loan at once.
 
         Args:
             used: How much of it the background holds, as a share of the demand. The next loan is
                 smaller than that, unless it is too little to be the reason.
             elapsed_s: The time since the last update.
-
-        Returns:
-            The loan, which is 0.
         """
         self._since_cut_s += elapsed_s
         used = min(used, self.share, self._ceiling)
@@ -133,7 +130,6 @@ class Lending:
             self._ceiling = BACK_OFF_MISSED_RATIO * used
             self._since_cut_s = 0.0
         self.share, self.growing = 0.0, False
-        return self.share
 
     def _move(self, target: float, elapsed_s: float) -> None:
         thresholds, before = self._thresholds, self.share

@@ -28,16 +28,13 @@ from stallward.agent.errors import StallwardError
 from stallward.env.sandbox.block import BlockSite, run_block
 from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.scenario.file import load_scenario
-from stallward.evaluation.blocks.calibration import target_ms
-from stallward.evaluation.blocks.live import LiveSession, open_session
-from stallward.evaluation.blocks.request import RunRequest
+from stallward.evaluation.blocks.calibration import calibrate_ms
+from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.experiments.node_report import report_on
 from stallward.training.progress import Report, silent
 
 _POLL_S: Final = 0.5
-_CALIBRATION_S: Final = 30.0
-_CALIBRATION_BURN_IN_S: Final = 10.0
 _SLACK_S: Final = 60.0
 """How much longer than its blocks an experiment may take, with its start and lost blocks."""
 MEANINGS: Final = {
@@ -102,7 +99,10 @@ def bench_experiment(
     report("preparing programs and data", 0.0)
     with open_session(scenario) as session:
         report("with ample memory", 0.02)
-        slo_ms = _target_ms(session, wanted.seed)
+        slo = scenario.protected.slo
+        slo_ms = slo.latency_ms or calibrate_ms(
+            session, slo.calibration_s, wanted.seed, session.scratch
+        )
         running = _Running(wanted=wanted, report=report)
         run_block(
             session.sandbox,
@@ -166,26 +166,6 @@ class _Running:
             self._problem = error
         finally:
             self.ended.set()
-
-
-def _target_ms(session: LiveSession, seed: int) -> float:
-    """The target of the scenario: stated, or that of a block with ample memory."""
-    stated = session.scenario.protected.slo.latency_ms
-    if stated is not None:
-        return stated
-    with tempfile.TemporaryDirectory(dir=session.scratch) as folder:
-        block = Path(folder) / "ample"
-        session.run(
-            RunRequest(
-                condition="ample",
-                slo_ms=1e4,
-                duration_s=_CALIBRATION_S,
-                burn_in_s=_CALIBRATION_BURN_IN_S,
-                seed=seed,
-            ),
-            block,
-        )
-        return target_ms(block)
 
 
 @contextmanager

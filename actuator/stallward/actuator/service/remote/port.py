@@ -10,6 +10,7 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.options import ServiceOptions
+from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.remote.roles import Roles
@@ -21,13 +22,11 @@ _MOST_STREAMS: Final = 64
 """The most calls at once on one connection."""
 _MOST_CALLS: Final = 512
 """The most calls at once on all connections; further ones are refused."""
-_SIGN_OF_LIFE_MS: Final = 20_000
-"""After how long a silent client is asked for a sign of life: one whose network failed would keep
-its place among the watchers."""
-_NO_SIGN_MS: Final = 10_000
-"""How long it has to answer."""
+_SILENCE_S: Final = 30.0
+"""After how long without a sign of life a client is gone: one whose network failed would keep its
+place among the watchers."""
 _PINGS_APART_MS: Final = 500
-"""How often a client may ask the same; gRPC hangs up on one that asks more often."""
+"""How often a client may ask for such a sign; gRPC hangs up on one that asks more often."""
 
 
 class Certificates:
@@ -156,10 +155,7 @@ class RemotePort(Listener):
             interceptors=(Roles(self._operators, self._servicer.refusals),),
             options=(
                 ("grpc.max_concurrent_streams", _MOST_STREAMS),
-                ("grpc.keepalive_time_ms", _SIGN_OF_LIFE_MS),
-                ("grpc.keepalive_timeout_ms", _NO_SIGN_MS),
-                ("grpc.http2.ping_timeout_ms", _NO_SIGN_MS),
-                ("grpc.http2.max_pings_without_data", 0),
+                *keepalive_options(_SILENCE_S),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
             maximum_concurrent_rpcs=_MOST_CALLS,

@@ -48,7 +48,7 @@ def update_loan(
     blamed = recalled & (used >= LEAST_CUT_SHARE)
     kept = where(blamed, BACK_OFF_MISSED_RATIO * used, sharing.lent_ceiling)
     sharing.lent_ceiling = where(recalled, kept, ceiling)
-    cut = where(recalled, where(blamed, 1.0, 0.0), where(cut, 1.0, 0.0)) > 0.0
+    cut = blamed | (cut & negate(recalled))
     sharing.since_cut_s = where(cut, 0.0, sharing.since_cut_s)
     no_more = minimum(before, ceiling)
     target = where(ratio < numbers.lend_below, ceiling, no_more)
