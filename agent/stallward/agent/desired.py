@@ -67,6 +67,9 @@ PROFILES: Final = (
 actions keep their meaning."""
 
 
+NORMAL_CPU_WEIGHT: Final = 100
+"""The kernel's default CPU weight, with which all groups get as much of a busy CPU."""
+
 PageAdvice = Literal["cold", "pageout", "willneed"]
 """The advice that process_madvise(2) gives for a slot's private pages."""
 

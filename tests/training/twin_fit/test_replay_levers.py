@@ -39,6 +39,17 @@ def test_the_protected_groups_own_settings_are_replayed() -> None:
     assert set(np.unique(levers.swappiness)) == {60.0}
 
 
+def test_cpu_weights_are_replayed() -> None:
+    recording = load_recording(RECORDINGS / "detector-file-none-s1")
+    assert (replay_levers(recording).cpu_weight == 100.0).all(), "as where none was recorded"
+    weight = np.full(len(recording.ticks["time_s"]), np.nan)
+    weight[len(weight) // 2 :] = 1.0
+    actions = {**recording.actions, "granted_slot1_cpu_weight": weight}
+    levers = replay_levers(replace(recording, actions=actions))
+    assert set(np.unique(levers.cpu_weight[:, 1])) == {1.0, 100.0}
+    assert (levers.cpu_weight[:, 0] == 100.0).all()
+
+
 def test_a_pause_of_processes_is_a_pause() -> None:
     """latd stops processes, not groups; its recording shows the first slot mostly stopped."""
     levers = replay_levers(load_recording(RECORDINGS / "detector-file-latd-s1"))

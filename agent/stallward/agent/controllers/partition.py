@@ -43,6 +43,7 @@ from stallward.agent.desired import (
     FLUSH,
     KEEP_ANON,
     MIB,
+    NORMAL_CPU_WEIGHT,
     RELEASED,
     DesiredState,
     SlotDesire,
@@ -63,7 +64,6 @@ from stallward.agent.sharing.wording import mib, reason
 
 MAX_ELAPSED_S: Final = 1.0
 """A longer time between two decisions counts as this long."""
-NORMAL_CPU_WEIGHT: Final = 100
 KEEP_ANON_BAND: Final = 0.05
 """How far the anonymous share of the demand must be from its threshold to change the tuning."""
 

@@ -20,6 +20,8 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 _SKIPPED: Final = frozenset({"psi", "name", "new_requests"})
 """Fields without a column of their own; new requests are in the table of the requests."""
+_SLOT_LEVERS: Final = ("limit_bytes", "io_max_bytes_per_s", "cpu_weight")
+"""The settings of a slot's levers that are numbers."""
 _FLOATS: Final = (FieldDescriptor.TYPE_DOUBLE, FieldDescriptor.TYPE_FLOAT)
 
 
@@ -87,12 +89,9 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
             columns[f"{kind}_slot{i}_paused"] = pa.array(
                 [bool(slot is not None and slot.paused) for slot in slot_states], pa.bool_()
             )
-            columns[f"{kind}_slot{i}_limit_bytes"] = pa.array(
-                [_field(slot, "limit_bytes") for slot in slot_states], pa.int64()
-            )
-            columns[f"{kind}_slot{i}_io_max_bytes_per_s"] = pa.array(
-                [_field(slot, "io_max_bytes_per_s") for slot in slot_states], pa.int64()
-            )
+            for field in _SLOT_LEVERS:
+                values = [_field(slot, field) for slot in slot_states]
+                columns[f"{kind}_slot{i}_{field}"] = pa.array(values, pa.int64())
     return _present(columns)
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.desired import NORMAL_CPU_WEIGHT
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.parameters import PARAMETER_NAMES
 from stallward.env.twin.physics import application, background, schedule
@@ -134,7 +135,7 @@ class TwinBatch:
         # Nodes beyond the batch are computed, too, so their values must be valid.
         self.world.parameters[:] = 1.0
         unused = Arrays(NODE, self.world.state, everyone)
-        for name in ("zone_pages", "slo_ms", "cores", "service_s", "workers"):
+        for name in ("zone_pages", "slo_ms", "cores", "service_s", "workers", "cpu_weight"):
             setattr(unused, name, 1.0)
         self.nodes = unused.at(everyone[:batch])
         self.noise = Arrays(NOISE, self.world.noise, everyone[:batch])
@@ -208,6 +209,7 @@ class TwinBatch:
         *,
         protected_swappiness: Array | float | None = None,
         protected_low_pages: Array | float = 0.0,
+        cpu_weight: Array | float = NORMAL_CPU_WEIGHT,
     ) -> None:
         """Set the levers and let one tick of 0.1 s pass.
 
@@ -219,6 +221,7 @@ class TwinBatch:
                 which writers block.
             protected_swappiness: The swappiness of the protected group, if it has its own.
             protected_low_pages: The pages of the protected group that are reclaimed last.
+            cpu_weight: The CPU weights of the slots, ``(SLOTS, B)`` or scalar.
         """
         self.set_levers(
             paused,
@@ -227,6 +230,7 @@ class TwinBatch:
             dirty_ratios,
             protected_swappiness=protected_swappiness,
             protected_low_pages=protected_low_pages,
+            cpu_weight=cpu_weight,
         )
         self.advance()
 
@@ -239,6 +243,7 @@ class TwinBatch:
         *,
         protected_swappiness: Array | float | None = None,
         protected_low_pages: Array | float = 0.0,
+        cpu_weight: Array | float = NORMAL_CPU_WEIGHT,
     ) -> None:
         """Set the levers for the next ticks; see :meth:`tick` for the arguments."""
         nodes = self.nodes
@@ -249,6 +254,7 @@ class TwinBatch:
             swappiness if protected_swappiness is None else protected_swappiness
         )
         nodes.protected_low_pages = protected_low_pages
+        nodes.cpu_weight = cpu_weight
         nodes.dirty_start, nodes.dirty_block = dirty_ratios
 
     def advance(self, *, new_noise: bool = True) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.controller import NodeContext
-from stallward.agent.desired import PROFILES, SLOTS, DesiredState
+from stallward.agent.desired import NORMAL_CPU_WEIGHT, PROFILES, SLOTS, DesiredState
 from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import Sample
 from stallward.env.recording.recording import Requests, Units
@@ -153,11 +153,14 @@ class TwinNode:
         self._granted = granted
         stopped = {p.pid - FIRST_PID for p in granted.stopped}
         paused, limit = np.zeros(SLOTS), np.full(SLOTS, np.nan)
+        weight = np.full(SLOTS, float(NORMAL_CPU_WEIGHT))
         for i in range(len(self.scenario.slots)):
             want = granted.slot(i)
             paused[i] = want.paused or i in stopped
             limit[i] = np.nan if want.limit_bytes is None else want.limit_bytes
+            weight[i] = want.cpu_weight or NORMAL_CPU_WEIGHT
         _apply(self._twin.world, paused, limit)
+        self._nodes.cpu_weight = weight[:, None]
         if granted.terminate is not None:
             self._end(granted.terminate.pid - FIRST_PID)
         self._tune(granted, read_back)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S
-from stallward.agent.desired import SLOTS
+from stallward.agent.desired import NORMAL_CPU_WEIGHT, SLOTS
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous, SlotProgram
 from stallward.env.twin.inputs.parameters import PARAMETER_INDEX
 from stallward.env.twin.physics.pages import COLD
@@ -76,6 +76,7 @@ class ScenarioArrays:
         )  # fmt: skip
         fresh["reported"][k] = (0.0, np.nan, np.nan, np.nan, np.nan)
         fresh["unpaused"][k] = 1.0
+        fresh["cpu_weight"][k] = NORMAL_CPU_WEIGHT
         fresh["limit_pages"][k] = np.inf
         fresh["want_limit_pages"][k] = np.inf
         fresh["limit_bytes"][k] = np.nan

@@ -14,7 +14,7 @@ from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
-from stallward.agent.desired import PROFILES
+from stallward.agent.desired import NORMAL_CPU_WEIGHT, PROFILES
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
 from stallward.agent.set_points import SET_POINT_SIZES, decode_set_points
@@ -46,7 +46,7 @@ def _one_draw(scenario: str) -> FittedTwin:
 
 
 def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.float64], ...]:
-    """Pauses (and the profile last) and limits of every tick under the controller."""
+    """Pauses (with CPU weights and the profile last) and limits of every tick."""
     node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
     follower = _Follower(PartitionThresholds())
     context: NodeContext = node.context()
@@ -63,7 +63,8 @@ def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.
         node.step(granted)
         desires = [granted.slot(i) for i in range(count)]
         profile = PROFILES.index(granted.tuning)
-        paused.append([*(float(d.paused) for d in desires), profile])
+        weights = [float(d.cpu_weight or NORMAL_CPU_WEIGHT) for d in desires]
+        paused.append([*(float(d.paused) for d in desires), *weights, profile])
         limits.append([np.nan if d.limit_bytes is None else d.limit_bytes for d in desires])
     return np.array(paused), np.array(limits)
 
@@ -82,7 +83,8 @@ def _in_simulation(
     for action in actions:
         simulation.step(action[None])
         nodes = simulation.twin.nodes
-        paused.append([*nodes.paused[:count, 0], *nodes.profile])
+        weights = nodes.cpu_weight[:count, 0]
+        paused.append([*nodes.paused[:count, 0], *weights, *nodes.profile])
         limits.append(nodes.limit_bytes[:count, 0])
     return np.array(paused), np.array(limits)
 
@@ -116,5 +118,6 @@ def test_both_follow_set_points_alike(seed: int) -> None:
     # A node's counters are whole numbers, so now and then a threshold is crossed a tick apart, and
     # what follows differs for a while.
     assert _same_share(mine, other) > 0.85
-    assert mine[0][:, :-1].any(), "nothing was paused, so nothing was compared"
+    count = len(twin.scenario.slots)
+    assert mine[0][:, :count].any(), "nothing was paused, so nothing was compared"
     assert len(set(mine[0][:, -1])) > 2, "the tuning did not change"

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.controllers.latd import TUNINGS
-from stallward.agent.desired import PROFILES, SLOTS
+from stallward.agent.desired import NORMAL_CPU_WEIGHT, PROFILES, SLOTS
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.estimate.background import recorded_running
@@ -32,6 +32,8 @@ class RecordedLevers(NamedTuple):
     """``(T, SLOTS)``."""
     limit_pages: Array
     """``(T, SLOTS)``; infinite for none."""
+    cpu_weight: Array
+    """``(T, SLOTS)``."""
     swappiness: Array
     dirty_ratios: Array
     """``(T, 2)``: where writeback starts, and where writers block."""
@@ -64,6 +66,16 @@ def replay_levers(recording: Recording) -> RecordedLevers:
     return RecordedLevers(
         paused=paused,
         limit_pages=limits,
+        cpu_weight=np.stack(
+            [
+                np.nan_to_num(
+                    _granted(recording, f"slot{i}_cpu_weight", at, len(grid_s)),
+                    nan=NORMAL_CPU_WEIGHT,
+                )
+                for i in range(SLOTS)
+            ],
+            axis=1,
+        ),
         swappiness=np.array([s.swappiness for s in settings]),
         dirty_ratios=np.array([(s.dirty_start, s.dirty_block) for s in settings]).reshape(-1, 2),
         protected_swappiness=np.array([s.protected_swappiness for s in settings]),
@@ -104,6 +116,7 @@ def set_levers(twin: TwinBatch, levers: RecordedLevers) -> None:
         (levers.dirty_ratios[0], levers.dirty_ratios[1]),
         protected_swappiness=levers.protected_swappiness,
         protected_low_pages=levers.protected_low_pages,
+        cpu_weight=levers.cpu_weight,
     )
     asked = levers.read_back > 0
     if asked.any():

@@ -12,7 +12,14 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.controllers.partition import KEEP_ANON_BAND, MAX_ELAPSED_S
-from stallward.agent.desired import FLUSH, KEEP_ANON, LIMIT_SLACK_RATIO, PROFILES, SLOTS
+from stallward.agent.desired import (
+    FLUSH,
+    KEEP_ANON,
+    LIMIT_SLACK_RATIO,
+    NORMAL_CPU_WEIGHT,
+    PROFILES,
+    SLOTS,
+)
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
@@ -27,6 +34,7 @@ from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, where
 
+_NORMAL_WEIGHT: Final = float(NORMAL_CPU_WEIGHT)
 _SHARES: Final = len(SlotShare)
 _WEIGHTS: Final = np.array(WEIGHTS)
 _KEPT: Final = len(KEPT)
@@ -107,6 +115,7 @@ def partition(
     _divide_unless(node, sharing, numbers, room, coming, time_s, released, slots)
     for i in range(slots):
         paused[i] = where(released, 0.0, sharing.waiting[i])
+        node.cpu_weight[i] = where(released, _NORMAL_WEIGHT, numbers.background_cpu_weight)
         limit, before = maximum(floor(sharing.share[i]), 1.0), node.limit_bytes[i]
         near = maximum(limit - before, before - limit) < LIMIT_SLACK_RATIO * before
         limit_bytes[i] = where(released, math.nan, where(near, before, limit))

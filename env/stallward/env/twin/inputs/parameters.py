@@ -77,7 +77,15 @@ class TwinParameters:
     file_fault_cpu_s: float = 2e-6
     """CPU time of the kernel for one page that it reads from a file."""
     cpu_slowdown: float = 0.3
-    """Relative growth of the service time when the background keeps all cores busy."""
+    """Relative growth of the service time when the background keeps all cores busy. It is below 0
+    where CPUs that have been idle are slow to wake."""
+    cpu_wait_share: float = 0.0
+    """The share of requests that wait for a CPU when the background keeps all cores busy."""
+    cpu_wait_s: float = 2e-3
+    """How long a request waits for a CPU at most. The scheduler interrupts a program that has run
+    for its slice of a few milliseconds (Documentation/scheduler/sched-eevdf.rst)."""
+    cpu_light_share: float = 0.3
+    """The part of these waits that is left if the background's CPU weight is 1 instead of 100."""
     hiccup_share: float = 0.005
     """The share of requests that are delayed by something outside of the model."""
     hiccup_factor: float = 2.0
@@ -135,7 +143,10 @@ RANGES: Final[Mapping[str, Range]] = {
     "service_sigma": Range(low=0.02, high=1.5),
     "anon_fault_cpu_s": Range(low=5e-7, high=1e-4),
     "file_fault_cpu_s": Range(low=1e-7, high=2e-5),
-    "cpu_slowdown": Range(low=0.0, high=3.0, logarithmic=False),
+    "cpu_slowdown": Range(low=-0.5, high=3.0, logarithmic=False),
+    "cpu_wait_share": Range(low=0.0, high=0.5, logarithmic=False),
+    "cpu_wait_s": Range(low=2e-4, high=1e-1),
+    "cpu_light_share": Range(low=0.02, high=1.0),
     "hiccup_share": Range(low=1e-4, high=0.05),
     "hiccup_factor": Range(low=1.0, high=40.0),
     "touch_scale": Range(low=0.02, high=4.0),
@@ -148,7 +159,14 @@ RANGES: Final[Mapping[str, Range]] = {
     "limit_delay_s": Range(low=0.002, high=0.3),
 }
 LATER_PARAMETERS: Final = frozenset(
-    {"device_stalls_per_s", "device_stall_s", "swap_read_around_pages"}
+    {
+        "device_stalls_per_s",
+        "device_stall_s",
+        "swap_read_around_pages",
+        "cpu_wait_share",
+        "cpu_wait_s",
+        "cpu_light_share",
+    }
 )
 """Parameters that files of older versions lack. Their defaults leave those twins as they were."""
 PARAMETER_NAMES: Final = tuple(f.name for f in fields(TwinParameters))

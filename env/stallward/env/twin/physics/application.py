@@ -43,6 +43,8 @@ class SubstepValues:
     """The application's wait for one missing file page."""
     service_s: float
     """The mean service time of a request without waits for pages."""
+    cpu_wait_share: float
+    """The share of requests that wait for a CPU."""
     pages: Annotated[Rows, POOLS]
     """Pages that the requests fault in."""
     refaults: float
@@ -131,7 +133,8 @@ def serve(
     wait_s = queue.wait_s(node.queued, request_s, node.workers, noise.meets[k], load)
     reads = anon / parameters.swap_readahead_pages + file / parameters.file_readahead_pages
     own_s = _own_s(parameters, noise, work_s, reads, stall_s, k)
-    node.probe_ms[k] = 1e3 * (wait_s + own_s)
+    cpu_s = queue.cpu_wait_s(now.cpu_wait_share, parameters.cpu_wait_s, noise.hiccups[k])
+    node.probe_ms[k] = 1e3 * (wait_s + own_s + cpu_s)
     node.probe_weight[k] = arrived
     served = queue.serve(node.queued, arrived, request_s, node.workers * step_s)
     node.queued = node.queued + arrived - served

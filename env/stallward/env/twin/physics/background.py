@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
-from stallward.agent.desired import SLOTS
+from stallward.agent.desired import NORMAL_CPU_WEIGHT, SLOTS
 from stallward.env.twin.physics import pages, stalls
 from stallward.env.twin.physics.application import SubstepValues, warmed
 from stallward.env.twin.physics.pages import ANON, COLD, FILE, POOLS, clip
 from stallward.env.twin.physics.state import Node, Parameters, PerSlot
+from stallward.env.twin.simd.elementary import log, power
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.records import from_row, local_reader
 from stallward.env.twin.simd.values import anywhere, maximum, minimum, where
 
+_NORMAL_WEIGHT: Final = float(NORMAL_CPU_WEIGHT)
+_LOG_NORMAL_WEIGHT: Final = math.log(_NORMAL_WEIGHT)
 _ALLOCATING: Final = 0.5
 """The share of its touches that a growing program spends on new pages."""
 
@@ -33,6 +37,20 @@ def demand_cores(node: Node, slots: int) -> float:
     cores = 0.0
     for i in range(slots):
         cores = cores + (node.slot_cores[i] * node.progress[i] + node.kernel_cores[i])
+    return cores
+
+
+@model
+def felt_cores(node: Node, parameters: Parameters, slots: int) -> float:
+    """Return the cores for which the application has to wait, with regard to CPU weights.
+
+    A program with a small weight gives way sooner to one that wakes up.
+    """
+    cores = 0.0
+    for i in range(slots):
+        used = node.slot_cores[i] * node.progress[i] + node.kernel_cores[i]
+        lightness = clip(log(_NORMAL_WEIGHT / node.cpu_weight[i]) / _LOG_NORMAL_WEIGHT, 0.0, 1.0)
+        cores = cores + used * power(parameters.cpu_light_share, lightness)
     return cores
 
 

@@ -53,6 +53,22 @@ def wait_s(queued: float, service_s: float, workers: float, number: float, load:
 
 
 @model
+def cpu_wait_s(share: float, most_s: float, number: float) -> float:
+    """Return how long a request waits until it gets a CPU.
+
+    A program that runs on the CPU is interrupted when it has used up its slice, of which a request
+    finds any part left.
+
+    Args:
+        share: The share of requests that wait at all.
+        most_s: The longest wait.
+        number: A uniform random number in [0, 1), of which the upper end decides.
+    """
+    left = 1.0 - number
+    return where(left < share, left / maximum(share, 1e-9), 0.0) * most_s
+
+
+@model
 def serve(queued: float, arrived: float, service_s: float, capacity_s: float) -> float:
     """Return the requests, or parts of one, that ``capacity_s`` of worker time finishes."""
     return minimum(queued + arrived, capacity_s / maximum(service_s, 1e-9))

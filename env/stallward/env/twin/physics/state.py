@@ -93,6 +93,8 @@ class Controls:
     want_paused: PerSlot
     want_limit_pages: PerSlot
     """Infinite for none."""
+    cpu_weight: PerSlot
+    """100 if the program gets as much of a busy CPU as the application."""
     swappiness: float
     """The swappiness of the slots."""
     protected_swappiness: float

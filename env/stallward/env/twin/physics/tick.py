@@ -42,6 +42,8 @@ def begin(
     begins = noise.stall < parameters.device_stalls_per_s * TICK_S * node.busy_share
     node.stuck_s = where(begins, maximum(node.stuck_s, parameters.device_stall_s), node.stuck_s)
     now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
+    felt = background.felt_cores(node, parameters, slots)
+    now.cpu_wait_share = parameters.cpu_wait_share * clip(felt / node.cores, 0.0, 1.0)
     node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * stalls.cpu_some(asked + own, node.cores)
     node.cpu = stalls.cpu_share(asked, own, node.cores)
     for i in range(slots):
