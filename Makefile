@@ -61,7 +61,7 @@ proto:  ## regenerate the wire code from proto/
 	cd proto && ../build/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
-recordings:  ## make the shipped recordings that are missing (all: 9 hours, as root)
+recordings:  ## make the shipped recordings that are missing (all: 11 hours, as root)
 	@scripts/setup.sh workloads-all
 	@.venv/bin/stallward record --all --out recordings
 

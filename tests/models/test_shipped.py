@@ -14,7 +14,7 @@ from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import find_policy, find_twin, load_policy, twin_names
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
-_MAX_BYTES = 24 * 1000 * 1000
+_MAX_BYTES = 30 * 1000 * 1000
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_the_default_policy_loads_and_its_card_belongs_to_it() -> None:
     # A twin may have been added since.
     assert {n for n in parts if n.startswith("detector")} <= set(provenance["twins"])
     assert set(provenance["twins"]) <= {n for n, part in parts.items() if part == "train"}
-    assert set(provenance["judged_on"]) == {n for n, p in parts.items() if p == "validation"}
+    assert set(provenance["judged_on"]) <= {n for n, p in parts.items() if p == "validation"}
     assert len(provenance["seeds"]) >= 5
     card = path.with_suffix(".md").read_text(encoding="utf-8")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in card

@@ -12,7 +12,13 @@ from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.env.testing import small_twin
 from stallward.env.twin.batch import TwinBatch
 from stallward.env.twin.inputs.exogenous import Exogenous, SlotProgram
-from stallward.env.twin.inputs.parameters import TwinParameters, to_array
+from stallward.env.twin.inputs.parameters import (
+    RANGES,
+    TwinParameters,
+    as_mapping,
+    from_mapping,
+    to_array,
+)
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.physics.latency import pooled_quantiles
 
@@ -69,3 +75,8 @@ def test_a_node_sets_the_weights_that_were_granted() -> None:
     assert node._nodes.cpu_weight[:, 0].tolist() == [1.0, 100.0, 100.0, 100.0]
     node.step(DesiredState())
     assert node._nodes.cpu_weight[:, 0].tolist() == [100.0] * 4
+
+
+def test_a_twin_at_the_end_of_a_range_below_0_is_read_again() -> None:
+    at_the_end = replace(WAITS, cpu_slowdown=RANGES["cpu_slowdown"].low)
+    assert from_mapping(as_mapping(at_the_end)) == at_the_end

@@ -33,6 +33,8 @@ from stallward.training.off_policy.estimators import OffPolicyEstimator, OffPoli
 from stallward.training.off_policy.gate import judge
 
 SCENARIO = "detector-anon"
+WITHOUT_SET_POINTS = "memcached-gcc"
+"""A scenario of which only random limit levels are shipped."""
 SHIPPED = Path(__file__).parents[3] / "recordings"
 SETTINGS = OffPolicySettings(trees=10, gamma=0.9, least_ess=15.0)
 
@@ -153,7 +155,7 @@ def test_the_gate_takes_the_recordings_of_the_candidates_table(recorded: Path, w
 
 def test_without_recordings_of_its_table_a_policy_gets_no_verdict(waits: str) -> None:
     with pytest.raises(TrainingError, match="has propensities of set-points") as caught:
-        judge([SHIPPED], [waits], scenario=SCENARIO)
+        judge([SHIPPED], [waits], scenario=WITHOUT_SET_POINTS)
     assert "--arm excite:table=set-points" in caught.value.next_step
 
 

@@ -200,7 +200,8 @@ def from_mapping(values: Mapping[str, float]) -> TwinParameters:
     for name, value in values.items():
         bounds = RANGES[name]
         usable = isinstance(value, int | float)  # a file may contain anything
-        if not usable or not bounds.low * (1 - 1e-9) <= value <= bounds.high * (1 + 1e-9):
+        rounding = 1e-9 * bounds.high
+        if not usable or not bounds.low - rounding <= value <= bounds.high + rounding:
             raise TwinError(
                 f"Twin parameter {name} is {value!r:.80}, outside {bounds.low:g} "
                 f"to {bounds.high:g}.",
