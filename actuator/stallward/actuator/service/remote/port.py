@@ -22,11 +22,8 @@ _MOST_STREAMS: Final = 64
 """The most calls at once on one connection."""
 _MOST_CALLS: Final = 512
 """The most calls at once on all connections; further ones are refused."""
-_SILENCE_S: Final = 30.0
-"""After how long without a sign of life a client is gone: one whose network failed would keep its
-place among the watchers."""
 _PINGS_APART_MS: Final = 500
-"""How often a client may ask for such a sign; gRPC hangs up on one that asks more often."""
+"""How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
 
 class Certificates:
@@ -95,6 +92,7 @@ class RemotePort(Listener):
         client_ca: The authorities of clients' certificates.
         operators: The names in certificates that may change something.
         servicer: Answers the calls.
+        silence_s: After how long without a sign of life a client is gone.
         health_servicer: Answers whether the service is well.
     """
 
@@ -107,6 +105,7 @@ class RemotePort(Listener):
         client_ca: Path,
         operators: tuple[str, ...],
         servicer: ReportServicer,
+        silence_s: float,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
         super().__init__()
@@ -114,6 +113,7 @@ class RemotePort(Listener):
         self._certificates = Certificates(key, certificate, client_ca)
         self._operators = operators
         self._servicer = servicer
+        self._silence_s = silence_s
         self._health = health_servicer
         self._server: grpc.aio.Server | None = None
 
@@ -142,6 +142,7 @@ class RemotePort(Listener):
             client_ca=client_ca,
             operators=options.remote_operators,
             servicer=servicer,
+            silence_s=options.remote_silence_s,
             health_servicer=health_servicer,
         )
 
@@ -155,7 +156,7 @@ class RemotePort(Listener):
             interceptors=(Roles(self._operators, self._servicer.refusals),),
             options=(
                 ("grpc.max_concurrent_streams", _MOST_STREAMS),
-                *keepalive_options(_SILENCE_S),
+                *keepalive_options(self._silence_s),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
             maximum_concurrent_rpcs=_MOST_CALLS,
