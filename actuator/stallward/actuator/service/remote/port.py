@@ -13,6 +13,7 @@ from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.listener import Listener
+from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.roles import Roles
 from stallward.actuator.service.report_servicer import ReportServicer
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -91,8 +92,8 @@ class RemotePort(Listener):
         key: Its key.
         client_ca: The authorities of clients' certificates.
         operators: The names in certificates that may change something.
-        servicer: Answers the calls.
         silence_s: After how long without a sign of life a client is gone.
+        servicer: Answers the calls.
         health_servicer: Answers whether the service is well.
     """
 
@@ -104,16 +105,16 @@ class RemotePort(Listener):
         key: Path,
         client_ca: Path,
         operators: tuple[str, ...],
-        servicer: ReportServicer,
         silence_s: float,
+        servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
         super().__init__()
         self._address = address
         self._certificates = Certificates(key, certificate, client_ca)
         self._operators = operators
-        self._servicer = servicer
         self._silence_s = silence_s
+        self._servicer = servicer
         self._health = health_servicer
         self._server: grpc.aio.Server | None = None
 
@@ -141,8 +142,8 @@ class RemotePort(Listener):
             key=key,
             client_ca=client_ca,
             operators=options.remote_operators,
-            servicer=servicer,
             silence_s=options.remote_silence_s,
+            servicer=servicer,
             health_servicer=health_servicer,
         )
 
@@ -152,8 +153,9 @@ class RemotePort(Listener):
         Raises:
             DaemonError: If a file cannot be read or does not fit, or the port is taken.
         """
+        refusals = self._servicer.refusals
         server = grpc.aio.server(
-            interceptors=(Roles(self._operators, self._servicer.refusals),),
+            interceptors=(Roles(self._operators, refusals), WellFormed(refusals)),
             options=(
                 ("grpc.max_concurrent_streams", _MOST_STREAMS),
                 *keepalive_options(self._silence_s),
