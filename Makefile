@@ -23,7 +23,7 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
-	@scripts/setup.sh workloads proto
+	@scripts/setup.sh workloads proto checks
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
 	exit $$((calm > live ? calm : live))

@@ -5,7 +5,8 @@
 #                                        "workloads-all" for those of all shipped scenarios (800 MB
 #                                        more, some of it from PyPI), "vm" and "uml" for what
 #                                        `make test-vm` needs to boot its machines, "proto" for the
-#                                        generator of the wire code.
+#                                        generator of the wire code, "checks" for the group of that
+#                                        name in pyproject.toml.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -16,6 +17,7 @@ missing=""
 vm=""
 uml=""
 proto=""
+checks=""
 workloads_all=""
 packages=""
 workloads="gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd"
@@ -69,6 +71,7 @@ for package in $packages; do
       command -v xz >/dev/null 2>&1 || missing="$missing xz-utils"
       command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
     proto)      proto=yes ;;
+    checks)     checks="--group checks" ;;
     *)          say "unknown package $package"; exit 2 ;;
   esac
 done
@@ -114,8 +117,9 @@ fi
 # What "workloads-all" has installed is not in the lock, and stays.
 exact=""
 [ ! -e .venv/workloads-all.txt ] || exact=--inexact
+[ ! -x .venv/bin/hadolint ] || checks="--group checks"  # it stays, too
 # shellcheck disable=SC2086
-UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras $exact --python "$python"
+UV_PYTHON_DOWNLOADS=never "$uv" sync --quiet --locked --all-extras $checks $exact --python "$python"
 if [ -n "$workloads_all" ] && ! cmp -s scripts/workloads-all.txt .venv/workloads-all.txt; then
   say "installing scripts/workloads-all.txt into .venv"
   if "$uv" pip install --quiet --python .venv/bin/python --no-deps --require-hashes \

@@ -1,8 +1,8 @@
 """Boots a machine with cgroup v2 and runs the tests that need it there.
 
 ``.venv/bin/python tests/vm/boot.py [--machine NAME] [PYTEST ARGUMENT...]`` (what ``make test-vm``
-runs). There are two machines, both on this machine's own files, which are read-only inside but for
-one folder:
+runs); ``-k psi`` chooses among the usual tests. There are two machines, both on this machine's own
+files, which are read-only inside but for one folder:
 
 - ``user-mode``: a User-mode Linux kernel, as fast as the processor. The default where it can be
   built.
@@ -54,9 +54,10 @@ TARGETS: Final = (
     "tests/vm/test_vm_daemon.py",
     "tests/vm/test_vm_systemd.py",
 )
-"""The tests that run inside unless arguments are given, quick ones first: those of this folder,
-and live ones that hold on every kind of node. None of them imports torch."""
+"""The tests that run inside unless others are named, quick ones first: those of this folder, and
+live ones that hold on every kind of node. None of them imports torch."""
 OPTIONS: Final = ("-raR", "--durations=10", "--timeout=1200", "-m", "vm or live")
+"""Given before the arguments, so that an option among those wins."""
 PYTEST: Final = (
     # Only the plugins that bound a test and repeat it: the others double the start.
     "PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 exec .venv/bin/python -m pytest "
@@ -117,6 +118,15 @@ def verdict(results: Path, console: Path, *, ended: bool) -> int:
     return 1
 
 
+def pytest_words(arguments: Sequence[str]) -> tuple[str, ...]:
+    """What pytest is called with inside: the arguments, which may choose among the usual tests.
+
+    Without a file or folder below ``tests`` among them pytest would collect every test there is.
+    """
+    named = any(word.startswith("tests/") for word in arguments)
+    return (*OPTIONS, *arguments, *(() if named else TARGETS))
+
+
 def warm_up(arguments: Sequence[str], env: dict[str, str]) -> None:
     """Write Python's byte code, because nothing can be written from inside."""
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", *arguments]
@@ -141,7 +151,7 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     command = options.run
     if command is None:
-        words = tuple(rest) or (*OPTIONS, *TARGETS)
+        words = pytest_words(rest)
         warm_up(words, dict(os.environ))
         command = f"{PYTEST} {shlex.join(words)}"
     size = Size(memory_mib=options.memory_mib, disk_mib=options.disk_mib, cpus=options.cpus)

@@ -118,6 +118,37 @@ def test_without_qemu_there_is_no_emulated_machine_and_a_line_says_so(tmp_path: 
     assert last == "vm: SKIPPED, nothing was tested on cgroup v2"
 
 
+def chosen(*arguments: str) -> list[str]:
+    """The tests that pytest chooses for these arguments to boot.py."""
+    words = boot.pytest_words(arguments)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--collect-only", "--durations=0", *words],
+        cwd=boot.ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout[-2000:]
+    return [line for line in done.stdout.splitlines() if "::" in line]
+
+
+def test_an_option_chooses_among_the_usual_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without files and a mark, pytest collected every test there is."""
+    assert boot.pytest_words(["-k", "psi"])[-len(boot.TARGETS) :] == boot.TARGETS
+    signals = "tests/vm/test_vm_signals.py"
+    monkeypatch.setattr(boot, "TARGETS", (signals, "tests/vm/test_boot.py"))
+    tests = chosen("-k", "psi or files")  # the second word is in the name of a test without mark
+    assert tests
+    assert all(test.startswith(signals) for test in tests)
+
+
+def test_arguments_may_name_files_and_another_mark() -> None:
+    tests = chosen("tests/vm/test_boot.py", "-m", "not vm", "-k", "guest")
+    assert tests
+    assert all(test.startswith("tests/vm/test_boot.py") for test in tests)
+
+
 class Stub:
     """A machine that can be booted, or cannot for a reason. Its kernel is this one."""
 

@@ -6,6 +6,7 @@ slot, then entries for the node.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -29,6 +30,28 @@ class ActionTable:
     def sizes(self) -> tuple[int, ...]:
         """The MultiDiscrete sizes."""
         return self.slot_sizes * SLOTS + self.node_sizes
+
+    def entries(self, slots: Sequence[str]) -> list[tuple[str, list[str]] | None]:
+        """What each entry and its choices are called; ``None`` for a slot that is not there.
+
+        Args:
+            slots: The names of the background groups.
+        """
+        named = self.choices()
+        if self.name == "levels":
+            of_slot = {"pause": ["no", "yes"], "limit": named["limit_ratios"]}
+            of_node = {"profile": named["profiles"]}
+        else:
+            of_slot = {"share": named["shares"]}
+            of_node = {"kept": named["kept"], "tuning": named["tunings"]}
+        entries: list[tuple[str, list[str]] | None] = []
+        for index in range(SLOTS):
+            slot = slots[index] if index < len(slots) else None
+            entries += [
+                None if slot is None else (f"{slot}: {name}", labels)
+                for name, labels in of_slot.items()
+            ]
+        return [*entries, *of_node.items()]
 
     def choices(self) -> dict[str, list[str]]:
         """The meaning of every choice, as it is written into a policy's schema."""

@@ -23,7 +23,12 @@ from typer.testing import CliRunner
 
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, Fleet, RemoteDaemon, load_fleet
-from stallward.actuator.errors import ConfigError, DaemonUnavailableError, RequestError
+from stallward.actuator.errors import (
+    ConfigError,
+    DaemonError,
+    DaemonUnavailableError,
+    RequestError,
+)
 from stallward.actuator.service.watchers import MOST_WATCHERS
 from stallward.agent.desired import DesiredState
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -240,6 +245,44 @@ def test_a_watcher_notices_that_the_network_failed(party: Party, service: Servic
             assert client.wait_ready(WAIT_S), "the daemon is well, and so is another connection"
     finally:
         network.close()
+
+
+def test_clients_whose_network_failed_lose_their_places_among_the_watchers(party: Party) -> None:
+    """They close nothing, and wait much longer for the daemon than it does for them."""
+    service = party.serve(remote_silence_s=1.5)
+    wait_for_port(party)
+    network = Network(party.port)
+    direct = party.client("observer")
+    patient = replace(direct, address=f"127.0.0.1:{network.port}", silence_s=600.0)
+    try:
+        with contextlib.ExitStack() as stack, ticking(service):
+            lost = [stack.enter_context(ActuatorClient(patient)) for _ in range(4)]
+            for number in range(MOST_WATCHERS):
+                call = lost[number % 4]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S)
+                call.initial_metadata()  # it watches
+                stack.callback(call.cancel)
+            other = stack.enter_context(ActuatorClient(direct))
+            assert not _watches(other), "all places are taken"
+            time.sleep(3.0)
+            assert not _watches(other), "a client that answers keeps its place"
+            network.fail()
+            deadline_s = time.monotonic() + WAIT_S / 2
+            while not _watches(other):
+                assert time.monotonic() < deadline_s
+                time.sleep(0.1)
+    finally:
+        network.close()
+        service.close()
+
+
+def _watches(client: ActuatorClient) -> bool:
+    """Whether the daemon lets a client watch now; it must have ticks."""
+    try:
+        return bool(next(client.watch()))
+    except DaemonError as error:
+        if "RESOURCE_EXHAUSTED" not in str(error):
+            raise
+        return False
 
 
 def test_a_watcher_of_a_silent_daemon_goes_on(party: Party, service: Service) -> None:

@@ -1,4 +1,4 @@
-"""Parts of the benchmark: earlyoom beside the daemon, and the memory of imports."""
+"""Parts of the benchmark: earlyoom beside the daemon, clients, and the memory of imports."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from stallward.evaluation.bench.calls import MEANINGS, Seen, Watched, figures_of
 from stallward.evaluation.bench.earlyoom import Earlyoom
 from stallward.evaluation.bench.memory import measure_import
 
@@ -56,3 +58,27 @@ def test_the_memory_of_an_import_is_measured_in_a_separate_process() -> None:
     assert bare.private_mib <= bare.rss_mib
     assert more.added_mib > 50.0
     assert more.anon_mib > 50.0
+
+
+def test_ticks_that_a_watcher_was_not_told_of_are_counted() -> None:
+    complete = Watched(received=10, first=5, last=14)
+    slow = Watched(received=6, skipped=4, first=5, last=14)
+    cheated = Watched(received=6, skipped=1, first=5, last=14)
+    shut_out = Watched()
+    seen = Seen(durations_ms=[1.0] * 98 + [30.0] * 2, watched=[complete, slow, cheated, shut_out])
+    figures = figures_of(seen, np.array([0.1, 0.2, 50.0, 0.3]), 10.0)
+    assert figures.keys() == MEANINGS.keys()
+    assert figures["calls_per_s"] == 10.0
+    assert figures["call_p50_ms"] == 1.0
+    assert figures["call_p99_ms"] == 30.0
+    assert figures["ticks_kept_share"] == 0.75
+    assert figures["watchers"] == 3
+    assert figures["watched_share"] == pytest.approx(22 / 30)
+    assert figures["watched_uncounted"] == 3
+
+
+def test_without_calls_and_watchers_nothing_is_claimed() -> None:
+    figures = figures_of(Seen(), np.array([]), 10.0)
+    assert (
+        figures["call_p99_ms"] is figures["ticks_kept_share"] is figures["watched_share"] is None
+    )

@@ -30,6 +30,7 @@ COMMANDS = (
     "compare",
     "oracle",
     "ope",
+    "explain",
     "fidelity",
     "bench",
     "arms",

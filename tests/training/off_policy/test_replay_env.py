@@ -123,22 +123,42 @@ def test_the_dataset_has_the_twin_to_try_a_policy_on_with_the_same_actions(
     twin.step(episode.actions[0])
 
 
-def test_recordings_of_an_application_without_a_shipped_twin_are_replayed_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
-    own = tmp_path / "own-excite"
+def copied_as(scenario: str, folder: Path) -> Path:
+    """A recording of an application that is not shipped."""
+    own = folder / f"{scenario}-excite"
     shutil.copytree(EXCITE[0], own)
     facts = json.loads((own / "run.json").read_text())
-    (own / "run.json").write_text(json.dumps(facts | {"scenario": "own"}))
+    (own / "run.json").write_text(json.dumps(facts | {"scenario": scenario}))
+    return own
+
+
+def test_recordings_of_an_application_without_a_shipped_twin_are_replayed_too(
+    tmp_path: Path,
+) -> None:
+    own = copied_as("own", tmp_path)
     mine, shipped = (load_runs([folder])[0].logged for folder in (own, EXCITE[0]))
     np.testing.assert_array_equal(mine.observations, shipped.observations)
     # The full speed is the highest in the recording, which is under pressure most of the time.
     assert mine.reward.mean() >= shipped.reward.mean()
-    dataset = write_dataset([own], "stallward/own/excite-v0")
-    spec = dataset.recover_environment().spec
-    assert spec is not None
-    assert spec.kwargs["recording"] == [str(own)]
+
+
+def test_a_dataset_of_an_own_application_needs_nothing_else_of_the_machine_that_made_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minari = pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path / "datasets"))
+    name = "stallward/own/excite-v0"
+    own = copied_as("own", tmp_path)
+    write_dataset([own, EXCITE[1]], name)
+    shutil.rmtree(own)
+    text = (tmp_path / "datasets" / name / "data" / "metadata.json").read_text()
+    assert str(tmp_path) not in text, "no path of this machine"
+    twin = minari.load_dataset(name).recover_environment()
+    assert isinstance(twin.unwrapped, TwinEnv)
+    names = [one.scenario.name for one in twin.unwrapped._simulation.twins]
+    assert names == ["detector-file", "own"]
+    twin.reset(seed=1)
+    twin.step(twin.action_space.sample())
 
 
 @pytest.mark.filterwarnings("ignore")  # not of this project

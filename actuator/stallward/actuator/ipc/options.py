@@ -111,6 +111,9 @@ class ServiceOptions:
     remote_client_ca: Path | None = None
     remote_operators: tuple[str, ...] = ()
     """The names in certificates of clients that may change something."""
+    remote_silence_s: float = 30.0
+    """After how long without a sign of life a client there is gone: one whose network failed would
+    keep its place among the watchers."""
     report_socket: Path | None = None
     """The Unix socket for reports of latencies alone; ``None`` for none."""
     report_group: str = ""

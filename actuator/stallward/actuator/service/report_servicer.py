@@ -13,7 +13,7 @@ from stallward.actuator.service.latency_reports import (
     LatencyReports,
     TooManyStreamsError,
 )
-from stallward.actuator.service.refusals import Refusals
+from stallward.actuator.service.refused.refusals import Refusals
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 

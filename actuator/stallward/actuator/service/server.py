@@ -35,6 +35,7 @@ from stallward.actuator.service.metrics.server import MetricsServer, make_metric
 from stallward.actuator.service.notices.changes import SlotChanges
 from stallward.actuator.service.notices.command import NoticeCommand
 from stallward.actuator.service.notices.journald import Journald
+from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.port import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
@@ -104,7 +105,7 @@ async def _serve_reports(
     """
     if options.report_socket is None:
         return None
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),))
     add_report_only(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     with socket_mode(options.report_mode):
@@ -151,7 +152,7 @@ async def _serve_everything(
     options: ServiceOptions, servicer: Servicer, health_servicer: health.aio.HealthServicer
 ) -> grpc.aio.Server:
     """Serve the whole service on the Unix socket."""
-    server = grpc.aio.server()
+    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),))
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)

@@ -113,6 +113,10 @@ class OnnxController:
         """The largest score of an observation that is still near the training data."""
         return self.metadata.ood_limit
 
+    def logits(self, observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The network's logits for an observation, one head after the other."""
+        return np.array(self._run(observation)[1][0], dtype=np.float32)
+
     def reset(self, context: NodeContext) -> None:
         """Forget the action that is held."""
         self._context = context

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
 from stallward.env.gym.spaces import Actions, spaces, to_choices
-from stallward.env.gym.twin_nodes import INFOS, make_simulation, scene_of
+from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
-from stallward.env.twin.inputs.fitted import FittedTwin
 
 
 class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
@@ -25,7 +24,8 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
     missed the target) and ``switches`` (how many levers moved).
 
     Args:
-        twins: Fitted twins, their names or paths; all shipped ones by default.
+        twins: Fitted twins, their names or paths, or what their files hold; all shipped ones by
+            default.
         recording: Instead of twins: the folder of a recording, or several of one scenario, from
             which a twin is made (:mod:`stallward.env.twin.estimate.from_recordings`).
         settings: How episodes are made and rewarded, or the fields of it that differ from their
@@ -48,7 +48,7 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
 
     def __init__(
         self,
-        twins: Sequence[FittedTwin | str | Path] | None = None,
+        twins: Sequence[TwinSource] | None = None,
         settings: SimulationSettings | Mapping[str, Any] | None = None,
         *,
         recording: str | Path | Sequence[str | Path] | None = None,

@@ -12,9 +12,11 @@ from stallward.env.errors import TwinError
 from stallward.env.gym.node_view import Scene
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.find import load_twins
-from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, twin_from_json
 from stallward.models.registry import find_twin
 
+TwinSource = FittedTwin | str | Path | Mapping[str, Any]
+"""A fitted twin, its name, its file, or what its file holds."""
 INFOS: Final = {
     "progress": "progress",
     "violated": "violated",
@@ -44,7 +46,7 @@ def settings_of(settings: SimulationSettings | Mapping[str, Any] | None) -> Simu
 def make_simulation(
     batch: int,
     *,
-    twins: Sequence[FittedTwin | str | Path] | None,
+    twins: Sequence[TwinSource] | None,
     recording: str | Path | Sequence[str | Path] | None,
     settings: SimulationSettings | Mapping[str, Any] | None,
 ) -> Simulation:
@@ -52,7 +54,7 @@ def make_simulation(
 
     Args:
         batch: How many nodes.
-        twins: Fitted twins, their names or paths; ``None`` for all shipped ones.
+        twins: Fitted twins; ``None`` for all shipped ones.
         recording: The folder of a recording, or several of one scenario, to make the twin from.
         settings: The settings, or the fields of them that differ from their defaults.
 
@@ -73,10 +75,16 @@ def make_simulation(
     elif twins is None:
         loaded = load_twins()
     else:
-        loaded = tuple(
-            t if isinstance(t, FittedTwin) else load_fitted(find_twin(t)) for t in twins
-        )
+        loaded = tuple(map(_load, twins))
     return Simulation(loaded, batch, settings_of(settings), seed=0)
+
+
+def _load(twin: TwinSource) -> FittedTwin:
+    if isinstance(twin, FittedTwin):
+        return twin
+    if isinstance(twin, Mapping):
+        return twin_from_json(twin, "A twin that was given")
+    return load_fitted(find_twin(twin))
 
 
 def scene_of(simulation: Simulation, index: int) -> Scene:

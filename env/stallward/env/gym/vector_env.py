@@ -13,33 +13,19 @@ from numpy.typing import NDArray
 
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
 from stallward.env.gym.spaces import Actions, spaces, to_choices
-from stallward.env.gym.twin_nodes import INFOS, make_simulation, scene_of
+from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
-from stallward.env.twin.inputs.fitted import FittedTwin
 
 
 class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]):
     """A batch of twin nodes in one process; an episode that ends is begun anew in the same step.
 
-    Infos hold what those of :class:`stallward.env.gym.twin_env.TwinEnv` do, one entry for each
-    node, with Gymnasium's masks (``_progress``). Where an episode has ended, ``final_obs`` has its
-    last observation and ``final_info`` its last infos.
+    Arguments, errors and infos are those of :class:`stallward.env.gym.twin_env.TwinEnv`. Infos
+    have one entry for each node, with Gymnasium's masks (``_progress``). Where an episode has
+    ended, ``final_obs`` has its last observation and ``final_info`` its last infos.
 
     Args:
         num_envs: How many nodes, ``B``.
-        twins: Fitted twins, their names or paths; all shipped ones by default.
-        recording: Instead of twins: the folder of a recording, or several of one scenario, from
-            which a twin is made (:mod:`stallward.env.twin.estimate.from_recordings`).
-        settings: How episodes are made and rewarded, or the fields of it that differ from their
-            defaults, in plain JSON types.
-        continuous: Whether actions are numbers from -1 to 1
-            (:func:`stallward.env.gym.spaces.to_choices`).
-        render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
-
-    Raises:
-        TwinError: If there is no twin, or both twins and a recording, or a setting is unknown.
-        RecordingError: If no twin can be made from the recording.
-        UsageError: If there is no such render mode.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
@@ -52,7 +38,7 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
     def __init__(
         self,
         num_envs: int = 1,
-        twins: Sequence[FittedTwin | str | Path] | None = None,
+        twins: Sequence[TwinSource] | None = None,
         settings: SimulationSettings | Mapping[str, Any] | None = None,
         *,
         recording: str | Path | Sequence[str | Path] | None = None,

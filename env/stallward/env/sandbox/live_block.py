@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from stallward.actuator.config.tables import ControlConfig
@@ -101,12 +100,7 @@ class LiveBlock:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Put the levers back and end every program."""
         self._stack.close()
 

@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import time
-from types import TracebackType
 from typing import Final, Self
 
 import psutil
@@ -46,12 +45,7 @@ class Earlyoom:
             self._started_s = time.monotonic()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_reason: object) -> None:
         process, self._process = self._process, None
         if process is None:
             return

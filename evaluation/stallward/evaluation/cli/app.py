@@ -81,6 +81,9 @@ app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
 app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_policy.ope)
+app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
+    off_policy.explain
+)
 app.add_typer(bench.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

@@ -43,22 +43,25 @@ def daemon(
     print_figures(figures, bench_rows(figures), as_json=as_json)
 
 
-@app.command("calls", epilog="Example: stallward bench calls --seconds 60")
+@app.command("calls", epilog="Example: stallward bench calls --rate 100 --watchers 100")
 def calls(
     seconds: Annotated[
         float, typer.Option(min=10.0, max=LONGEST_S, help="Length of the measurement.")
     ] = 60.0,
+    rate: Annotated[float, typer.Option(min=0.0, max=100_000.0, help="Calls a second.")] = 1000.0,
+    watchers: Annotated[int, typer.Option(min=0, max=256, help="Clients that watch.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Measure whether the loop keeps its period under many calls.
+    """Measure whether the loop keeps its period under many calls and watchers.
 
     The service answers 1,000 calls a second under real pressure; needs root.
     """
-    from stallward.evaluation.bench.calls import MEANINGS, bench_calls  # noqa: PLC0415
+    from stallward.evaluation.bench.calls import MEANINGS, Clients, bench_calls  # noqa: PLC0415
     from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
 
+    clients = Clients(calls_per_s=rate, watchers=watchers, seconds=seconds)
     with output.progress("bench calls") as report:
-        figures = bench_calls(seconds=seconds, report=report)
+        figures = bench_calls(clients, report=report)
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 

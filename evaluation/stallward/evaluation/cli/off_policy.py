@@ -1,4 +1,4 @@
-"""``stallward ope``: off-policy evaluation of candidates before they run live."""
+"""``stallward ope`` and ``explain``: what recordings say of candidates before they run live."""
 
 from __future__ import annotations
 
@@ -70,3 +70,48 @@ def ope(
             output.note(f"Held out, so not used: {', '.join(judgement.held_out)}.")
     if judgement.refused:
         raise typer.Exit(REFUSED)
+
+
+def explain(
+    policy: Annotated[str, typer.Argument(help="A policy: its name, or an ONNX file.")],
+    recording: Annotated[Path, typer.Argument(help="A recording.")],
+    at_s: Annotated[
+        float | None,
+        typer.Option("--at", min=0.0, help="Only the decision so many seconds after the start."),
+    ] = None,
+    most: Annotated[int, typer.Option(min=1, max=128, help="Features that are named.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Say which features a policy's choices come from.
+
+    What it would have chosen in a recording is compared with what it chooses for the recording's
+    median. Each feature has a share of the difference (integrated gradients); a negative one spoke
+    against the choice. The policy need not be the one that was recorded. Why the guard changed a
+    decision is in the tick: `stallward top`, `ctl watch`.
+    """
+    from stallward.agent.controllers.onnx import OnnxController  # noqa: PLC0415
+    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+    from stallward.models.registry import find_policy  # noqa: PLC0415
+    from stallward.training.off_policy.explanation import explain as explained_by  # noqa: PLC0415
+
+    controller = OnnxController(find_policy(policy))
+    with output.progress("explain") as report:
+        explained = explained_by(
+            controller, load_recording(recording), at_s=at_s, most_causes=most, report=report
+        )
+    if as_json:
+        output.print_json([to_json(one) for one in explained])
+        return
+    if not explained:
+        output.note("It chooses the same as for the recording's median.")
+    for one in explained:
+        ticks = "1 tick" if one.ticks == 1 else f"{one.ticks} ticks"
+        output.line(f"{one.entry} {one.chosen} (usually {one.usual}), {ticks}")
+        output.table(
+            ("feature", "value", "usual", "share"),
+            [
+                (cause.feature, f"{cause.value:.3g}", f"{cause.usual:.3g}", f"{cause.share:.0%}")
+                for cause in one.causes
+            ],
+        )

@@ -13,7 +13,10 @@ import numpy as np
 
 import stallward.env.gym  # noqa: F401 - registers the twin
 from stallward.env.gym.spaces import spaces, to_continuous
+from stallward.env.recording.run_info import load_run
 from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.estimate.from_recordings import twin_of_recordings
+from stallward.env.twin.inputs.fitted import twin_to_json
 from stallward.models.registry import twin_names
 from stallward.training.errors import DatasetError
 from stallward.training.off_policy.gate import PRICE
@@ -37,7 +40,8 @@ def write_dataset(
 
     The environment that ``recover_environment`` makes is not the node that was recorded but its
     twin, ``stallward/Twin-v0`` with the same actions, price and time between decisions: the place
-    to try what was learned.
+    to try what was learned. A twin that is not shipped is in the dataset, so that no recording is
+    needed for it.
 
     Args:
         recordings: Folders of recordings of the arm ``excite``.
@@ -95,18 +99,9 @@ def _twin_of(
     price: float,
     *,
     continuous: bool,
-) -> gymnasium.Env[Any, Any] | None:
-    """The environment in which to try what was learned.
-
-    Returns:
-        ``None`` if the recordings are of several scenarios and one has no shipped twin.
-    """
+) -> gymnasium.Env[Any, Any]:
+    """The environment in which to try what was learned."""
     scenarios = sorted({run.scenario for run in runs})
-    source: dict[str, Any] = {"twins": scenarios}
-    if not set(scenarios) <= set(twin_names()):
-        if len(scenarios) > 1:
-            return None
-        source = {"recording": [str(Path(folder).resolve()) for folder in recordings]}
     settings = SimulationSettings(ticks_per_action=1, price=price)
     return gymnasium.make(
         "stallward/Twin-v0",
@@ -118,8 +113,20 @@ def _twin_of(
             "action_table": runs[0].logged.table.name,
         },
         continuous=continuous,
-        **source,
+        twins=[_portable(name, recordings) for name in scenarios],
     )
+
+
+def _portable(scenario: str, recordings: Sequence[str | Path]) -> str | dict[str, Any]:
+    """The twin of a scenario, as it can be found on any machine.
+
+    Returns:
+        Its name if it is shipped, else the twin itself: the recordings may be elsewhere by then.
+    """
+    if scenario in twin_names():
+        return scenario
+    own = [one for one in recordings if load_run(Path(one)).scenario == scenario]
+    return twin_to_json(twin_of_recordings(own))
 
 
 def _episode(run: ReplayedRun, *, continuous: bool) -> dict[str, Any]:

@@ -7,7 +7,6 @@ import queue
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Final, Self
 
 from stallward.actuator.client.client import ActuatorClient
@@ -62,12 +61,7 @@ class FleetWatch:
         self._ending.callback(self._closed.set)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ending.close()
 
     def __iter__(self) -> Iterator[FleetTick]:

@@ -13,6 +13,7 @@ from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.listener import Listener
+from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.roles import Roles
 from stallward.actuator.service.report_servicer import ReportServicer
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -22,11 +23,8 @@ _MOST_STREAMS: Final = 64
 """The most calls at once on one connection."""
 _MOST_CALLS: Final = 512
 """The most calls at once on all connections; further ones are refused."""
-_SILENCE_S: Final = 30.0
-"""After how long without a sign of life a client is gone: one whose network failed would keep its
-place among the watchers."""
 _PINGS_APART_MS: Final = 500
-"""How often a client may ask for such a sign; gRPC hangs up on one that asks more often."""
+"""How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
 
 class Certificates:
@@ -94,6 +92,7 @@ class RemotePort(Listener):
         key: Its key.
         client_ca: The authorities of clients' certificates.
         operators: The names in certificates that may change something.
+        silence_s: After how long without a sign of life a client is gone.
         servicer: Answers the calls.
         health_servicer: Answers whether the service is well.
     """
@@ -106,6 +105,7 @@ class RemotePort(Listener):
         key: Path,
         client_ca: Path,
         operators: tuple[str, ...],
+        silence_s: float,
         servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
@@ -113,6 +113,7 @@ class RemotePort(Listener):
         self._address = address
         self._certificates = Certificates(key, certificate, client_ca)
         self._operators = operators
+        self._silence_s = silence_s
         self._servicer = servicer
         self._health = health_servicer
         self._server: grpc.aio.Server | None = None
@@ -141,6 +142,7 @@ class RemotePort(Listener):
             key=key,
             client_ca=client_ca,
             operators=options.remote_operators,
+            silence_s=options.remote_silence_s,
             servicer=servicer,
             health_servicer=health_servicer,
         )
@@ -151,11 +153,12 @@ class RemotePort(Listener):
         Raises:
             DaemonError: If a file cannot be read or does not fit, or the port is taken.
         """
+        refusals = self._servicer.refusals
         server = grpc.aio.server(
-            interceptors=(Roles(self._operators, self._servicer.refusals),),
+            interceptors=(Roles(self._operators, refusals), WellFormed(refusals)),
             options=(
                 ("grpc.max_concurrent_streams", _MOST_STREAMS),
-                *keepalive_options(_SILENCE_S),
+                *keepalive_options(self._silence_s),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
             maximum_concurrent_rpcs=_MOST_CALLS,

@@ -7,13 +7,17 @@ that does.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 
-from stallward.actuator.service.refusals import Refusals
+from stallward.actuator.service.refused.refusals import Refusals
+from stallward.actuator.service.refused.well_formed import Context, Continue, prepared
 from stallward.actuator.service.report_servicer import SERVICE
+
+if TYPE_CHECKING:
+    from stallward.actuator.service.refused.well_formed import Handler
 
 OBSERVING: Final = frozenset(
     {
@@ -28,10 +32,6 @@ OBSERVING: Final = frozenset(
 )
 """The calls that change nothing."""
 _NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
-
-_Context = grpc.aio.ServicerContext[Any, Any]
-if TYPE_CHECKING:
-    _Handler = grpc.RpcMethodHandler[Any, Any]
 
 
 def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
@@ -54,10 +54,8 @@ class Roles(grpc.aio.ServerInterceptor):
         self._refusals = refusals
 
     async def intercept_service(
-        self,
-        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[_Handler | None]],
-        handler_call_details: grpc.HandlerCallDetails,
-    ) -> _Handler | None:
+        self, continuation: Continue, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler | None:
         """Return the handler of a call, which checks the role first."""
         handler = await continuation(handler_call_details)
         method = handler_call_details.method
@@ -65,12 +63,13 @@ class Roles(grpc.aio.ServerInterceptor):
             return handler
         call = method.rpartition("/")[2]
 
-        async def check(context: _Context) -> None:
+        async def prepare(request: Any, context: Context) -> Any:
             await self._check(call, context)
+            return request
 
-        return _guarded(handler, check)
+        return prepared(handler, prepare)
 
-    async def _check(self, call: str, context: _Context) -> None:
+    async def _check(self, call: str, context: Context) -> None:
         names = names_of(context.auth_context())
         if names & self._operators:
             return
@@ -82,28 +81,3 @@ class Roles(grpc.aio.ServerInterceptor):
             f"{who} may observe, and {call} changes something. An administrator of the node may "
             "add the name to operators under [remote].",
         )
-
-
-def _guarded(handler: _Handler, check: Callable[[_Context], Awaitable[None]]) -> _Handler:
-    """The same handler, which calls ``check`` first.
-
-    Raises:
-        TypeError: If it answers with a stream: no such call changes anything.
-    """
-    if handler.response_streaming:
-        raise TypeError("A call that changes something answers once.")
-    make: Any = grpc.unary_unary_rpc_method_handler
-    behaviour: Any = handler.unary_unary
-    if handler.request_streaming:
-        make, behaviour = grpc.stream_unary_rpc_method_handler, handler.stream_unary
-
-    async def answer(request: Any, context: _Context) -> Any:
-        await check(context)
-        return await behaviour(request, context)
-
-    made: _Handler = make(
-        answer,
-        request_deserializer=handler.request_deserializer,
-        response_serializer=handler.response_serializer,
-    )
-    return made

@@ -22,6 +22,7 @@ from stallward.env.twin.inputs.exogenous import Exogenous, scenario_from_json, s
 from stallward.env.twin.inputs.parameters import TwinParameters, as_mapping, from_mapping
 
 TWIN_SCHEMA: Final = 1
+_AGAIN: Final = "Fit it again with `stallward fit`."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,13 +68,9 @@ class FittedTwin:
         return rng.choice(len(self.draws), size=count, p=np.array(self.weights))
 
 
-def save_fitted(path: Path, twin: FittedTwin) -> None:
-    """Write a fitted twin as a whole, or nothing.
-
-    Raises:
-        TwinError: If it cannot be written.
-    """
-    data = {
+def twin_to_json(twin: FittedTwin) -> dict[str, Any]:
+    """A fitted twin in plain JSON types, as its file has it."""
+    return {
         "schema": TWIN_SCHEMA,
         "scenario": scenario_to_json(twin.scenario),
         "draws": [
@@ -82,6 +79,15 @@ def save_fitted(path: Path, twin: FittedTwin) -> None:
         ],
         "provenance": dict(twin.provenance),
     }
+
+
+def save_fitted(path: Path, twin: FittedTwin) -> None:
+    """Write a fitted twin as a whole, or nothing.
+
+    Raises:
+        TwinError: If it cannot be written.
+    """
+    data = twin_to_json(twin)
     building = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -100,15 +106,27 @@ def load_fitted(path: Path) -> FittedTwin:
     Raises:
         TwinError: If it is missing, not a twin, or of another schema version.
     """
-    again = "Fit it again with `stallward fit`."
     try:
         data = read_json_file(path)
     except (OSError, ValueError) as error:
         raise TwinError(
-            f"The twin {path} cannot be read: {error}.", next_step=next_step_of(error, again)
+            f"The twin {path} cannot be read: {error}.", next_step=next_step_of(error, _AGAIN)
         ) from error
-    if not isinstance(data, dict) or data.get("schema") != TWIN_SCHEMA:
-        raise TwinError(f"{path} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=again)
+    return twin_from_json(data, str(path))
+
+
+def twin_from_json(data: object, named: str) -> FittedTwin:
+    """A fitted twin from plain JSON types (:func:`twin_to_json`).
+
+    Args:
+        data: The content of its file.
+        named: What errors call it.
+
+    Raises:
+        TwinError: If it is not a twin, or of another schema version.
+    """
+    if not isinstance(data, Mapping) or data.get("schema") != TWIN_SCHEMA:
+        raise TwinError(f"{named} is not a fitted twin of schema {TWIN_SCHEMA}.", next_step=_AGAIN)
     known = {f.name for f in fields(_TwinTable)}
     try:
         table = read(_TwinTable, {key: value for key, value in data.items() if key in known})
@@ -119,9 +137,9 @@ def load_fitted(path: Path) -> FittedTwin:
             provenance=table.provenance,
         )
     except SchemaError as error:
-        raise TwinError(f"{path} does not fit this version: {error}", next_step=again) from error
+        raise TwinError(f"{named} does not fit this version: {error}", next_step=_AGAIN) from error
     except TwinError as error:
-        raise TwinError(f"{path}: {error.cause}", next_step=error.next_step) from error
+        raise TwinError(f"{named}: {error.cause}", next_step=error.next_step) from error
 
 
 def _check_weight(draw: Mapping[str, float]) -> None:

@@ -1,0 +1,129 @@
+"""Refuses what no servicer can answer: messages that cannot be read, and calls that do not exist.
+
+gRPC itself would answer a message that cannot be read with UNKNOWN, as if the service were broken,
+and tell nobody.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from stallward.actuator.service.refused.refusals import Refusals
+
+Context = grpc.aio.ServicerContext[Any, Any]
+Continue = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
+if TYPE_CHECKING:
+    Handler = grpc.RpcMethodHandler[Any, Any]
+
+_MAKERS: Final[dict[tuple[bool, bool], Callable[..., Any]]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+    (True, True): grpc.stream_stream_rpc_method_handler,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Unreadable:
+    """What a message was, if it was none."""
+
+    why: str
+
+
+def prepared(
+    handler: Handler, prepare: Callable[[Any, Context], Awaitable[Any]], read: Any = None
+) -> Handler:
+    """A handler that prepares a call before another one answers it.
+
+    Args:
+        handler: The handler that answers.
+        prepare: Gets the request (or the iterator over requests) and the context, and returns what
+            the handler gets as request. It may abort the call.
+        read: Turns bytes into a message; that of the handler if not given.
+    """
+    kind = (handler.request_streaming, handler.response_streaming)
+    names = ["stream" if streaming else "unary" for streaming in kind]
+    behaviour = getattr(handler, "_".join(names))
+
+    async def answer(request: Any, context: Context) -> Any:
+        return await behaviour(await prepare(request, context), context)
+
+    async def stream(request: Any, context: Context) -> AsyncIterator[Any]:
+        ready = await prepare(request, context)
+        async with contextlib.aclosing(behaviour(ready, context)) as responses:
+            async for response in responses:
+                yield response
+
+    made: Handler = _MAKERS[kind](
+        stream if inspect.isasyncgenfunction(behaviour) else answer,
+        request_deserializer=read or handler.request_deserializer,
+        response_serializer=handler.response_serializer,
+    )
+    return made
+
+
+class WellFormed(grpc.aio.ServerInterceptor):
+    """Refuses, counts and logs calls that do not exist and messages that cannot be read.
+
+    Args:
+        refusals: Takes the refused calls.
+    """
+
+    def __init__(self, refusals: Refusals) -> None:
+        self._refusals = refusals
+
+    async def intercept_service(
+        self, continuation: Continue, handler_call_details: grpc.HandlerCallDetails
+    ) -> Handler:
+        """Return the handler of a call."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return self._unknown(handler_call_details.method)
+        parse: Any = handler.request_deserializer
+
+        def read(content: bytes) -> Any:
+            try:
+                return parse(content)
+            except DecodeError as error:
+                return _Unreadable(str(error))
+
+        streaming = handler.request_streaming
+
+        async def prepare(request: Any, context: Context) -> Any:
+            if streaming:
+                return self._each(request, context)
+            return await self._readable(request, context)
+
+        return prepared(handler, prepare, read)
+
+    async def _each(self, requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+        async for request in requests:
+            yield await self._readable(request, context)
+
+    async def _readable(self, request: Any, context: Context) -> Any:
+        if isinstance(request, _Unreadable):
+            code = grpc.StatusCode.INVALID_ARGUMENT
+            await self._refuse(context, code, f"The message cannot be read: {request.why}.")
+        return request
+
+    def _unknown(self, method: str) -> Handler:
+        async def refuse(_requests: Any, context: Context) -> NoReturn:
+            why = f"There is no call {method}."
+            await self._refuse(context, grpc.StatusCode.UNIMPLEMENTED, why)
+
+        made: Handler = grpc.stream_unary_rpc_method_handler(
+            refuse
+        )  # it need not wait for a message
+        return made
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        self._refusals.note(code.name, why, context.peer())
+        await context.abort(code, why)
+        raise AssertionError  # abort raises
