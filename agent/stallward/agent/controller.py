@@ -7,7 +7,7 @@ To write a controller, copy ``controllers/none.py`` and add its entry to
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -111,32 +111,40 @@ class RetargetableController(Controller, Protocol):
 
 
 @runtime_checkable
-class NeedyController(Controller, Protocol):
-    """A controller that is nothing without some levers, and does not run on a node without them.
+class SelectiveController(Controller, Protocol):
+    """A controller that does not run on every node.
 
     Any other controller does what it can with the levers that there are.
     """
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """What it needs, with its arguments."""
+    def check(self, context: NodeContext) -> None:
+        """Check that it can do on a node what it is for.
+
+        Raises:
+            ControllerError: If it cannot; the error says what is missing.
+        """
 
 
-def check_needs(controller: Controller, lacks: Mapping[Need, str]) -> None:
-    """Check that a node has what a controller needs.
+def check_node(controller: Controller, context: NodeContext) -> None:
+    """Check that a controller can run on a node.
 
-    Args:
-        controller: The controller.
-        lacks: What the node has not, each with the reason.
+    Raises:
+        ControllerError: If it cannot; the error says what is missing.
+    """
+    if isinstance(controller, SelectiveController):
+        controller.check(context)
+
+
+def require_needs(name: str, needs: Sequence[Need], context: NodeContext) -> None:
+    """Check that a node has all that the controller ``name`` needs.
 
     Raises:
         ControllerError: If something is missing; the error names it and says why.
     """
-    needs = controller.needs if isinstance(controller, NeedyController) else ()
-    missing = [f"{need} ({lacks[need]})" for need in needs if need in lacks]
+    missing = [f"{need} ({context.lacks[need]})" for need in needs if need in context.lacks]
     if missing:
         raise ControllerError(
-            f"{controller.name!r} cannot run on this node, which lacks {' and '.join(missing)}.",
+            f"{name!r} cannot run on this node, which lacks {' and '.join(missing)}.",
             next_step="Choose another controller, or give the node what is missing.",
         )
 

@@ -40,7 +40,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.controller import Controller, RetargetableController, check_needs
+from stallward.agent.controller import Controller, RetargetableController, check_node
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
 
@@ -56,7 +56,7 @@ class Engine:
         clock_s: Measures how long deciding takes.
 
     Raises:
-        ControllerError: If the node lacks what a controller needs.
+        ControllerError: If a controller cannot run on this node.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Engine:
         self._fallbacks: Counter[str] = Counter()
         self._ticks = self._stepped_aside = 0
         for controller in (configured, default):
-            check_needs(controller, context.lacks)
+            check_node(controller, context)
             controller.reset(context)
 
     @property
@@ -134,10 +134,9 @@ class Engine:
         """Replace the loaded policy; the new one starts in ``Mode.OFF``.
 
         Raises:
-            ControllerError: If the node lacks what it needs, or has other slots than it is for.
+            ControllerError: If it cannot run on this node; the one before stays.
         """
-        check_needs(policy, self._settings.context.lacks)
-        policy.reset(self._settings.context)
+        check_node(policy, self._settings.context)
         self.set_mode(Mode.OFF)
         self._policy = Decider.of(policy)
         self._trust = Trust()

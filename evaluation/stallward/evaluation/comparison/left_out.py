@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stallward.agent.controller import Need, check_needs
+from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
 from stallward.env.scenario.scenario import Scenario
@@ -29,13 +29,13 @@ def leave_out(
     Raises:
         PlanError: If no arm is left.
     """
-    lacks = _lacks(request, scenario)
+    context = _context(request, scenario)
     reasons: dict[str, str] = {}
     for arm in request.arms:
         if arm.runs_policy:  # it does what it can with the levers that there are
             continue
         try:
-            check_needs(make_controller(arm.spec), lacks)
+            check_node(make_controller(arm.spec), context)
         except ControllerError as error:
             reasons[arm.label] = error.cause
     if len(reasons) == len(request.arms):
@@ -46,9 +46,15 @@ def leave_out(
     return replace(request, arms=kept), reasons
 
 
-def _lacks(request: ComparisonRequest, scenario: Scenario) -> dict[Need, str]:
-    """What the node lacks. A sandbox has every lever, or cannot be made at all."""
+def _context(request: ComparisonRequest, scenario: Scenario) -> NodeContext:
+    """What is known of the node. A sandbox has every lever, or cannot be made at all."""
     swap_bytes = scenario.sandbox.swap_bytes
     if request.mode == "twin":
-        return twin_lacks(swap_bytes)
-    return {} if swap_bytes > 0 else {Need.SWAP: "the scenario's sandbox has none"}
+        lacks = twin_lacks(swap_bytes)
+    else:
+        lacks = {} if swap_bytes > 0 else {Need.SWAP: "the scenario's sandbox has none"}
+    return NodeContext(
+        zone_limit_bytes=scenario.sandbox.limit_bytes,
+        slot_names=tuple(group.name for group in scenario.background),
+        lacks=lacks,
+    )

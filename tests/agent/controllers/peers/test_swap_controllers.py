@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stallward.agent.controller import Need, NeedyController, NodeContext, check_needs
+from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
@@ -194,13 +194,13 @@ def test_too_few_degrees_are_refused_for_the_node() -> None:
 )
 def test_a_node_that_lacks_a_lever_is_named(spec: str, needs: set[Need]) -> None:
     controller = make_controller(spec)
-    assert isinstance(controller, NeedyController)
     for need in Need:
+        context = NodeContext(zone_limit_bytes=1, slot_names=("a",), lacks={need: "because"})
         if need in needs:
             with pytest.raises(ControllerError, match=rf"lacks {need} \(because\)"):
-                check_needs(controller, {need: "because"})
+                check_node(controller, context)
         else:
-            check_needs(controller, {need: "because"})
+            check_node(controller, context)
 
 
 def test_unknown_sizes_limit_nothing() -> None:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import spans, tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.observation.demand import held_bytes
 from stallward.agent.plugin import ControllerEntry, number
@@ -52,11 +52,14 @@ class MatController(IgnoresTarget):
 
     name = "mat"
     needs_processes = False
-    needs = (Need.PAUSE,)
 
     def __init__(self, thresholds: MatThresholds) -> None:
         self._thresholds = thresholds
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def check(self, context: NodeContext) -> None:
+        """Check that slots can be paused."""
+        require_needs(self.name, (Need.PAUSE,), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the epoch and the pauses."""

@@ -26,7 +26,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.desired import (
     LIMIT_SLACK_RATIO,
     MIB,
@@ -91,22 +91,23 @@ class SwapController(IgnoresTarget):
         self._options = options
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
-    @property
-    def needs(self) -> tuple[Need, ...]:
-        """Memory limits and swap, and CPU weights, as far as the arguments ask for them."""
-        swap = (Need.LIMIT, Need.SWAP) if self._options.swap else ()
-        return (*swap, Need.CPU_WEIGHT) if self._options.cpu else swap
-
-    def reset(self, context: NodeContext) -> None:
-        """Forget all demands, and look up the priorities and needs of the node's slots.
+    def check(self, context: NodeContext) -> None:
+        """Check that a node has memory limits, swap and CPU weights, and the slots that are meant.
 
         Raises:
-            ControllerError: If there is no degree or need for one of them.
+            ControllerError: If it lacks something, or there is no degree or need for a slot.
         """
-        options, names = self._options, context.slot_names
-        degrees, needs_mib = options.degrees, options.needs_mib
-        if options.measured is not None:
-            applications = [options.measured.of(name) for name in names]
+        swap = (Need.LIMIT, Need.SWAP) if self._options.swap else ()
+        cpu = (Need.CPU_WEIGHT,) if self._options.cpu else ()
+        require_needs(self.name, (*swap, *cpu), context)
+        self._known(context.slot_names)
+
+    def _known(self, names: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The degrees and the needs in MiB of the slots ``names``; empty where none were given."""
+        degrees, needs_mib = self._options.degrees, self._options.needs_mib
+        measured = self._options.measured
+        if measured is not None:
+            applications = [measured.of(name) for name in names]
             known = [one for one in applications if one is not None]
             if len(known) < len(names):
                 raise ControllerError(
@@ -121,8 +122,17 @@ class SwapController(IgnoresTarget):
                     f"{key} has {len(values)} values, but there are {len(names)} slots.",
                     next_step="Give one value for each, joined by +.",
                 )
-        count = len(names)
-        self._order = priority_order(degrees[:count] or [float(i) for i in range(count)])
+        return degrees[: len(names)], needs_mib[: len(names)]
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget all demands, and look up the priorities and needs of the node's slots.
+
+        Raises:
+            ControllerError: If there is no degree or need for one of them.
+        """
+        degrees, needs_mib = self._known(context.slot_names)
+        count = len(context.slot_names)
+        self._order = priority_order(degrees or [float(i) for i in range(count)])
         self._needs_bytes = tuple(value * MIB for value in needs_mib) or (0.0,) * count
         self._context = context
         self._demand = Demand(FORGET_S, context.demand_bytes)
