@@ -70,13 +70,22 @@ class GroupWatch:
 
 
 def held_bytes(group: Cgroup) -> int:
-    """What a group has in memory and in swap; what cannot be read counts as nothing."""
+    """What a group has in memory and in swap, without the file pages that are taken first.
+
+    What cannot be read counts as nothing.
+    """
     if group.hierarchy.kind == "v2":
-        names: tuple[str, ...] = ("memory.current", "memory.swap.current")
+        held = _number(group, "memory.current") + _number(group, "memory.swap.current")
+        key = "inactive_file"
     else:
-        usage = _number(group, "memory.usage_in_bytes")
-        return max(usage, _number(group, "memory.memsw.usage_in_bytes"))
-    return sum(_number(group, name) for name in names)
+        both = _number(group, "memory.memsw.usage_in_bytes")  # memory and swap, where it is on
+        held = max(_number(group, "memory.usage_in_bytes"), both)
+        key = "total_inactive_file"
+    for line in (read_text(memory_file(group, "memory.stat")) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.isdigit():
+            return max(held - int(value), 0)
+    return held
 
 
 def _number(group: Cgroup, name: str) -> int:
