@@ -7,7 +7,9 @@ To write a controller, copy ``controllers/none.py`` and add its entry to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -15,7 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
+from stallward.agent.errors import ControllerError
 from stallward.agent.sample import Sample
+
+
+class Need(StrEnum):
+    """What a controller may need of a node in order to do what it is for."""
+
+    PAUSE = "pause"
+    """The lever that pauses a slot."""
+    LIMIT = "limit"
+    """The lever that limits the memory of a slot while it runs, which a process tree has not."""
+    CPU_WEIGHT = "cpu_weight"
+    """The lever on the CPU weight of a slot, or the nice values that stand in for it."""
+    SWAP = "swap"
+    """Swap space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +51,8 @@ class NodeContext:
     tick_period_s: float = 0.1
     seed: int = 0
     """Seed of every random choice that the controller makes."""
+    lacks: Mapping[Need, str] = field(default_factory=dict)
+    """What the node has not, each with the reason."""
 
     def floor(self, slot: int) -> int:
         """The lowest limit allowed for ``slot``."""
@@ -90,6 +108,45 @@ class RetargetableController(Controller, Protocol):
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target."""
+
+
+@runtime_checkable
+class SelectiveController(Controller, Protocol):
+    """A controller that does not run on every node.
+
+    Any other controller does what it can with the levers that there are.
+    """
+
+    def check(self, context: NodeContext) -> None:
+        """Check that it can do on a node what it is for.
+
+        Raises:
+            ControllerError: If it cannot; the error says what is missing.
+        """
+
+
+def check_node(controller: Controller, context: NodeContext) -> None:
+    """Check that a controller can run on a node.
+
+    Raises:
+        ControllerError: If it cannot; the error says what is missing.
+    """
+    if isinstance(controller, SelectiveController):
+        controller.check(context)
+
+
+def require_needs(name: str, needs: Sequence[Need], context: NodeContext) -> None:
+    """Check that a node has all that the controller ``name`` needs.
+
+    Raises:
+        ControllerError: If something is missing; the error names it and says why.
+    """
+    missing = [f"{need} ({context.lacks[need]})" for need in needs if need in context.lacks]
+    if missing:
+        raise ControllerError(
+            f"{name!r} cannot run on this node, which lacks {' and '.join(missing)}.",
+            next_step="Choose another controller, or give the node what is missing.",
+        )
 
 
 class IgnoresTarget:

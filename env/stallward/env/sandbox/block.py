@@ -27,6 +27,7 @@ __all__ = [
     "BlockSite",
     "DaemonFactory",
     "Workplace",
+    "make_places",
     "make_workplace",
     "run_block",
 ]
@@ -99,7 +100,7 @@ def run_block(
     if condition in {"ample", "background"}:
         limit_bytes = scenario.sandbox.ample_bytes
     sandbox.set_limit(limit_bytes)
-    with _places(workplace, seed) as places:
+    with make_places(workplace, seed) as places:
         site = BlockSite(
             scenario=scenario,
             condition=condition,
@@ -123,7 +124,7 @@ def run_block(
 
 
 @contextlib.contextmanager
-def _places(workplace: Workplace, seed: int) -> Iterator[Places]:
+def make_places(workplace: Workplace, seed: int) -> Iterator[Places]:
     """Make the folders of one block; they are removed when the context ends."""
     memory_dir = _MEMORY_DIR if _MEMORY_DIR.is_dir() else None
     with (

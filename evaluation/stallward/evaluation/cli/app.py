@@ -14,6 +14,7 @@ from stallward.evaluation.cli import (
     ab,
     bench,
     compare,
+    experiment,
     learn,
     off_policy,
     oracle,
@@ -77,6 +78,7 @@ app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
 app.add_typer(ab.app, name="ab")
+app.add_typer(experiment.app, name="experiment")
 app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)

@@ -1,4 +1,4 @@
-"""Compiles the C programs in this folder: the hogs and the load generator."""
+"""Compiles the C programs in this folder: the hogs, the load generator, and the sub-tasks."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 
 from stallward.env.errors import WorkloadError
 
-PROGRAMS = ("anon", "file_once", "file_loop", "dirty", "load")
-_FLAGS = ("-O2", "-std=gnu11")
+PROGRAMS = ("anon", "file_once", "file_loop", "dirty", "load", "subtasks")
+_FLAGS = ("-O2", "-std=gnu11", "-pthread")
 
 
 def sources_dir() -> Path:

@@ -1,0 +1,102 @@
+"""Watches groups from outside while programs run in them: the most memory, the most threads."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event, Thread
+from types import TracebackType
+from typing import Final, Self
+
+from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.files import read_text
+from stallward.env.sandbox.zone_memory import memory_file
+
+_PERIOD_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupPeak:
+    """The most that one group had at a time."""
+
+    memory_bytes: int = 0
+    """In memory and in swap together."""
+    threads: int = 0
+
+
+class GroupWatch:
+    """Looks at groups twenty times a second; a context manager.
+
+    Args:
+        groups: The groups.
+        proc: The /proc directory.
+    """
+
+    def __init__(self, groups: Sequence[Cgroup], proc: Path) -> None:
+        self._groups = groups
+        self._proc = proc
+        self._peaks = [GroupPeak() for _ in groups]
+        self._stop = Event()
+        self._thread = Thread(target=self._watch, name="group-watch", daemon=True)
+
+    @property
+    def peaks(self) -> tuple[GroupPeak, ...]:
+        """The most of each group so far."""
+        return tuple(self._peaks)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_PERIOD_S):
+            for i, group in enumerate(self._groups):
+                before = self._peaks[i]
+                self._peaks[i] = GroupPeak(
+                    memory_bytes=max(before.memory_bytes, held_bytes(group)),
+                    threads=max(before.threads, count_threads(group, self._proc)),
+                )
+
+
+def held_bytes(group: Cgroup) -> int:
+    """What a group has in memory and in swap, without the file pages that are taken first.
+
+    What cannot be read counts as nothing.
+    """
+    if group.hierarchy.kind == "v2":
+        held = _number(group, "memory.current") + _number(group, "memory.swap.current")
+        key = "inactive_file"
+    else:
+        both = _number(group, "memory.memsw.usage_in_bytes")  # memory and swap, where it is on
+        held = max(_number(group, "memory.usage_in_bytes"), both)
+        key = "total_inactive_file"
+    for line in (read_text(memory_file(group, "memory.stat")) or "").splitlines():
+        name, _, value = line.partition(" ")
+        if name == key and value.isdigit():
+            return max(held - int(value), 0)
+    return held
+
+
+def _number(group: Cgroup, name: str) -> int:
+    text = (read_text(memory_file(group, name)) or "").strip()
+    return int(text) if text.isdigit() else 0
+
+
+def count_threads(group: Cgroup, proc: Path) -> int:
+    """The threads of the processes in a group; those that end meanwhile do not count."""
+    threads = 0
+    for pid in group.pids(recursive=True):
+        with contextlib.suppress(OSError):
+            threads += sum(1 for _ in (proc / str(pid) / "task").iterdir())
+    return threads

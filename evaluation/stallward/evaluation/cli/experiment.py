@@ -1,0 +1,147 @@
+"""``stallward experiment``: experiments of published documents, repeated on this machine."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stallward.actuator.cli import output
+from stallward.actuator.cli.options import LONGEST_S, Json, Seed
+
+app = typer.Typer(
+    help="Repeat experiments of published documents at the scale of this machine (needs root).",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    epilog="Example: stallward experiment swap-assign --part case-study",
+)
+_DEFAULT_DIR = Path("build/experiment")
+
+
+class Part(StrEnum):
+    """Which of a document's experiments."""
+
+    ALL = "all"
+    CASE_STUDY = "case-study"
+    LARGER = "larger"
+
+
+@app.command(epilog="Example: stallward experiment contention detector-anon --seconds 20")
+def contention(
+    workload: Annotated[
+        str, typer.Argument(help="A scenario, or a configuration of `experiment swap-assign`.")
+    ] = "case-study",
+    repeats: Annotated[int, typer.Option(min=1, max=1000, help="How often everything runs.")] = 3,
+    seconds: Annotated[
+        float, typer.Option(min=2.0, max=LONGEST_S, help="Measured length of a scenario's runs.")
+    ] = 15.0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="The file for the result [build/experiment/contention-WORKLOAD.json]."),
+    ] = None,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Measure how much applications suffer from each other.
+
+    Each runs alone, then all together; the contention degree is by how much longer it then takes,
+    for each of its sub-tasks. The arm `swap-assign:path=FILE` takes its priorities and needs from
+    the file.
+    """
+    from stallward.env.scenario.file import load_scenario  # noqa: PLC0415
+    from stallward.evaluation.replication.contention import (  # noqa: PLC0415
+        measure_configuration,
+        measure_scenario,
+    )
+    from stallward.evaluation.replication.contention_text import contention_rows  # noqa: PLC0415
+    from stallward.evaluation.replication.swap.configurations import (  # noqa: PLC0415
+        find_configuration,
+    )
+    from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
+    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
+
+    configuration = find_configuration(workload)
+    scenario = None if configuration is not None else load_scenario(workload)
+    path = out or _DEFAULT_DIR / f"contention-{Path(workload).stem}.json"
+    check_writable(path)
+    with output.progress("experiment contention") as report:
+        if configuration is not None:
+            result = measure_configuration(
+                configuration, repeats=repeats, seed=seed, report=report
+            )
+        elif scenario is not None:
+            result = measure_scenario(
+                scenario, repeats=repeats, seconds=seconds, seed=seed, report=report
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save(path, result)
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    output.table(*contention_rows(result))
+    output.line()
+    output.line(f"{path}")
+
+
+@app.command("swap-assign", epilog="Example: stallward experiment swap-assign --minutes 10")
+def swap_assign(
+    part: Annotated[Part, typer.Option(help="Which of the two experiments.")] = Part.ALL,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="How often each arm runs in each configuration.")
+    ] = 5,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
+    ] = 120.0,
+    out: Annotated[
+        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
+    ] = _DEFAULT_DIR / "swap-assign",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Repeat the experiments of "Memory Contention Aware Swap Space Management" (NTUST 2019).
+
+    Three applications that need 9/8 of the memory, and four that need 4/3 of it with 5 to 256
+    sub-tasks each, run without management, with MaT, with swap spread evenly, and with scheduling
+    by contention and direct swap access, each alone and both together. The page has the document's
+    figures and ours. The same command goes on where it stopped.
+    """
+    from stallward.evaluation.replication.swap.experiment import (  # noqa: PLC0415
+        SwapExperimentRequest,
+        run_swap_experiment,
+    )
+    from stallward.evaluation.replication.swap.page import (  # noqa: PLC0415
+        case_study_table,
+        headline,
+        larger_table,
+        swap_page,
+    )
+    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    request = SwapExperimentRequest(
+        out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
+    )
+    with output.progress("experiment swap-assign") as report:
+        result = run_swap_experiment(request, report)
+    page = out / "report.html"
+    write_experiment_page(swap_page(result), page)
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    if result.case_study is not None:
+        table = case_study_table(result.case_study)
+        output.table(table.headers, table.rows)
+        output.line()
+    if result.larger:
+        table = larger_table(result)
+        output.table(table.headers, table.rows)
+        output.line()
+    output.line(headline(result))
+    if result.done_runs < result.planned_runs:
+        output.note(
+            f"{result.done_runs} of {result.planned_runs} runs are finished; the same command "
+            "goes on."
+        )
+    output.line(f"{out / 'result.json'}  {page}")

@@ -1,0 +1,80 @@
+"""The folder of an experiment: it belongs to one experiment and holds its finished runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, TypeVar
+
+from stallward.evaluation.errors import PlanError, ResultError
+from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
+
+T = TypeVar("T")
+PLAN_FILE: Final = "plan.json"
+_RESUME_OR_RENAME: Final = "Repeat its settings to resume it, or name another folder with --out."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPlan:
+    """What runs of a folder have in common."""
+
+    experiment: str
+    """The name of the experiment."""
+    settings_sha256: str
+    """The digest of everything that a run depends on beside its key."""
+    seed: int
+
+
+class RunStore:
+    """The finished runs of one experiment, each in a file of its own.
+
+    Args:
+        root: The folder; it is made if it does not exist.
+        plan: What the runs have in common.
+
+    Raises:
+        PlanError: If the folder holds another experiment, or anything else.
+    """
+
+    def __init__(self, root: Path, plan: ExperimentPlan) -> None:
+        self.root = root
+        self._runs = root / "runs"
+        _claim(root, plan)
+        self._runs.mkdir(exist_ok=True)
+
+    def _path(self, key: str) -> Path:
+        return self._runs / f"{key}.json"
+
+    def get(self, kind: type[T], key: str) -> T | None:
+        """A finished run; ``None`` if there is none, or its file was cut off."""
+        return load_if_there(kind, self._path(key))
+
+    def put(self, key: str, run: object) -> None:
+        """Keep a finished run."""
+        save(self._path(key), run)
+
+
+def _claim(root: Path, plan: ExperimentPlan) -> None:
+    if root.is_file():
+        raise PlanError(f"{root} is a file.", next_step="Name a folder with --out.")
+    if not holds_object(root / PLAN_FILE):
+        if root.exists() and any(root.iterdir()):
+            raise PlanError(
+                f"{root} is not empty and holds no experiment.",
+                next_step="Name an empty or a new folder with --out.",
+            )
+        root.mkdir(parents=True, exist_ok=True)
+        save(root / PLAN_FILE, plan)
+        return
+    try:
+        existing = load(ExperimentPlan, root / PLAN_FILE)
+    except ResultError as error:
+        raise PlanError(
+            f"{root} holds no experiment of this version: {error.cause}",
+            next_step=_RESUME_OR_RENAME,
+        ) from error
+    if existing != plan:
+        raise PlanError(
+            f"{root} holds the experiment {existing.experiment!r} with other settings.",
+            next_step=_RESUME_OR_RENAME,
+        )

@@ -1,0 +1,1 @@
+"""The experiments of "Memory Contention Aware Swap Space Management" (NTUST 2019)."""

@@ -1,0 +1,60 @@
+"""The page of an experiment of a document: what it found, beside what the document found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stallward.evaluation.report.page import put_page, render_template
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageTable:
+    """A table of a page."""
+
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSection:
+    """A section of a page: pictures, a table, or both."""
+
+    title: str
+    what: str = ""
+    """How to read it."""
+    key: Mapping[str, str] = field(default_factory=dict)
+    """What is drawn -> its colour."""
+    charts: tuple[str, ...] = ()
+    """SVG elements."""
+    table: PageTable | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentPage:
+    """The whole page."""
+
+    experiment: str
+    """The name of the experiment."""
+    source: str
+    """The document, in words."""
+    headline: str
+    sections: Sequence[PageSection]
+
+
+def render_experiment_page(page: ExperimentPage) -> str:
+    """The page as HTML in one file, which needs no network. Pure."""
+    return render_template(
+        "experiment.html.j2",
+        experiment=page.experiment,
+        source=page.source,
+        headline=page.headline,
+        sections=page.sections,
+    )
+
+
+def write_experiment_page(page: ExperimentPage, path: Path) -> None:
+    """Write the page."""
+    put_page(path, render_experiment_page(page))
