@@ -7,7 +7,9 @@ To write a controller, copy ``controllers/none.py`` and add its entry to
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -15,7 +17,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
+from stallward.agent.errors import ControllerError
 from stallward.agent.sample import Sample
+
+
+class Need(StrEnum):
+    """What a controller may need of a node in order to do what it is for."""
+
+    PAUSE = "pause"
+    """The lever that pauses a slot."""
+    LIMIT = "limit"
+    """The lever that limits the memory of a slot while it runs, which a process tree has not."""
+    CPU_WEIGHT = "cpu_weight"
+    """The lever on the CPU weight of a slot, or the nice values that stand in for it."""
+    SWAP = "swap"
+    """Swap space."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +51,8 @@ class NodeContext:
     tick_period_s: float = 0.1
     seed: int = 0
     """Seed of every random choice that the controller makes."""
+    lacks: Mapping[Need, str] = field(default_factory=dict)
+    """What the node has not, each with the reason."""
 
     def floor(self, slot: int) -> int:
         """The lowest limit allowed for ``slot``."""
@@ -90,6 +108,37 @@ class RetargetableController(Controller, Protocol):
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target."""
+
+
+@runtime_checkable
+class NeedyController(Controller, Protocol):
+    """A controller that is nothing without some levers, and does not run on a node without them.
+
+    Any other controller does what it can with the levers that there are.
+    """
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """What it needs, with its arguments."""
+
+
+def check_needs(controller: Controller, lacks: Mapping[Need, str]) -> None:
+    """Check that a node has what a controller needs.
+
+    Args:
+        controller: The controller.
+        lacks: What the node has not, each with the reason.
+
+    Raises:
+        ControllerError: If something is missing; the error names it and says why.
+    """
+    needs = controller.needs if isinstance(controller, NeedyController) else ()
+    missing = [f"{need} ({lacks[need]})" for need in needs if need in lacks]
+    if missing:
+        raise ControllerError(
+            f"{controller.name!r} cannot run on this node, which lacks {' and '.join(missing)}.",
+            next_step="Choose another controller, or give the node what is missing.",
+        )
 
 
 class IgnoresTarget:

@@ -35,6 +35,10 @@ SPECS = [
     "latd",
     "latd-cgroup",
     "latd-grow",
+    "mat",
+    "swap-assign",
+    "swap-assign:degrees=0.5+0.1,needs_mib=300+300,cpu=0",
+    "swap-average",
     "storm",
 ]
 

@@ -13,6 +13,7 @@ from stallward.agent.controllers import (
     static,
     storm,
 )
+from stallward.agent.controllers.peers import mat, swap_assignment
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
@@ -21,6 +22,8 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     partition.ENTRY,
     psi_hold.ENTRY,
     *latd.ENTRIES,
+    *swap_assignment.ENTRIES,
+    mat.ENTRY,
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,

@@ -1,0 +1,1 @@
+"""Controllers of other systems, rebuilt from what was published about them, one file each."""
