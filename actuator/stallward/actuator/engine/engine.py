@@ -40,7 +40,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.controller import Controller, RetargetableController
+from stallward.agent.controller import Controller, RetargetableController, check_needs
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
 
@@ -54,6 +54,9 @@ class Engine:
         default: The default controller, which decides when a sample or a decision cannot be
             used. It must not be the same object as ``configured``.
         clock_s: Measures how long deciding takes.
+
+    Raises:
+        ControllerError: If the node lacks what a controller needs.
     """
 
     def __init__(
@@ -78,8 +81,9 @@ class Engine:
         self._sample_memory = SampleMemory()
         self._fallbacks: Counter[str] = Counter()
         self._ticks = self._stepped_aside = 0
-        configured.reset(context)
-        default.reset(context)
+        for controller in (configured, default):
+            check_needs(controller, context.lacks)
+            controller.reset(context)
 
     @property
     def mode(self) -> Mode:
@@ -127,7 +131,13 @@ class Engine:
         return any(one is not None and one.controller.needs_processes for one in deciders)
 
     def install(self, policy: Controller) -> None:
-        """Replace the loaded policy; the new one starts in ``Mode.OFF``."""
+        """Replace the loaded policy; the new one starts in ``Mode.OFF``.
+
+        Raises:
+            ControllerError: If the node lacks what it needs, or has other slots than it is for.
+        """
+        check_needs(policy, self._settings.context.lacks)
+        policy.reset(self._settings.context)
         self.set_mode(Mode.OFF)
         self._policy = Decider.of(policy)
         self._trust = Trust()

@@ -21,7 +21,7 @@ from stallward.actuator.record.wire import (
     mode_to_wire,
 )
 from stallward.agent.controller import Controller, PolicyController
-from stallward.agent.errors import StallwardError
+from stallward.agent.errors import ControllerError, StallwardError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 INVALID: Final = "INVALID_ARGUMENT"
@@ -155,13 +155,17 @@ class CommandHandler:
         if result.controller is None:
             code = NOT_FOUND if result.missing else PRECONDITION
             return _result(result.ticket, code=code, message=str(result.error))
-        self.install(result)
+        try:
+            self.install(result)
+        except ControllerError as error:
+            return _result(result.ticket, code=PRECONDITION, message=str(error))
         return _result(result.ticket, load=pb.LoadResponse(policy=self.policy))
 
     def install(self, result: LoadResult) -> None:
         """Install a loaded policy, in ``Mode.OFF``.
 
         Raises:
+            ControllerError: If it cannot run on this node.
             StallwardError: If it was not loaded.
         """
         if result.controller is None:

@@ -16,15 +16,17 @@ from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
+from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.node.find_targets import find_targets
+from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.work.channel import WorkChannel
-from stallward.agent.controller import NodeContext
+from stallward.agent.controller import Need, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
 
@@ -86,6 +88,7 @@ class Node:
         self._pauses: PauseMemory | None = None
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
+        self._slots = slots
         self.levers = LeverSet(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -116,6 +119,7 @@ class Node:
             demand_bytes=self._config.protected.demand_bytes,
             tick_period_s=control.tick_period_s,
             seed=control.seed,
+            lacks=self._lacks(),
         )
         return EngineSettings(
             context=context,
@@ -124,6 +128,15 @@ class Node:
             late_s=control.tick_period_s / 2,
             online_cpus=read_online_cpus(self._config.node.paths),
             aside_s=control.foreign_wait_s,
+        )
+
+    def _lacks(self) -> dict[Need, str]:
+        """Return what this node lacks of what controllers may need."""
+        return lacks_of(
+            self.levers.survey(),
+            slots=[short(slot) for slot in self._slots],
+            trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
+            swap_total_bytes=self._last.node.swap_total_bytes,
         )
 
     def remember_pauses(self, memory: PauseMemory, now_s: float, *, after_restart: bool) -> None:

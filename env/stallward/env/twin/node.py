@@ -17,6 +17,7 @@ from stallward.env.recording.recording import Requests, Units
 from stallward.env.twin.batch import TICK_S, TwinBatch, World
 from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
+from stallward.env.twin.inputs.lacks import twin_lacks
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
@@ -127,6 +128,7 @@ class TwinNode:
             slo_ms=self.scenario.slo_ms,
             tick_period_s=TICK_S,
             seed=seed,
+            lacks=twin_lacks(self.scenario.swap_bytes),
         )
 
     def sample(self) -> Sample:

@@ -103,6 +103,8 @@ def compare(
     output.table(headers, rows)
     output.line()
     output.line(f"target: {target(result.table)} ({result.table.slo_source})")
+    for reason in result.method.left_out.values():
+        output.note(f"Left out: {reason}")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, pl
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
+from stallward.evaluation.comparison.left_out import leave_out
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
@@ -79,6 +80,7 @@ def rounds_done(request: ComparisonRequest) -> int:
 
 def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
     """Open a comparison in its directory, which is new or has the same settings."""
+    request, left_out = leave_out(request, scenario)
     policies = {
         arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
     }
@@ -86,7 +88,9 @@ def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
         request.arms, request.rounds, request.seed
     )  # checked before the directory is made
     store = BlockStore(request.out, settings_of(request, scenario, policies))
-    return Comparison(request=request, store=store, blocks=blocks, policies=policies)
+    return Comparison(
+        request=request, store=store, blocks=blocks, policies=policies, left_out=left_out
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +125,8 @@ class Comparison:
     store: BlockStore
     blocks: Sequence[PlannedBlock]
     policies: Mapping[str, Path | None]
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Label of an arm that this node cannot support -> why."""
 
     def run(self, opener: OpenRunner, scenario: Scenario, report: Report) -> None:
         """Run every block that is not finished yet."""
@@ -262,6 +268,7 @@ class Comparison:
             sandbox_limit_bytes=scenario.sandbox.limit_bytes,
             policies={k: str(v) for k, v in self.policies.items() if v is not None},
             twin_fitted=_twin_fitted(self.request, scenario),
+            left_out=self.left_out,
             files_sha256={
                 label: file_sha256(path)
                 for label, path in arm_files(self.request.arms, self.policies).items()

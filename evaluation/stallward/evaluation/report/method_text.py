@@ -41,6 +41,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         Fact(name="intervals", text=_intervals(table)),
         Fact(name="invalid blocks", text=_invalid(table)),
         Fact(name="policies", text=", ".join(f"{k}: {v}" for k, v in method.policies.items())),
+        Fact(name="arms left out", text=" ".join(method.left_out.values())),
         Fact(name="* budgets lifted", text=", ".join(lifted)),
         Fact(name="† background processes terminated", text=_terminated(table)),
         Fact(name="† killed by the kernel under an arm's limit", text=_limit_kills(table)),

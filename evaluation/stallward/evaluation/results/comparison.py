@@ -180,6 +180,8 @@ class Method:
     twin_fitted: Omitted[bool] = None
     """Whether the twin was fitted to recordings of the scenario; ``None`` live, and in older
     results."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Label of an arm that the node cannot support -> why; it has no blocks."""
 
     def __post_init__(self) -> None:
         """Refuse groups and units that do not belong together.

@@ -1,0 +1,44 @@
+"""What a node lacks of what controllers may need. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from stallward.agent.controller import Need
+
+_LEVERS: Final[dict[Need, tuple[str, ...]]] = {
+    Need.PAUSE: ("pause",),
+    Need.LIMIT: ("limit",),
+    Need.CPU_WEIGHT: ("cpu_weight", "nice"),
+}
+"""The levers that will do for a need, by the part of their names before the colon."""
+
+
+def lacks_of(
+    levers: Iterable[tuple[str, str]],
+    *,
+    slots: Sequence[str],
+    trees: Sequence[str],
+    swap_total_bytes: int | None,
+) -> dict[Need, str]:
+    """What a node lacks, each with the reason.
+
+    Args:
+        levers: The name of every lever, such as ``pause:hog0``, and why it is missing.
+        slots: The name of each slot, as in the names of its levers.
+        trees: Those of them that are process trees.
+        swap_total_bytes: The size of all swap; ``None`` where it is not known.
+    """
+    missing = dict(levers)
+    lacks: dict[Need, str] = {}
+    for need, names in _LEVERS.items():
+        for slot in slots:
+            reasons = [missing.get(f"{name}:{slot}", "no such lever") for name in names]
+            if all(reasons):
+                lacks.setdefault(need, reasons[0])
+    if trees:
+        lacks[Need.LIMIT] = f"limit:{trees[0]}: process trees have no memory limit"
+    if not swap_total_bytes:
+        lacks[Need.SWAP] = "no swap is on" if swap_total_bytes == 0 else "its size is not known"
+    return lacks

@@ -1,0 +1,54 @@
+"""Arms that the node of a comparison cannot support: they are left out, with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from stallward.agent.controller import Need, check_needs
+from stallward.agent.errors import ControllerError
+from stallward.agent.registry import make_controller
+from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.lacks import twin_lacks
+from stallward.evaluation.comparison.request import ComparisonRequest
+from stallward.evaluation.errors import PlanError
+
+
+def leave_out(
+    request: ComparisonRequest, scenario: Scenario
+) -> tuple[ComparisonRequest, Mapping[str, str]]:
+    """Take out the arms that need what the node of the comparison has not.
+
+    Args:
+        request: The request of the user.
+        scenario: The scenario that it names.
+
+    Returns:
+        The request with the other arms, and label of an arm -> why it was taken out.
+
+    Raises:
+        PlanError: If no arm is left.
+    """
+    lacks = _lacks(request, scenario)
+    reasons: dict[str, str] = {}
+    for arm in request.arms:
+        if arm.runs_policy:  # it does what it can with the levers that there are
+            continue
+        try:
+            check_needs(make_controller(arm.spec), lacks)
+        except ControllerError as error:
+            reasons[arm.label] = error.cause
+    if len(reasons) == len(request.arms):
+        raise PlanError(
+            " ".join(reasons.values()), next_step="Choose other arms, or another scenario."
+        )
+    kept = tuple(arm for arm in request.arms if arm.label not in reasons)
+    return replace(request, arms=kept), reasons
+
+
+def _lacks(request: ComparisonRequest, scenario: Scenario) -> dict[Need, str]:
+    """What the node lacks. A sandbox has every lever, or cannot be made at all."""
+    swap_bytes = scenario.sandbox.swap_bytes
+    if request.mode == "twin":
+        return twin_lacks(swap_bytes)
+    return {} if swap_bytes > 0 else {Need.SWAP: "the scenario's sandbox has none"}

@@ -1,0 +1,87 @@
+"""What a node lacks of what controllers may need, and who refuses to run without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.node.needs import lacks_of
+from stallward.agent.controller import Need, NodeContext
+from stallward.agent.errors import ControllerError
+from stallward.agent.registry import make_controller
+
+ALL = [
+    (f"{lever}:{slot}", "")
+    for slot in ("a", "b")
+    for lever in ("pause", "limit", "cpu_weight", "nice")
+]
+
+
+def without(*missing: str) -> list[tuple[str, str]]:
+    return [(name, "gone" if name in missing else why) for name, why in ALL]
+
+
+def lacks(levers: list[tuple[str, str]], trees: tuple[str, ...] = ()) -> dict[Need, str]:
+    return lacks_of(levers, slots=("a", "b"), trees=trees, swap_total_bytes=1 << 30)
+
+
+def test_a_node_with_everything_lacks_nothing() -> None:
+    assert lacks(ALL) == {}
+
+
+def test_one_slot_without_a_lever_is_enough_to_lack_it() -> None:
+    assert lacks(without("limit:b")) == {Need.LIMIT: "gone"}
+    assert lacks(without("pause:a", "pause:b")) == {Need.PAUSE: "gone"}
+
+
+def test_nice_values_stand_in_for_cpu_weights() -> None:
+    assert lacks(without("cpu_weight:a", "cpu_weight:b")) == {}
+    assert lacks(without("cpu_weight:a", "nice:a")) == {Need.CPU_WEIGHT: "gone"}
+
+
+def test_a_process_tree_has_no_limit_while_it_runs() -> None:
+    assert "process trees have no memory limit" in lacks(ALL, trees=("b",))[Need.LIMIT]
+
+
+@pytest.mark.parametrize(("size", "why"), [(0, "no swap is on"), (None, "not known")])
+def test_a_node_without_swap_says_so(size: int | None, why: str) -> None:
+    found = lacks_of(ALL, slots=("a", "b"), trees=(), swap_total_bytes=size)
+    assert why in found[Need.SWAP]
+
+
+def engine(spec: str, missing: dict[Need, str]) -> Engine:
+    context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("a",), lacks=missing)
+    return Engine(
+        settings=EngineSettings(context=context, budgets=Budgets()),
+        configured=make_controller(spec),
+        default=make_controller("none"),
+    )
+
+
+def test_an_engine_refuses_a_controller_that_the_node_cannot_support() -> None:
+    missing = {Need.SWAP: "no swap is on"}
+    with pytest.raises(ControllerError, match=r"'swap-assign' cannot .* swap \(no swap is on\)"):
+        engine("swap-assign", missing)
+    engine("partition", missing)
+
+
+def test_what_is_loaded_later_is_refused_as_well_and_the_rest_goes_on() -> None:
+    running = engine("none", {Need.SWAP: "no swap is on"})
+    running.install(make_controller("mat"))
+    with pytest.raises(ControllerError, match="no swap is on"):
+        running.install(make_controller("swap-average"))
+    assert running.policy is not None
+    assert running.policy.name == "mat"
+
+
+def test_a_controller_for_other_slots_is_refused_when_it_is_loaded() -> None:
+    context = NodeContext(zone_limit_bytes=1 << 30, slot_names=("a", "b"))
+    running = Engine(
+        settings=EngineSettings(context=context, budgets=Budgets()),
+        configured=make_controller("none"),
+        default=make_controller("none"),
+    )
+    with pytest.raises(ControllerError, match="degrees has 1 values, but there are 2 slots"):
+        running.install(make_controller("swap-assign:degrees=1"))

@@ -1,0 +1,67 @@
+"""Arms that the node of a comparison cannot support are left out, with the reason."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.comparison.compare import run_comparison
+from stallward.evaluation.comparison.left_out import leave_out
+from stallward.evaluation.comparison.request import ComparisonRequest
+from stallward.evaluation.errors import PlanError
+
+
+def request(
+    arms: str, mode: Literal["live", "twin"], out: Path = Path("unused")
+) -> ComparisonRequest:
+    return ComparisonRequest(
+        scenario="detector-anon",
+        arms=parse_arms(arms),
+        mode=mode,
+        rounds=1,
+        block_s=4.0,
+        burn_in_s=1.0,
+        seed=1,
+        out=out,
+    )
+
+
+def without_swap(scenario: Scenario) -> Scenario:
+    return replace(scenario, sandbox=replace(scenario.sandbox, swap_bytes=0))
+
+
+ARMS = "none,swap-assign,swap-assign:cpu=0,swap-assign:swap=0,swap-average,mat,ppo"
+
+
+def test_live_everything_runs_where_there_is_swap() -> None:
+    asked = request(ARMS, "live")
+    assert leave_out(asked, load_scenario("detector-anon")) == (asked, {})
+
+
+def test_without_swap_those_stay_that_need_none() -> None:
+    asked = request(ARMS, "live")
+    kept, reasons = leave_out(asked, without_swap(load_scenario("detector-anon")))
+    assert [arm.label for arm in kept.arms] == ["none", "swap-assign:swap=0", "mat", "ppo"]
+    assert list(reasons) == ["swap-assign", "swap-assign:cpu=0", "swap-average"]
+    assert all("swap (the scenario's sandbox has none)" in text for text in reasons.values())
+
+
+def test_where_nothing_can_run_the_comparison_is_refused() -> None:
+    with pytest.raises(PlanError, match=r"sandbox has none.*Choose other arms"):
+        leave_out(request("swap-average", "live"), without_swap(load_scenario("detector-anon")))
+
+
+def test_on_a_twin_the_half_runs_that_it_models(tmp_path: Path) -> None:
+    outcome = run_comparison(
+        request("none,swap-assign,swap-assign:cpu=0", "twin", tmp_path / "out")
+    )
+    assert list(outcome.result.table.arms) == ["none", "swap-assign:cpu=0"]
+    reason = outcome.result.method.left_out["swap-assign"]
+    assert "cpu_weight (a twin divides the CPU evenly)" in reason
+    assert "a twin divides the CPU evenly" in (tmp_path / "out" / "report.html").read_text()
