@@ -22,6 +22,7 @@ from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
@@ -89,6 +90,8 @@ class Node:
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
         self._slots = slots
+        whole_machine = first.zone.memory_limit_bytes is None
+        self._watermark_min_bytes = machine_min_bytes(paths.proc) if whole_machine else 0
         self.levers = LeverSet(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -117,6 +120,7 @@ class Node:
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
             demand_bytes=self._config.protected.demand_bytes,
+            watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
             seed=control.seed,
             lacks=self._lacks(),

@@ -12,6 +12,7 @@ from stallward.agent.controllers import (
     remote,
     static,
     storm,
+    working_set,
 )
 from stallward.agent.controllers.peers import mat, swap_assignment
 from stallward.agent.plugin import ControllerEntry
@@ -24,6 +25,7 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     *latd.ENTRIES,
     *swap_assignment.ENTRIES,
     mat.ENTRY,
+    *working_set.ENTRIES,
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,
