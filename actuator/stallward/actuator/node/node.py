@@ -18,6 +18,7 @@ from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
+from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.node.stall_watch import StallWatch
@@ -141,6 +142,7 @@ class Node:
             slots=[short(slot) for slot in self._slots],
             trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
             swap_total_bytes=self._last.node.swap_total_bytes,
+            file_pages=why_no_file_pages(self._config.node.paths.proc),
         )
 
     def remember_pauses(self, memory: PauseMemory, now_s: float, *, after_restart: bool) -> None:

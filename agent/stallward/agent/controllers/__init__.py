@@ -12,9 +12,8 @@ from stallward.agent.controllers import (
     remote,
     static,
     storm,
-    working_set,
 )
-from stallward.agent.controllers.peers import mat, swap_assignment
+from stallward.agent.controllers.peers import mat, swap_assignment, working_set
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.agent.controller import Need, check_needs
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
@@ -47,8 +49,9 @@ def leave_out(
 
 
 def _lacks(request: ComparisonRequest, scenario: Scenario) -> dict[Need, str]:
-    """What the node lacks. A sandbox has every lever, or cannot be made at all."""
+    """What the node lacks. A sandbox has every lever on groups, or cannot be made at all."""
     swap_bytes = scenario.sandbox.swap_bytes
     if request.mode == "twin":
         return twin_lacks(swap_bytes)
-    return {} if swap_bytes > 0 else {Need.SWAP: "the scenario's sandbox has none"}
+    lacks = why_no_file_pages(DEFAULT_PATHS.proc)
+    return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}

@@ -20,9 +20,6 @@ from stallward.actuator.kernel.memory.file_cache import (
     write_back,
 )
 from stallward.actuator.levers.process.file_page_parts import (
-    ADVICE,
-    CACHE,
-    CLEAR,
     why_no_file_pages,
     why_not,
 )
@@ -34,6 +31,7 @@ from stallward.actuator.levers.process.file_pages import (
 from stallward.actuator.levers.process.file_victims import Candidate, choose, read_candidate
 from stallward.actuator.levers.process.mappings import file_ranges, mappings
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.controller import Need
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.file_pages import FilePages, Victim
 
@@ -388,12 +386,13 @@ def test_dirty_pages_are_found_wherever_they_are_in_a_file(tmp_path: Path) -> No
 
 
 def test_a_wish_needs_only_its_own_parts() -> None:
-    lacks = {CACHE: "no cachestat", ADVICE: "no advice"}
+    lacks = {Need.FILE_CACHE: "no cachestat", Need.FILE_ADVICE: "no advice"}
     assert why_not(wish("clear", "largest-file"), lacks) == "no cachestat"
     assert why_not(wish("clear", writeback=True), lacks) == "no cachestat"
     assert why_not(wish("clear"), lacks) == ""
     assert why_not(wish("cold"), lacks) == "no advice"
-    assert why_not(wish("flush"), {CLEAR: "no clear_refs", ADVICE: "none"}) == ""
+    others = {Need.REFERENCED_BITS: "no clear_refs", Need.FILE_ADVICE: "none"}
+    assert why_not(wish("flush"), others) == ""
 
 
 def test_a_missing_part_is_said_once_and_nothing_is_done(

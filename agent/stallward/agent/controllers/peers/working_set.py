@@ -19,7 +19,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.watermarks import free_bytes, watermarks_of
-from stallward.agent.controller import Controller, Decision, IgnoresTarget, NodeContext
+from stallward.agent.controller import (
+    Controller,
+    Decision,
+    IgnoresTarget,
+    NodeContext,
+    needs_of_file_pages,
+)
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.file_pages import GRAB_PAGES, FilePages, FileScope, Victim
@@ -67,6 +73,7 @@ class WorkingSetController(IgnoresTarget):
     def __init__(self, name: str, heuristic: Heuristic) -> None:
         self.name = name
         self.heuristic = heuristic
+        self.needs = needs_of_file_pages(heuristic.wish)
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def reset(self, context: NodeContext) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from stallward.agent.control_law.watermarks import free_bytes, watermarks_of
 from stallward.agent.controller import Decision, NodeContext
-from stallward.agent.controllers.working_set import WorkingSetController
+from stallward.agent.controllers.peers.working_set import WorkingSetController
 from stallward.agent.desired import MIB, RELEASED
 from stallward.agent.errors import ControllerError
 from stallward.agent.file_pages import FilePages
