@@ -95,10 +95,8 @@ class PhaseDetector:
             self._restart()
             self._settle(value)
             return self._end()
-        if not (self._above or self._below):
-            # While there is evidence of a change the mean must not run after it.
-            self._mean += deviation * (1.0 - math.exp(-passed_s / self._numbers.averaged_s))
-            self.phase_bytes = math.exp(self._mean)
+        self._mean += deviation * (1.0 - math.exp(-passed_s / self._numbers.averaged_s))
+        self.phase_bytes = math.exp(self._mean)
         return False
 
     def _end(self) -> bool:
