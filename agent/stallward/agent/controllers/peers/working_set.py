@@ -93,7 +93,8 @@ class WorkingSetController(IgnoresTarget):
         self._time_s, self._some_us, self._full_us = (
             sample.time_s, psi.memory_some_us, psi.memory_full_us,
         )  # fmt: skip
-        changed = self._phases.update(sample.slots, passed_s)
+        follows = self.heuristic.trigger == "phase"
+        changed = self._phases.update(sample.slots, passed_s) if follows else ()
         reason = self._why(sample, reclaims, stalled_us, passed_s, changed)
         if not reason:
             return Decision(desired=RELEASED, reason="memory is not low")
