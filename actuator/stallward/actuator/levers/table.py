@@ -188,7 +188,7 @@ LEVERS: Final = (
         none=_FILE_PAGES,
         blocking=True,
         undone=_NOTHING,
-        rights=f"{_PAGES}; for flush and largest-file CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN",
+        rights=_PAGES,
     ),
     LeverInfo(
         name="terminate",
@@ -322,9 +322,8 @@ The files of a group are root's, or those of the user whom it is delegated to. W
 takes CAP_DAC_OVERRIDE where they are another user's, and a cgroup file system that is not mounted
 read-only. For processes of the daemon's own user no capability is needed. A lever whose right is
 refused is missing, or says so at its first use; the others go on. The [systemd
-unit](restoring.md#systemd) grants all of these but CAP_CHECKPOINT_RESTORE, which only experiments
-need, and `deploy/daemonset.yaml` all but that and the settings of `vm`, which no container may
-write.
+unit](restoring.md#systemd) grants all of these, and `deploy/daemonset.yaml` all but the settings
+of `vm`, which no container may write.
 
 """
 _OTHER_RIGHTS: Final = """
@@ -359,7 +358,8 @@ _NOTES: Final = """
   pages are read again when they are needed. It is done to background processes only, but for
   `willneed`, which the application's pages may have. `clear` takes all file pages of the victim:
   clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
-  file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5.
+  file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
+  CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.
 - The first rate limit of a disk makes the kernel empty its queue, which may take a while: a thread
   waits for it. Loop devices, zram and device mappings are not limited; the disks below them are.
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.agent.controller import Need, check_needs
 from stallward.agent.errors import ControllerError
@@ -17,13 +17,14 @@ from stallward.evaluation.errors import PlanError
 
 
 def leave_out(
-    request: ComparisonRequest, scenario: Scenario
+    request: ComparisonRequest, scenario: Scenario, paths: Paths = DEFAULT_PATHS
 ) -> tuple[ComparisonRequest, Mapping[str, str]]:
     """Take out the arms that need what the node of the comparison has not.
 
     Args:
         request: The request of the user.
         scenario: The scenario that it names.
+        paths: The kernel's files, for a comparison on this machine.
 
     Returns:
         The request with the other arms, and label of an arm -> why it was taken out.
@@ -31,7 +32,7 @@ def leave_out(
     Raises:
         PlanError: If no arm is left.
     """
-    lacks = _lacks(request, scenario)
+    lacks = _lacks(request, scenario, paths)
     reasons: dict[str, str] = {}
     for arm in request.arms:
         if arm.runs_policy:  # it does what it can with the levers that there are
@@ -48,10 +49,10 @@ def leave_out(
     return replace(request, arms=kept), reasons
 
 
-def _lacks(request: ComparisonRequest, scenario: Scenario) -> dict[Need, str]:
+def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict[Need, str]:
     """What the node lacks. A sandbox has every lever on groups, or cannot be made at all."""
     swap_bytes = scenario.sandbox.swap_bytes
     if request.mode == "twin":
         return twin_lacks(swap_bytes)
-    lacks = why_no_file_pages(DEFAULT_PATHS.proc)
+    lacks = why_no_file_pages(paths.proc)
     return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}

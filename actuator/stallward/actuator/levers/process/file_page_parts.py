@@ -27,7 +27,7 @@ def why_no_file_pages(proc: Path) -> dict[Need, str]:
 def _why_no_clear_refs(proc: Path) -> str:
     if os.access(proc / "self" / "clear_refs", os.W_OK):
         return ""
-    return "no /proc/PID/clear_refs that can be written (CONFIG_PROC_PAGE_MONITOR)"
+    return "clear_refs of processes cannot be written (CONFIG_PROC_PAGE_MONITOR)"
 
 
 def _why_no_map_files(proc: Path) -> str:
@@ -38,7 +38,7 @@ def _why_no_map_files(proc: Path) -> str:
         if first is not None and first.file is not None:
             os.close(open_mapped(proc, me, first))
     except (OSError, KernelFileError):
-        return "opening /proc/PID/map_files needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
+        return "opening map_files of processes needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN"
     return ""
 
 
