@@ -62,6 +62,7 @@ NAVIGATION: Final = {
         "explanation/twin",
         "explanation/off-policy",
         "explanation/page-cache",
+        "explanation/working-set",
         "explanation/threat-model",
         "glossary",
     ),

@@ -17,14 +17,8 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SlotFacts
 from stallward.agent.controller import Decision, NodeContext
-from stallward.agent.desired import (
-    MIB,
-    RELEASED,
-    DesiredState,
-    ProcessRef,
-    SlotDesire,
-    Tuning,
-)
+from stallward.agent.desired import MIB, RELEASED, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import Sample
 
 SLOTS = 2
@@ -186,6 +180,15 @@ node_wishes = st.builds(
     protect_from_oom=st.booleans(),
     protected_low_bytes=st.none() | sizes,
     protected_willneed=st.booleans(),
+    file_pages=st.none()
+    | st.builds(
+        FilePages,
+        action=st.sampled_from(["flush", "clear", "cold", "pageout", "willneed", "free"]),
+        victim=st.sampled_from(["largest-file", "largest-size", "next", "most-run", "protected"]),
+        scope=st.sampled_from(["first", "all"]),
+        grab_pages=st.sampled_from([16, 256, 512, 0]),
+        writeback=st.booleans(),
+    ),
 )
 
 

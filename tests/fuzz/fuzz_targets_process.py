@@ -16,7 +16,9 @@ from stallward.actuator.kernel.bpf.btf import Btf
 from stallward.actuator.kernel.pid_file import parse_pid
 from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_table import parse_seen
+from stallward.actuator.levers.process.mappings import file_ranges, mappings
 from stallward.actuator.levers.process.page_advice import private_ranges
+from stallward.actuator.sensors.files.zoneinfo import parse_min_pages
 from stallward.actuator.sensors.processes import tree_process
 
 
@@ -29,6 +31,19 @@ def _ranges(content: bytes, path: Path) -> list[tuple[int, int]]:
     ranges = list(itertools.islice(private_ranges(content), 100_000))
     assert len(ranges) < 100_000, "pieces without end"
     return ranges
+
+
+def _file_ranges(content: bytes, _path: Path) -> list[tuple[int, int]]:
+    found = list(mappings(content))
+    ranges = file_ranges(found, "all", 1 << 16)
+    assert set(file_ranges(found, "first", 1 << 16)) <= set(ranges)
+    assert len(ranges) < 100_000, "grabs without end"
+    return ranges
+
+
+def _min_pages(content: bytes, value: int) -> None:
+    marks = [words for words in map(bytes.split, content.split(b"\n")) if words[:1] == [b"min"]]
+    assert value == sum(int(words[1]) for words in marks)
 
 
 def _ranges_check(content: bytes, value: Any) -> None:
@@ -104,5 +119,11 @@ def targets() -> tuple[Target, ...]:
         ),
         kernel("process-stat-used", tree_process.parse_used, stat, sound),
         kernel("process-maps", _ranges, sample("maps.txt"), _ranges_check, (b"rw-p",)),
+        kernel(
+            "file-ranges", _file_ranges, sample("maps.txt"), _ranges_check, (b"r--p", b"00:01")
+        ),
+        kernel(
+            "zoneinfo", parse_min_pages, sample("zoneinfo.txt"), _min_pages, (b"        min ",)
+        ),
         kernel("btf", _btf, (make_btf(),), sound),
     )

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
 from stallward.agent.errors import ControllerError
+from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import Sample
 
 
@@ -32,6 +33,24 @@ class Need(StrEnum):
     """The lever on the CPU weight of a slot, or the nice values that stand in for it."""
     SWAP = "swap"
     """Swap space."""
+    FILE_CACHE = "file_cache"
+    """Counting the cached pages of mapped files, and writing them back."""
+    REFERENCED_BITS = "referenced_bits"
+    """Clearing the referenced bits of a process's file pages."""
+    FILE_ADVICE = "file_advice"
+    """Advice for the file pages of other processes."""
+
+
+def needs_of_file_pages(wish: FilePages) -> tuple[Need, ...]:
+    """What a node must have for what is to be done to file pages."""
+    needs = []
+    if wish.victim == "largest-file" or wish.writeback or wish.action == "flush":
+        needs.append(Need.FILE_CACHE)
+    if wish.action == "clear":
+        needs.append(Need.REFERENCED_BITS)
+    elif wish.action != "flush":
+        needs.append(Need.FILE_ADVICE)
+    return tuple(needs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +67,8 @@ class NodeContext:
     """The latency target of the protected application."""
     demand_bytes: int = 0
     """The memory that the protected application is known to need; 0 if that was not measured."""
+    watermark_min_bytes: int = 0
+    """The watermark MIN of the machine's memory, where the zone is the whole machine; else 0."""
     tick_period_s: float = 0.1
     seed: int = 0
     """Seed of every random choice that the controller makes."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from stallward.agent.errors import ActionError
+from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import SlotState
 
 MIB: Final = 1024 * 1024
@@ -136,6 +137,8 @@ class DesiredState:
     configuration says so, memory.min: memory that is never reclaimed."""
     protected_willneed: bool = False
     """Whether the protected application's private pages are read back from swap, once."""
+    file_pages: FilePages | None = None
+    """What is done to file pages, at every tick."""
 
     def slot(self, index: int) -> SlotDesire:
         """The desire for slot ``index``; the default for slots that are not named."""

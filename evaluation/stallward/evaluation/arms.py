@@ -59,8 +59,12 @@ class Arm:
 
     @property
     def lifts_budgets(self) -> bool:
-        """Whether the guard's pause budgets are lifted for this arm."""
-        return self.controller in UNBUDGETED
+        """Whether the guard's budgets are lifted for this arm.
+
+        It runs as published then, or it pages out what runs (``ws-deactivate:by=pageout``), which
+        the guard allows only without budgets.
+        """
+        return self.controller in UNBUDGETED or self.arguments.get("by") == "pageout"
 
     @property
     def slug(self) -> str:

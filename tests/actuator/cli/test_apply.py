@@ -17,15 +17,9 @@ from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import Granted
 from stallward.actuator.record.desired.text import NOTHING, desired_text
 from stallward.actuator.record.reasons import Reasons
-from stallward.agent.desired import (
-    MIB,
-    PROFILES,
-    DesiredState,
-    ProcessRef,
-    SlotDesire,
-    Tuning,
-)
+from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import UsageError
+from stallward.agent.file_pages import FilePages
 
 ME = f"{os.getpid()}@77"
 SLOT_FIELDS: dict[str, tuple[list[str], Any]] = {
@@ -60,6 +54,10 @@ NODE_FIELDS: dict[str, tuple[list[str], Any]] = {
     "protect_from_oom": (["--protect-from-oom"], True),
     "protected_low_bytes": (["--protected-low", "128"], 128 * MIB),
     "protected_willneed": (["--protected-willneed"], True),
+    "file_pages": (
+        ["--file-pages", "clear,victim=most-run,scope=all,grab_pages=512,writeback=yes"],
+        FilePages(action="clear", victim="most-run", scope="all", grab_pages=512, writeback=True),
+    ),
 }
 
 

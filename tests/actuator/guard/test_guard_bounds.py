@@ -12,6 +12,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.guard import MAX_CHANGES, Guard, GuardMemory, Verdict
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import FileAction, FilePages
 from stallward.agent.sample import GroupSample, LeverState, ProcessSample, Sample, SlotState
 from stallward.agent.testing import make_sample
 
@@ -154,6 +155,25 @@ def test_the_guarantee_of_the_protected_group_fits_into_the_zone(
     assert verdict.granted.protected_low_bytes == granted
     assert verdict.granted.protected_willneed
     assert len(verdict.changes) == 1
+
+
+@pytest.mark.parametrize(
+    ("action", "lifted", "granted"),
+    [
+        ("pageout", False, "cold"),
+        ("pageout", True, "pageout"),
+        ("clear", False, "clear"),
+        ("willneed", False, "willneed"),
+    ],
+)
+def test_file_pages_of_what_runs_are_paged_out_without_budgets_only(
+    action: FileAction, lifted: bool, granted: FileAction
+) -> None:
+    want = FilePages(action=action, victim="largest-size", grab_pages=16)
+    guard = _guard(lift_budgets=lifted)
+    verdict = guard.review(DesiredState(file_pages=want), _sample(), GuardMemory())
+    assert verdict.granted.file_pages == replace(want, action=granted)
+    assert bool(verdict.changes) is (granted != action)
 
 
 PAUSE = SlotDesire(paused=True)

@@ -19,6 +19,7 @@ from stallward.actuator.record.reasons_text import change_text, reason_notes
 from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.service.metrics.labels import guard_rule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire
+from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import (
     GroupSample,
     LeverState,
@@ -217,6 +218,11 @@ REFUSALS = (
         rule=GuardRule.STILL_RUNNING, wish=Wish.PAGE_ADVICE, label=None,
         slot=SlotDesire(page_advice="pageout"),
         says="edge/hog0: pages advised cold only, it is running",
+    ),
+    Refusal(
+        rule=GuardRule.STILL_RUNNING, wish=Wish.FILE_PAGES, label=None,
+        desired=DesiredState(file_pages=FilePages(action="pageout", victim="largest-size")),
+        says="file pages: cold only, the background is running",
     ),
     Refusal(
         rule=GuardRule.ZONE_MEMORY, wish=Wish.PROTECTED_LOW, label="guarantee",

@@ -467,6 +467,10 @@ class GuardedNode(RuleBasedStateMachine):
         for lever in self.kernel.foreign:
             self.check_aside(lever, granted)
         assert len(granted.slots) == SLOTS
+        files = granted.file_pages
+        if files is not None:
+            assert files.action != "pageout" or budgets.lift_budgets
+            assert files.victim != "protected" or files.action == "willneed"
         for index, slot in enumerate(granted.slots):
             if not len(sample.slots) == len(sample.slot_states) == SLOTS:
                 assert slot == SlotDesire()

@@ -12,6 +12,7 @@ from stallward.actuator.guard.problem import Expected, Flaw
 from stallward.actuator.record.reasons_text import problem_text
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import FilePages
 
 HOG = ProcessRef(pid=100, start_time_ticks=7)
 
@@ -73,6 +74,25 @@ HOG = ProcessRef(pid=100, start_time_ticks=7)
         (
             Decision(desired=DesiredState(slots=(SlotDesire(page_advice="free"),))),  # type: ignore[arg-type]
             Flaw.WRONG_TYPE, Expected.PAGE_ADVICE, "page_advice is 'free' (slot 0)",
+        ),
+        (
+            Decision(desired=DesiredState(file_pages=FilePages(action="free", victim="next"))),  # type: ignore[arg-type]
+            Flaw.WRONG_TYPE, Expected.FILE_PAGES, "file_pages.action is 'free'",
+        ),
+        (
+            Decision(
+                desired=DesiredState(
+                    file_pages=FilePages(action="cold", victim="next", grab_pages=17)
+                )
+            ),
+            Flaw.WRONG_TYPE, Expected.FILE_PAGES, "file_pages.grab_pages is 17",
+        ),
+        (
+            Decision(
+                desired=DesiredState(file_pages=FilePages(action="cold", victim="protected"))
+            ),
+            Flaw.WRONG_TYPE, Expected.FILE_PAGES,
+            "file_pages is cold of the protected application",
         ),
         (
             Decision(desired=DesiredState(slots=(SlotDesire(limit_bytes=0),))),

@@ -24,7 +24,7 @@ def without(*missing: str) -> list[tuple[str, str]]:
 
 
 def lacks(levers: list[tuple[str, str]], trees: tuple[str, ...] = ()) -> dict[Need, str]:
-    return lacks_of(levers, slots=("a", "b"), trees=trees, swap_total_bytes=1 << 30)
+    return lacks_of(levers, slots=("a", "b"), trees=trees, swap_total_bytes=1 << 30, file_pages={})
 
 
 def test_a_node_with_everything_lacks_nothing() -> None:
@@ -47,8 +47,22 @@ def test_a_process_tree_has_no_limit_while_it_runs() -> None:
 
 @pytest.mark.parametrize(("size", "why"), [(0, "no swap is on"), (None, "not known")])
 def test_a_node_without_swap_says_so(size: int | None, why: str) -> None:
-    found = lacks_of(ALL, slots=("a", "b"), trees=(), swap_total_bytes=size)
+    found = lacks_of(ALL, slots=("a", "b"), trees=(), swap_total_bytes=size, file_pages={})
     assert why in found[Need.SWAP]
+
+
+def test_what_cannot_be_done_to_file_pages_is_lacked_by_the_name_of_its_lever() -> None:
+    found = lacks_of(
+        ALL,
+        slots=("a", "b"),
+        trees=(),
+        swap_total_bytes=1,
+        file_pages={Need.FILE_CACHE: "no cachestat"},
+    )
+    assert found == {Need.FILE_CACHE: "file_pages: no cachestat"}
+    with pytest.raises(ControllerError, match=r"file_cache \(file_pages: no cachestat\)"):
+        engine("ws-flush", found)
+    engine("ws-deactivate", found)
 
 
 def engine(spec: str, missing: dict[Need, str]) -> Engine:

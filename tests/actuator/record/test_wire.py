@@ -40,6 +40,7 @@ from stallward.actuator.record.wire import (
 from stallward.agent import desired, sample
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import FilePages
 from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import (
     GroupSample,
@@ -178,6 +179,15 @@ desires = st.builds(
     protect_from_oom=st.booleans(),
     protected_low_bytes=maybe_u64,
     protected_willneed=st.booleans(),
+    file_pages=st.none()
+    | st.builds(
+        FilePages,
+        action=st.sampled_from(["flush", "clear"]),
+        victim=st.sampled_from(["largest-file", "protected"]),
+        scope=st.sampled_from(["first", "all"]),
+        grab_pages=st.integers(0, 2**32 - 1),
+        writeback=st.booleans(),
+    ),
 )
 decisions = st.builds(
     NamedDecision,

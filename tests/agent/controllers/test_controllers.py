@@ -40,6 +40,10 @@ SPECS = [
     "swap-assign:degrees=0.5+0.1,needs_mib=300+300,cpu=0",
     "swap-average",
     "storm",
+    "ws-flush",
+    "ws-pressure:writeback=no",
+    "ws-deactivate:at=phase,by=pageout,files=all",
+    "ws-promote:who=protected",
 ]
 
 

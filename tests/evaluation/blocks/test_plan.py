@@ -149,6 +149,8 @@ def test_arms_with_arguments_and_repeats() -> None:
         "none#2",
         "onnx:path=/x/p.onnx",
     ]
+    paging_out, other = parse_arms("ws-deactivate:by=pageout,ws-deactivate")
+    assert (paging_out.lifts_budgets, other.lifts_budgets) == (True, False)
     assert arms[3].spec == "none"
     assert arms[4].arguments == {"path": "/x/p.onnx"}
     assert [a.lifts_budgets for a in arms] == [False, False, True, False, False]

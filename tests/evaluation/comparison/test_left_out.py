@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from stallward.agent.controller import Need
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
@@ -37,6 +38,25 @@ def without_swap(scenario: Scenario) -> Scenario:
 
 
 ARMS = "none,swap-assign,swap-assign:cpu=0,swap-assign:swap=0,swap-average,mat,ppo"
+
+
+HEURISTICS = "ws-flush,ws-pressure,ws-deactivate,ws-promote"
+
+
+def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = load_scenario("detector-anon")
+    kept, reasons = leave_out(request(f"none,{HEURISTICS}", "twin"), scenario)
+    assert [arm.label for arm in kept.arms] == ["none"]
+    assert "not which ones were used" in reasons["ws-pressure"]
+    monkeypatch.setattr(
+        "stallward.evaluation.comparison.left_out.why_no_file_pages",
+        lambda _proc: {Need.FILE_CACHE: "no cachestat"},
+    )
+    kept, reasons = leave_out(request(HEURISTICS, "live"), scenario)
+    assert [arm.label for arm in kept.arms] == ["ws-deactivate", "ws-promote"]
+    assert all("file_cache (no cachestat)" in text for text in reasons.values())
 
 
 def test_live_everything_runs_where_there_is_swap() -> None:

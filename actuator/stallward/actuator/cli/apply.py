@@ -65,6 +65,15 @@ def apply(
     protected_willneed: Annotated[
         bool, typer.Option("--protected-willneed", help="Read its pages back from swap, once.")
     ] = False,
+    file_pages: Annotated[
+        str,
+        typer.Option(
+            metavar="ACTION,victim=VICTIM",
+            help="File pages at every tick: flush, clear, cold, pageout or willneed; of "
+            "largest-file, largest-size, next, most-run or protected; and scope=, grab_pages=, "
+            "writeback=.",
+        ),
+    ] = "",
     protect_from_oom: Annotated[
         bool, typer.Option("--protect-from-oom", help="Lower its OOM score.")
     ] = False,
@@ -131,6 +140,7 @@ def apply(
         protect_from_oom=protect_from_oom,
         protected_low=protected_low,
         protected_willneed=protected_willneed,
+        file_pages=file_pages,
     )
     with connect(socket) as client:
         names = client.status().slots

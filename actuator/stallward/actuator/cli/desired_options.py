@@ -20,6 +20,7 @@ from stallward.agent.desired import (
     Tuning,
 )
 from stallward.agent.errors import UsageError
+from stallward.agent.file_pages import FilePages
 
 CUSTOM_TUNING: Final = "custom"
 """The name of a tuning that is no profile as it stands."""
@@ -98,6 +99,8 @@ class ApplyOptions:
     protected_low: str = ""
     """MiB; empty for none."""
     protected_willneed: bool = False
+    file_pages: str = ""
+    """``ACTION,KEY=VALUE...``; empty for none."""
 
 
 def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> DesiredState:
@@ -129,6 +132,7 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
         protect_from_oom=options.protect_from_oom,
         protected_low_bytes=_low(options.protected_low) if options.protected_low else None,
         protected_willneed=options.protected_willneed,
+        file_pages=_file_pages(options.file_pages) if options.file_pages else None,
     )
     problem = inexpressible(desired, slots)
     if problem is not None:
@@ -182,6 +186,26 @@ def _low(text: str) -> int:
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"--protected-low {text}: {text!r} is not MIB.", next_step="Write --protected-low 200."
+        ) from error
+
+
+_FILE_PAGES_FORM: Final = "ACTION,victim=VICTIM[,scope=first|all][,grab_pages=N][,writeback=yes]"
+
+
+def _file_pages(text: str) -> FilePages:
+    """Read a wish; whether its words exist is checked with the whole state."""
+    action, *parts = (part.strip() for part in text.split(","))
+    given: dict[str, Any] = dict(part.partition("=")[::2] for part in parts)
+    try:
+        if "grab_pages" in given:
+            given["grab_pages"] = int(given["grab_pages"])
+        if "writeback" in given:
+            given["writeback"] = {"yes": True, "no": False}[given["writeback"]]
+        return FilePages(action=action, **given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"--file-pages {text}: that is not {_FILE_PAGES_FORM}.",
+            next_step="For example --file-pages clear,victim=largest-size,grab_pages=512.",
         ) from error
 
 

@@ -33,6 +33,8 @@ class Wish(enum.Enum):
     NICE = "nice"
     CPUS = "cpus"
     PAGE_ADVICE = "page_advice"
+    FILE_PAGES = "file_pages"
+    """What is done to file pages."""
     PROTECTED_LOW = "protected_low"
     """The guaranteed memory of the protected group."""
     LEVER = "lever"

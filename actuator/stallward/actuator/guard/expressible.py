@@ -9,11 +9,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import (
+    GRAB_PAGES,
+    HARMLESS_FILE_ACTIONS,
+    FileAction,
+    FilePages,
+    FileScope,
+    Victim,
+)
 
 MAX_SWAPPINESS: Final = 200
 MAX_LIMIT_BYTES: Final = 1 << 62
@@ -99,6 +107,7 @@ def _state_problems(desired: object, slots: int) -> Problems:
     yield from _integer("protected_low_bytes", desired.protected_low_bytes, 0, MAX_LIMIT_BYTES)
     yield from _flag("protect_from_oom", desired.protect_from_oom)
     yield from _flag("protected_willneed", desired.protected_willneed)
+    yield from _file_pages_problems(desired.file_pages)
 
 
 def _wrong_type(
@@ -171,6 +180,27 @@ def _slot_problems(slot: Any) -> Problems:
     if slot.page_advice not in _ADVICE:
         yield _wrong_value("page_advice", slot.page_advice, Expected.PAGE_ADVICE)
     yield from _flag("terminated", slot.terminated)
+
+
+def _file_pages_problems(wish: Any) -> Problems:
+    if wish is None:
+        return
+    if not isinstance(wish, FilePages):
+        yield _wrong_type("file_pages", wish, Expected.FILE_PAGES)
+        return
+    for name, words in (("action", FileAction), ("victim", Victim), ("scope", FileScope)):
+        value = getattr(wish, name)
+        if value not in get_args(words):
+            yield _wrong_value(f"file_pages.{name}", value, Expected.FILE_PAGES)
+    if type(wish.grab_pages) is not int or wish.grab_pages not in GRAB_PAGES:
+        yield _wrong_value("file_pages.grab_pages", wish.grab_pages, Expected.FILE_PAGES)
+    yield from _flag("file_pages.writeback", wish.writeback)
+    if wish.victim == "protected" and wish.action not in HARMLESS_FILE_ACTIONS:
+        # The application's pages are never taken, whoever wants it.
+        value = f"{wish.action} of the protected application"
+        yield Problem(
+            flaw=Flaw.WRONG_TYPE, field="file_pages", value=value, expected=Expected.FILE_PAGES
+        )
 
 
 def _tuning_problems(tuning: Any) -> Problems:

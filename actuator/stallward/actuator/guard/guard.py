@@ -51,6 +51,7 @@ from stallward.actuator.guard.slot import NO_ACTION, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, foreign_pauses, step_aside, update_aside
 from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import Sample
 
 __all__ = ["Budgets", "Guard", "GuardMemory", "Verdict", "slots_with_stopped"]
@@ -178,6 +179,7 @@ class Guard:
             protected_low_bytes=self._protected_low(
                 remaining.protected_low_bytes, sample, changes
             ),
+            file_pages=self._file_pages(remaining.file_pages, changes),
         )
         before = {lever for lever, _ in memory.aside}
         return Verdict(
@@ -247,6 +249,16 @@ class Guard:
         granted, kept, slot_changes = grant_slot(desired, case, known, self.online_cpus)
         changes.extend(slot_changes)
         return granted, kept
+
+    def _file_pages(
+        self, desired: FilePages | None, changes: list[GuardChange]
+    ) -> FilePages | None:
+        """What is done to file pages; what runs is not paged out, as that takes all at once."""
+        pages_out = desired is not None and desired.action == "pageout"
+        if desired is None or not pages_out or self.budgets.lift_budgets:
+            return desired
+        changes.append(GuardChange(rule=GuardRule.STILL_RUNNING, wish=Wish.FILE_PAGES))
+        return replace(desired, action="cold")
 
     def _protected_low(
         self, desired: int | None, sample: Sample, changes: list[GuardChange]

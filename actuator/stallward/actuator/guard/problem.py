@@ -43,6 +43,7 @@ class Expected(enum.Enum):
     SHORT_TEXT = "short_text"
     """A short printable text."""
     PAGE_ADVICE = "page_advice"
+    FILE_PAGES = "file_pages"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

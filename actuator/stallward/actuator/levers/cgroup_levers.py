@@ -29,6 +29,7 @@ from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import vm_levers
+from stallward.actuator.levers.process.file_pages import FilePagesLever, FilePagesSource
 from stallward.actuator.levers.process.oom_score import OomScoreLever
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
@@ -86,6 +87,9 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
         kept = cpu_and_io.protection(protected, hard=site.hard_protection)
         others += [FileLever(kept, originals, aside_s=site.aside_s)]
     others += [_willneed(site)]
+    others += [
+        FilePagesLever([slot.source() for slot in makers], _protected(site), site.paths.proc)
+    ]
     others += [ProcessStopLever(site.paths, site.protected, originals)]
     others += vm_levers(
         paths=site.paths,
@@ -102,16 +106,21 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
     )
 
 
+def _protected(site: Site) -> FilePagesSource:
+    members = partial(site.protected.pids, recursive=True)
+    return FilePagesSource(members=members, holds=lambda pid: pid in members())
+
+
 def _willneed(site: Site) -> PageAdviceLever:
     def advice(granted: DesiredState) -> PageAdvice | None:
         return "willneed" if granted.protected_willneed else None
 
-    members = partial(site.protected.pids, recursive=True)
+    source = _protected(site)
     return PageAdviceLever(
         PageAdviceSpec(
             name=f"pages:{cpu_and_io.short(site.protected)}",
-            members=members,
-            holds=lambda pid: pid in members(),
+            members=source.members,
+            holds=source.holds,
             advice_of=advice,
             proc=site.paths.proc,
             missing=why_no_advice(site.paths.proc),
@@ -237,12 +246,19 @@ class _Slot:
         aside_s = self._site.aside_s
         return tuple(FileLever(spec, self._originals, aside_s=aside_s) for spec in specs)
 
+    def source(self) -> FilePagesSource:
+        """The slot's processes, for what is done to file pages."""
+        return FilePagesSource(members=self._members, holds=self._holds, check=self._check)
+
+    def _holds(self, pid: int) -> bool:
+        return pid in self._members()
+
     def processes(self) -> tuple[Lever, ...]:
         """The levers on the slot's single processes."""
         slot = SlotProcesses(
             name=self._short,
             members=self._members,
-            holds=lambda pid: pid in self._members(),
+            holds=self._holds,
             populated=self._group.populated,
             kill=self._group.kill,
             desire_of=self._desire,

@@ -40,6 +40,9 @@ _BACK: Final = "the original value is written"
 _NOTHING: Final = "nothing to undo"
 _GROUP: Final = "writing to the group's files"
 _THREADS: Final = "CAP_SYS_NICE"
+_FILE_PAGES: Final = (
+    "sync_file_range(2), /proc/PID/clear_refs or process_madvise(2) on the file pages of a victim"
+)
 _PAGES: Final = "CAP_SYS_NICE and CAP_SYS_PTRACE"
 _NODE: Final = "root, and settings of `vm` that are not mounted read-only"
 
@@ -172,6 +175,17 @@ LEVERS: Final = (
         v2="process_madvise(2) on private writable pages",
         hybrid="process_madvise(2) on private writable pages",
         none="process_madvise(2) on private writable pages",
+        blocking=True,
+        undone=_NOTHING,
+        rights=_PAGES,
+    ),
+    LeverInfo(
+        name="file_pages",
+        field="file_pages",
+        unit="flush, clear, cold, pageout or willneed, at every tick",
+        v2=_FILE_PAGES,
+        hybrid=_FILE_PAGES,
+        none=_FILE_PAGES,
         blocking=True,
         undone=_NOTHING,
         rights=_PAGES,
@@ -339,6 +353,13 @@ _NOTES: Final = """
   there is swap. Without swap, or once it is full, nothing happens to them, and process_madvise(2)
   reports no error. So a limit on a process tree looks at what stays resident, and reports that.
   Unchanged file pages are dropped in any case.
+- What `file_pages` does needs no undoing. Pages that were written back would have been written
+  anyway; referenced bits and places in the kernel's lists come back as pages are used; dropped
+  pages are read again when they are needed. It is done to background processes only, but for
+  `willneed`, which the application's pages may have. `clear` takes all file pages of the victim:
+  clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
+  file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
+  CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.
 - The first rate limit of a disk makes the kernel empty its queue, which may take a while: a thread
   waits for it. Loop devices, zram and device mappings are not limited; the disks below them are.
 """

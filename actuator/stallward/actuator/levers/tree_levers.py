@@ -13,6 +13,7 @@ from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import Lever, SlotLimit, SlotPause
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.process.file_pages import FilePagesSource
 from stallward.actuator.levers.process.tree_pause import TreePause
 from stallward.actuator.levers.process.tree_signals import send
 from stallward.actuator.levers.process.tree_squeeze import TreeSqueeze
@@ -81,6 +82,10 @@ class TreeSlot:
     def files(self) -> tuple[Lever, ...]:
         """Empty: a tree has no files of its own."""
         return ()
+
+    def source(self) -> FilePagesSource:
+        """The tree's processes, for what is done to file pages."""
+        return FilePagesSource(members=self._tree.pids, holds=self._holds, check=self._check)
 
     def processes(self) -> tuple[Lever, ...]:
         """The levers on the slot's single processes."""

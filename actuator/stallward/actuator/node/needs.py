@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stallward.agent.controller import Need
@@ -21,6 +21,7 @@ def lacks_of(
     slots: Sequence[str],
     trees: Sequence[str],
     swap_total_bytes: int | None,
+    file_pages: Mapping[Need, str],
 ) -> dict[Need, str]:
     """What a node lacks, each with the reason.
 
@@ -29,9 +30,10 @@ def lacks_of(
         slots: The name of each slot, as in the names of its levers.
         trees: Those of them that are process trees.
         swap_total_bytes: The size of all swap; ``None`` where it is not known.
+        file_pages: What the lever on file pages lacks, each with the reason.
     """
     missing = dict(levers)
-    lacks: dict[Need, str] = {}
+    lacks: dict[Need, str] = {need: f"file_pages: {why}" for need, why in file_pages.items()}
     for need, names in _LEVERS.items():
         for slot in slots:
             reasons = [missing.get(f"{name}:{slot}", "no such lever") for name in names]

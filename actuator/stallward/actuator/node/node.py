@@ -18,10 +18,12 @@ from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
+from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
@@ -89,6 +91,8 @@ class Node:
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
         self._slots = slots
+        whole_machine = first.zone.memory_limit_bytes is None
+        self._watermark_min_bytes = machine_min_bytes(paths.proc) if whole_machine else 0
         self.levers = LeverSet(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -117,6 +121,7 @@ class Node:
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
             demand_bytes=self._config.protected.demand_bytes,
+            watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
             seed=control.seed,
             lacks=self._lacks(),
@@ -137,6 +142,7 @@ class Node:
             slots=[short(slot) for slot in self._slots],
             trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
             swap_total_bytes=self._last.node.swap_total_bytes,
+            file_pages=why_no_file_pages(self._config.node.paths.proc),
         )
 
     def remember_pauses(self, memory: PauseMemory, now_s: float, *, after_restart: bool) -> None:

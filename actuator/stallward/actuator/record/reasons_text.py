@@ -147,6 +147,7 @@ _WRONG_TYPE: Final = {
     Expected.TEXT: "{field} is not a text",
     Expected.SHORT_TEXT: "the tuning's {field} is not a short printable text",
     Expected.PAGE_ADVICE: "{field} is {value}",
+    Expected.FILE_PAGES: "{field} is {value}",
     Expected.NOTHING_ELSE: "{field} is {value}",
 }
 
@@ -168,6 +169,8 @@ def change_text(change: GuardChange) -> str:
         return text
     if change.wish is Wish.PROTECTED_LOW:
         return f"protected group: {text}"
+    if change.wish is Wish.FILE_PAGES:
+        return f"file pages: {text}"
     if change.pid is not None:
         return f"pid {change.pid}: {text}"
     return f"{change.group}: {text}"
@@ -290,6 +293,7 @@ _BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {
     Wish.NICE: _minimum("nice"),
     Wish.CPUS: _cpus,
     Wish.PAGE_ADVICE: lambda _: "pages advised cold only, it is running",
+    Wish.FILE_PAGES: lambda _: "cold only, the background is running",
     Wish.PROTECTED_LOW: _guarantee,
     Wish.LEVER: lambda change: f"stepped aside from {change.lever}: another program has set it",
 }

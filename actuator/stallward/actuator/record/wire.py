@@ -26,6 +26,7 @@ from stallward.actuator.record.tick_record import (
 from stallward.actuator.record.work_wire import work_from_wire, work_parts
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.file_pages import FilePages
 from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import (
     GroupSample,
@@ -59,6 +60,7 @@ _SLOT_STATE: Final = FlatWire(SlotState, pb.SlotState)
 _TUNING: Final = FlatWire(Tuning, pb.Tuning)
 _SLOT: Final = FlatWire(SlotDesire, pb.SlotDesire)
 _REF: Final = FlatWire(ProcessRef, pb.ProcessRef)
+_FILE_PAGES: Final = FlatWire(FilePages, pb.FilePages)
 _LEVER_RESULT: Final = FlatWire(LeverResult, pb.LeverResult)
 _TIMINGS: Final = FlatWire(TickTimings, pb.TickTimings)
 _CIRCUMSTANCES: Final = FlatWire(Circumstances, pb.Circumstances)
@@ -156,7 +158,7 @@ def desired_to_wire(desired: DesiredState) -> pb.DesiredState:
 
 
 def _desired_parts(desired: DesiredState) -> Parts:
-    terminate = desired.terminate
+    terminate, file_pages = desired.terminate, desired.file_pages
     return {
         "slots": [_SLOT.to_wire(slot) for slot in desired.slots],
         "tuning": _TUNING.to_wire(desired.tuning),
@@ -165,6 +167,7 @@ def _desired_parts(desired: DesiredState) -> Parts:
         "protect_from_oom": desired.protect_from_oom,
         "protected_low_bytes": desired.protected_low_bytes,
         "protected_willneed": desired.protected_willneed,
+        "file_pages": None if file_pages is None else _FILE_PAGES.to_wire(file_pages),
     }
 
 
@@ -186,6 +189,11 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
             message.protected_low_bytes if message.HasField("protected_low_bytes") else None
         ),
         protected_willneed=message.protected_willneed,
+        file_pages=(
+            FilePages(**_FILE_PAGES.from_wire(message.file_pages))
+            if message.HasField("file_pages")
+            else None
+        ),
     )
 
 

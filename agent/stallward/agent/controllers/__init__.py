@@ -13,7 +13,7 @@ from stallward.agent.controllers import (
     static,
     storm,
 )
-from stallward.agent.controllers.peers import mat, swap_assignment
+from stallward.agent.controllers.peers import mat, swap_assignment, working_set
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
@@ -24,6 +24,7 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     *latd.ENTRIES,
     *swap_assignment.ENTRIES,
     mat.ENTRY,
+    *working_set.ENTRIES,
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,

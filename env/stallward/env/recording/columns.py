@@ -82,6 +82,8 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
         # Null rather than false, so that recordings without it have no such column.
         willneed = [s.protected_willneed or None for s in states]
         columns[f"{kind}_protected_willneed"] = pa.array(willneed, pa.bool_())
+        files = [_file_pages_text(s) for s in states]
+        columns[f"{kind}_file_pages"] = pa.array(files, pa.string())
         stopped = [",".join(str(p.pid) for p in s.stopped) for s in states]
         columns[f"{kind}_stopped_pids"] = pa.array(stopped, pa.string())
         for i in range(slots):
@@ -93,6 +95,13 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
                 values = [_field(slot, field) for slot in slot_states]
                 columns[f"{kind}_slot{i}_{field}"] = pa.array(values, pa.int64())
     return _present(columns)
+
+
+def _file_pages_text(state: pb.DesiredState) -> str | None:
+    """What is done to file pages, as ``clear:largest-file``; ``None`` for nothing."""
+    if not state.HasField("file_pages"):
+        return None
+    return f"{state.file_pages.action}:{state.file_pages.victim}"
 
 
 def _present(columns: dict[str, pa.Array]) -> dict[str, pa.Array]:

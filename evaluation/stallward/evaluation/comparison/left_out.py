@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
@@ -15,13 +17,14 @@ from stallward.evaluation.errors import PlanError
 
 
 def leave_out(
-    request: ComparisonRequest, scenario: Scenario
+    request: ComparisonRequest, scenario: Scenario, paths: Paths = DEFAULT_PATHS
 ) -> tuple[ComparisonRequest, Mapping[str, str]]:
     """Take out the arms that need what the node of the comparison has not.
 
     Args:
         request: The request of the user.
         scenario: The scenario that it names.
+        paths: The kernel's files, for a comparison on this machine.
 
     Returns:
         The request with the other arms, and label of an arm -> why it was taken out.
@@ -29,7 +32,11 @@ def leave_out(
     Raises:
         PlanError: If no arm is left.
     """
-    context = _context(request, scenario)
+    context = NodeContext(
+        zone_limit_bytes=scenario.sandbox.limit_bytes,
+        slot_names=tuple(group.name for group in scenario.background),
+        lacks=_lacks(request, scenario, paths),
+    )
     reasons: dict[str, str] = {}
     for arm in request.arms:
         if arm.runs_policy:  # it does what it can with the levers that there are
@@ -46,15 +53,10 @@ def leave_out(
     return replace(request, arms=kept), reasons
 
 
-def _context(request: ComparisonRequest, scenario: Scenario) -> NodeContext:
-    """What is known of the node. A sandbox has every lever, or cannot be made at all."""
+def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict[Need, str]:
+    """What the node lacks. A sandbox has every lever on groups, or cannot be made at all."""
     swap_bytes = scenario.sandbox.swap_bytes
     if request.mode == "twin":
-        lacks = twin_lacks(swap_bytes)
-    else:
-        lacks = {} if swap_bytes > 0 else {Need.SWAP: "the scenario's sandbox has none"}
-    return NodeContext(
-        zone_limit_bytes=scenario.sandbox.limit_bytes,
-        slot_names=tuple(group.name for group in scenario.background),
-        lacks=lacks,
-    )
+        return twin_lacks(swap_bytes)
+    lacks = why_no_file_pages(paths.proc)
+    return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}

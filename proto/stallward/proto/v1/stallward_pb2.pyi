@@ -71,6 +71,7 @@ class Expected(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPECTED_TEXT: _ClassVar[Expected]
     EXPECTED_SHORT_TEXT: _ClassVar[Expected]
     EXPECTED_PAGE_ADVICE: _ClassVar[Expected]
+    EXPECTED_FILE_PAGES: _ClassVar[Expected]
 
 class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -92,6 +93,7 @@ class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WISH_PROTECTED_LOW: _ClassVar[Wish]
     WISH_LEVER: _ClassVar[Wish]
     WISH_HOLD: _ClassVar[Wish]
+    WISH_FILE_PAGES: _ClassVar[Wish]
 
 class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -225,6 +227,7 @@ EXPECTED_FLAG: Expected
 EXPECTED_TEXT: Expected
 EXPECTED_SHORT_TEXT: Expected
 EXPECTED_PAGE_ADVICE: Expected
+EXPECTED_FILE_PAGES: Expected
 WISH_UNSPECIFIED: Wish
 WISH_SLOT: Wish
 WISH_PAUSE: Wish
@@ -243,6 +246,7 @@ WISH_PAGE_ADVICE: Wish
 WISH_PROTECTED_LOW: Wish
 WISH_LEVER: Wish
 WISH_HOLD: Wish
+WISH_FILE_PAGES: Wish
 GUARD_RULE_UNSPECIFIED: GuardRule
 GUARD_RULE_MAX_PAUSE: GuardRule
 GUARD_RULE_PAUSE_SHARE: GuardRule
@@ -614,8 +618,22 @@ class ProcessRef(_message.Message):
     start_time_ticks: int
     def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ...) -> None: ...
 
+class FilePages(_message.Message):
+    __slots__ = ("action", "victim", "scope", "grab_pages", "writeback")
+    ACTION_FIELD_NUMBER: _ClassVar[int]
+    VICTIM_FIELD_NUMBER: _ClassVar[int]
+    SCOPE_FIELD_NUMBER: _ClassVar[int]
+    GRAB_PAGES_FIELD_NUMBER: _ClassVar[int]
+    WRITEBACK_FIELD_NUMBER: _ClassVar[int]
+    action: str
+    victim: str
+    scope: str
+    grab_pages: int
+    writeback: bool
+    def __init__(self, action: _Optional[str] = ..., victim: _Optional[str] = ..., scope: _Optional[str] = ..., grab_pages: _Optional[int] = ..., writeback: bool = ...) -> None: ...
+
 class DesiredState(_message.Message):
-    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed")
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "file_pages")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
@@ -623,6 +641,7 @@ class DesiredState(_message.Message):
     PROTECT_FROM_OOM_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_LOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_WILLNEED_FIELD_NUMBER: _ClassVar[int]
+    FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedCompositeFieldContainer[SlotDesire]
     tuning: Tuning
     stopped: _containers.RepeatedCompositeFieldContainer[ProcessRef]
@@ -630,7 +649,8 @@ class DesiredState(_message.Message):
     protect_from_oom: bool
     protected_low_bytes: int
     protected_willneed: bool
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ...) -> None: ...
+    file_pages: FilePages
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")

@@ -31,13 +31,14 @@ from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
     PageAdviceSpec,
+    advise_ranges,
     private_ranges,
 )
 from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
 from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.agent.desired import MIB, RELEASED, DesiredState, PageAdvice, SlotDesire
+from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 
 PROC = Path("/proc")
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a nice value")
@@ -397,23 +398,9 @@ def test_a_range_that_the_kernel_refuses_is_skipped(stops_at: int | None) -> Non
             done += size
         return done
 
-    lever = PageAdviceLever(
-        PageAdviceSpec(
-            name="pages:bg",
-            members=tuple,
-            holds=lambda _pid: False,
-            advice_of=_no_advice,
-            proc=PROC,
-            advise=advise,
-        )
-    )
     ranges = [(at, 10) for at in range(5)]
-    total = lever._ranges(-1, ranges, 21, lambda: False)
+    total = advise_ranges(advise, -1, ranges, 21, lambda: False)
     assert total == (50 if stops_at is None else 40)
-
-
-def _no_advice(_granted: DesiredState) -> PageAdvice | None:
-    return None
 
 
 # Writes to 48 MiB of memory of its own, then waits.

@@ -9,6 +9,7 @@ import pytest
 
 from stallward.actuator.record.desired.changes import differ
 from stallward.agent.desired import FLUSH, MIB, RELEASED, DesiredState, ProcessRef, SlotDesire
+from stallward.agent.file_pages import FilePages
 
 OTHER: dict[str, Any] = {
     "paused": True,
@@ -22,6 +23,7 @@ OTHER: dict[str, Any] = {
     "terminate": ProcessRef(pid=7, start_time_ticks=9),
     "protect_from_oom": True,
     "protected_willneed": True,
+    "file_pages": FilePages(action="clear", victim="largest-file"),
 }
 
 

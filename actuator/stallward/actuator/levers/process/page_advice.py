@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +20,7 @@ from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
+from stallward.actuator.levers.process.mappings import mappings, pieces
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 
@@ -28,14 +29,13 @@ CALL_BYTES: Final = 32 * MIB
 _CALL_RANGES: Final = 256
 _SYSCALL: Final = 440
 """The number of process_madvise on every architecture (Linux 5.10)."""
-_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
+ADVICE_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
 """MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
 """Errors at which a range is skipped: it is locked, has huge pages, or was unmapped meanwhile."""
 
-_MAX_PIECES: Final = 1 << 16
-"""The most pieces of one process: 2 TiB, whose list takes some 8 MB."""
-_ADDRESSES: Final = 1 << 64
+_KERNELS: Final = b"[v"
+"""How the names of vdso, vvar and vsyscall begin."""
 
 Advise = Callable[[int, list[tuple[int, int]], int], int]
 """Takes a pidfd, (address, bytes) of ranges, and the advice; returns the bytes advised on."""
@@ -44,27 +44,10 @@ Advise = Callable[[int, list[tuple[int, int]], int], int]
 def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
     """Yield (address, bytes) of the private writable ranges of /proc/PID/maps, in pieces.
 
-    A piece is at most what one call takes. A process may map terabytes that it never touches, so
-    at most :data:`_MAX_PIECES` are yielded.
+    A piece is at most what one call takes.
     """
-    left = _MAX_PIECES
-    for line in maps.splitlines():
-        fields = line.split(maxsplit=5)
-        if len(fields) < 5 or len(fields[1]) != 4 or fields[1][3:] != b"p":
-            continue
-        name = fields[5] if len(fields) > 5 else b""
-        if b"w" not in fields[1] or name.startswith(b"[v"):  # vdso, vvar, vsyscall
-            continue
-        start, _, end = fields[0].partition(b"-")
-        try:
-            first, last = int(start, 16), int(end, 16)
-        except ValueError:
-            continue
-        if last > _ADDRESSES:
-            continue
-        for address in range(first, min(last, first + left * CALL_BYTES), CALL_BYTES):
-            left -= 1
-            yield address, min(CALL_BYTES, last - address)
+    own = (one for one in mappings(maps) if one.own and not one.name.startswith(_KERNELS))
+    return pieces(own, CALL_BYTES)
 
 
 def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
@@ -184,7 +167,9 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
             maps = read_bytes(self._spec.proc / str(pid) / "maps")
             if not self._spec.holds(pid) or maps is None:
                 return 0
-            return self._ranges(pidfd, list(private_ranges(maps)), _NUMBERS[advice], superseded)
+            ranges = list(private_ranges(maps))
+            number = ADVICE_NUMBERS[advice]
+            return advise_ranges(self._spec.advise, pidfd, ranges, number, superseded)
         except ProcessLookupError:
             return 0
         except OSError as error:
@@ -195,25 +180,45 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
         finally:
             os.close(pidfd)
 
-    def _ranges(
-        self, pidfd: int, ranges: list[tuple[int, int]], number: int, superseded: Superseded
-    ) -> int:
-        total, at = 0, 0
-        while at < len(ranges) and not superseded():
-            end, size = at, 0
-            while end < len(ranges) and end - at < _CALL_RANGES and size < CALL_BYTES:
-                size += ranges[end][1]
-                end += 1
-            try:
-                done = self._spec.advise(pidfd, ranges[at:end], number)
-            except OSError as error:
-                if error.errno not in _SKIPPED:
-                    raise
-                done = 0
-            total += done
-            while at < end and done >= ranges[at][1]:
-                done -= ranges[at][1]
-                at += 1
-            if at < end:
-                at += 1  # the range that the kernel stopped at
-        return total
+
+def advise_ranges(
+    advise: Advise,
+    pidfd: int,
+    ranges: Sequence[tuple[int, int]],
+    number: int,
+    superseded: Superseded,
+) -> int:
+    """Give an advice for ranges, many in each call.
+
+    Args:
+        advise: The system call.
+        pidfd: The process.
+        ranges: (address, bytes) of each range; one that the kernel refuses is left out.
+        number: The advice, one of :data:`ADVICE_NUMBERS`.
+        superseded: Whether to stop; asked between two calls.
+
+    Returns:
+        The bytes advised on.
+
+    Raises:
+        OSError: If the kernel refuses for another reason than what the range is.
+    """
+    total, at = 0, 0
+    while at < len(ranges) and not superseded():
+        end, size = at, 0
+        while end < len(ranges) and end - at < _CALL_RANGES and size < CALL_BYTES:
+            size += ranges[end][1]
+            end += 1
+        try:
+            done = advise(pidfd, list(ranges[at:end]), number)
+        except OSError as error:
+            if error.errno not in _SKIPPED:
+                raise
+            done = 0
+        total += done
+        while at < end and done >= ranges[at][1]:
+            done -= ranges[at][1]
+            at += 1
+        if at < end:
+            at += 1  # the range that the kernel stopped at
+    return total

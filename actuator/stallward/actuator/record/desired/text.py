@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef
+from stallward.agent.file_pages import FileAction, FilePages, Victim
 
 _SLOT_WORDS: Final = {
     "paused": "pause {slot}",
@@ -35,6 +36,7 @@ _NODE_WORDS: Final = {
     "protect_from_oom": "protect the application from the OOM killer",
     "protected_low_bytes": "guarantee the application {value}",
     "protected_willneed": "read the application's pages back",
+    "file_pages": "{value}",
 }
 NOTHING: Final = "nothing"
 """The words of a state that moves no lever."""
@@ -60,6 +62,31 @@ def desired_text(desired: DesiredState, names: Sequence[str] = ()) -> str:
     return ", ".join(words) or NOTHING
 
 
+_ACTION_WORDS: Final[Mapping[FileAction, str]] = {
+    "flush": "write back",
+    "clear": "clear the referenced bits of",
+    "cold": "advise cold for",
+    "pageout": "page out",
+    "willneed": "read in",
+}
+_VICTIM_WORDS: Final[Mapping[Victim, str]] = {
+    "largest-file": "the process with the largest program file",
+    "largest-size": "the largest process",
+    "next": "the next process to run",
+    "most-run": "the process that ran most",
+    "protected": "the application",
+}
+
+
+def file_pages_text(wish: FilePages) -> str:
+    """Describe what is done to file pages."""
+    # A record of another version may hold words that this one does not know.
+    action = _ACTION_WORDS.get(wish.action, wish.action)
+    victim = _VICTIM_WORDS.get(wish.victim, wish.victim)
+    first = "write back and " if wish.writeback else ""
+    return f"{first}{action} the {wish.scope} file pages of {victim}"
+
+
 def _words(state: object, templates: Mapping[str, str], **names: str) -> list[str]:
     """The words for every field of a state that is not left as it is."""
     words = []
@@ -76,6 +103,8 @@ def _value_text(field: str, value: Any) -> str:
         return f"{value / MIB:.0f} MiB"
     if isinstance(value, ProcessRef):
         return str(value.pid)
+    if isinstance(value, FilePages):
+        return file_pages_text(value)
     if isinstance(value, tuple):
         return ", ".join(str(one.pid if isinstance(one, ProcessRef) else one) for one in value)
     return f"{value:g}" if isinstance(value, float) else str(value)
