@@ -23,8 +23,9 @@ from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import parse_metadata
-from stallward.agent.errors import PolicyError
+from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.sharing.contention import read_contention
 from stallward.env.errors import RecordingError, TwinError
 from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
@@ -264,6 +265,29 @@ def _result(name: str, kind: type) -> Target:
     )
 
 
+def _contention() -> Target:
+    application = {
+        "name": "hog", "alone_s": 1.5, "together_s": 4.0, "subtasks": 2, "memory_bytes": 1 << 26,
+    }  # fmt: skip
+
+    def check(_content: bytes, value: Any) -> None:
+        for one in value.applications:
+            assert np.isfinite(one.degree)
+            assert one.subtasks >= 1
+            assert 0 <= one.memory_bytes < 2**63
+            assert value.of(one.name) is not None
+
+    return of_file(
+        "contention",
+        read_contention,
+        (json.dumps({"schema": 1, "applications": [application] * 2}, indent=1).encode(),),
+        (ControllerError,),
+        file="contention.json",
+        check=check,
+        values=JSON_VALUES,
+    )
+
+
 def targets() -> tuple[Target, ...]:
     """All targets of this file."""
     return (
@@ -273,4 +297,5 @@ def targets() -> tuple[Target, ...]:
         _policy_file(),
         _result("result", ComparisonResult),
         _result("verdict", Verdict),
+        _contention(),
     )

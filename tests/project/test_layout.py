@@ -48,12 +48,12 @@ def test_git_ignores_no_package(folder: str) -> None:
     assert done.returncode == 1
 
 
-def test_the_files_of_a_checkout_take_less_than_30_mb() -> None:
+def test_the_files_of_a_checkout_take_less_than_38_mb() -> None:
     """The shipped recordings are most of it."""
-    assert sum(path.stat().st_size for path in tracked()) < 30_000_000
+    assert sum(path.stat().st_size for path in tracked()) < 38_000_000
 
 
-def test_the_history_takes_less_than_40_mb() -> None:
+def test_the_history_takes_less_than_42_mb() -> None:
     """Every committed file stays in every clone, so large files must not come and go."""
     # Packed as for a clone: in a working copy, new objects lie about one by one and larger.
     pack = subprocess.run(
@@ -64,7 +64,7 @@ def test_the_history_takes_less_than_40_mb() -> None:
         check=True,
     )
     size_bytes = len(pack.stdout)
-    assert size_bytes < 40_000_000
+    assert size_bytes < 42_000_000
 
 
 def test_there_are_no_catch_all_modules() -> None:

@@ -45,6 +45,7 @@ TARGETS: Final = (
     "tests/vm/test_vm_signals.py",
     "tests/vm/test_vm_levers.py",
     "tests/vm/test_vm_limits.py",
+    "tests/vm/test_vm_swap_assignment.py",
     "tests/actuator/kernel/test_cgroups.py",
     "tests/actuator/node/test_stall_watch.py",
     "tests/actuator/doctor/test_doctor.py",

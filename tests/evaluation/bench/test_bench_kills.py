@@ -12,6 +12,7 @@ import pytest
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
+from stallward.agent.errors import ControllerError
 from stallward.evaluation.bench import kills as module
 from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
 from stallward.evaluation.bench.kill_tally import KILL_TARGETS, MEANINGS, Kill, Tally
@@ -133,3 +134,16 @@ def test_a_few_kills_under_pressure_leave_nothing() -> None:
     bench_kills(tally, kills=4, seed=2)
     assert [kill.problems for kill in tally.kills] == [()] * 4
     assert any(kill.held for kill in tally.kills)
+
+
+@pytest.mark.live
+@pytest.mark.parametrize("controller", ["swap-assign", "mat:refaults_per_s=10"])
+def test_other_controllers_leave_nothing_either(controller: str) -> None:
+    tally = Tally()
+    bench_kills(tally, kills=3, controller=controller, seed=5)
+    assert [kill.problems for kill in tally.kills] == [()] * 3
+
+
+def test_an_unknown_controller_is_refused_before_anything_is_started() -> None:
+    with pytest.raises(ControllerError, match="no controller 'nope'"):
+        bench_kills(Tally(), kills=1, controller="nope")

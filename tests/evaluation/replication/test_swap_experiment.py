@@ -132,7 +132,13 @@ def test_all_of_it_is_summarised_over_configurations(tmp_path: Path) -> None:
     assert both.most_lower >= both.lower.value
     assert both.most_lower_in in {one.name for one in result.larger}
     page = render_experiment_page(swap_page(result))
-    for text in ("16.6 %", "41.3 %", "Same workload, low computing", *NOT_REPEATED[:1]):
+    for text in (
+        "16.6 %",
+        "41.3 %",
+        "Same workload, low computing",
+        "circles the most",
+        *NOT_REPEATED[:1],
+    ):
         assert text in page
     assert page.count("<svg") == 2 + 1 + 4
     assert len(larger_table(result).rows) == 5
@@ -142,10 +148,10 @@ def test_the_page_has_the_documents_figures_and_ours(tmp_path: Path) -> None:
     result = run(tmp_path / "out")
     assert result.case_study is not None
     table = case_study_table(result.case_study)
-    theirs = dict(zip(table.headers, table.rows[1], strict=True))
+    theirs = dict(zip(table.headers, table.texts[1], strict=True))
     assert theirs["T1"] == "13.82 s"
     assert theirs["total"] == "49.49 s"
-    assert [row[0] for row in table.rows[2:]] == [*result.case_study.arms]
+    assert [row[0] for row in table.texts[2:]] == [*result.case_study.arms]
     assert "the document has 16.6 %" in headline(result)
 
 

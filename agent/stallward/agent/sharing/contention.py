@@ -41,13 +41,15 @@ def contention_degree(*, alone_s: float, together_s: float, subtasks: int) -> fl
     Raises:
         ControllerError: If a time is not positive and finite, or there is no sub-task.
     """
-    if not (0.0 < alone_s < math.inf and 0.0 < together_s < math.inf and subtasks >= 1):
+    usable = 0.0 < alone_s < math.inf and 0.0 < together_s < math.inf and subtasks >= 1
+    degree = (together_s - alone_s) / alone_s / subtasks if usable else math.nan
+    if not math.isfinite(degree):
         raise ControllerError(
             f"No contention degree follows from {alone_s:g} s alone, {together_s:g} s together "
             f"and {subtasks} sub-tasks.",
             next_step="Give two positive times and at least one sub-task.",
         )
-    return (together_s - alone_s) / alone_s / subtasks
+    return degree
 
 
 def priority_order(degrees: Sequence[float]) -> tuple[int, ...]:

@@ -38,6 +38,8 @@ from stallward.evaluation.bench.kill_tally import KILL_TARGETS, Kill, requires_r
 
 CHECK_S: Final = 1.0
 """Time after a kill within which everything must be restored."""
+STORM: Final = f"storm:idle_s={1.25 * CHECK_S}"
+"""The controller that moves every lever all the time."""
 _CHANGE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.01
 _PROCESS_TIMEOUT_S: Final = 10.0
@@ -52,15 +54,22 @@ class Campaign:
         sandbox: The sandbox that the daemon controls.
         pids: The programs in the sandbox.
         rng: Draws the order and the times of the kills.
+        controller: The daemon's controller.
     """
 
-    def __init__(self, sandbox: Sandbox, pids: tuple[int, ...], rng: random.Random) -> None:
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        pids: tuple[int, ...],
+        rng: random.Random,
+        controller: str = STORM,
+    ) -> None:
         self._groups = tuple(
             group.name for group in (sandbox.zone, sandbox.protected, *sandbox.slots)
         )
         self._pids = pids
         self._rng = rng
-        self._config = campaign_config(sandbox)
+        self._config = campaign_config(sandbox, controller)
         self._folder = sandbox.folder
         self._paths = sandbox.paths
         self._config_path = sandbox.folder / "kills.toml"
@@ -189,10 +198,16 @@ class Campaign:
             pass
 
 
-def campaign_config(sandbox: Sandbox) -> DaemonConfig:
-    """The daemon that is killed; a restarted loop acts only after the checks of a kill."""
+def campaign_config(sandbox: Sandbox, controller: str = STORM) -> DaemonConfig:
+    """The daemon that is killed; a restarted loop acts only after the checks of a kill.
+
+    Args:
+        sandbox: The sandbox that it controls.
+        controller: Its controller.
+    """
     folder = sandbox.folder
-    delay_s = CHECK_S / 4  # starting takes as long again, and then the controller waits
+    # Starting takes as long again, and then STORM waits; another controller acts at once.
+    delay_s = CHECK_S / 4 if controller == STORM else 1.25 * CHECK_S
     return DaemonConfig(
         node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
         protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
@@ -202,7 +217,7 @@ def campaign_config(sandbox: Sandbox) -> DaemonConfig:
         ),
         service=ServiceConfig(socket=folder / "kills.sock"),
         journal=JournalConfig(path=folder / "kills.journal"),
-        control=ControlConfig(controller=f"storm:idle_s={1.25 * CHECK_S}", seed=1),
+        control=ControlConfig(controller=controller, seed=1),
         guard=Budgets(lift_budgets=True),
         record=RecordConfig(dir=folder / "kills"),
         restart=RestartConfig(delay_s=delay_s, max_delay_s=delay_s, max_per_minute=10_000),

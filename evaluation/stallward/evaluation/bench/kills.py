@@ -1,10 +1,10 @@
 """``stallward bench kills``: kill -9 at random instants under pressure, and what it leaves.
 
-A daemon with a controller that moves every lever all the time controls a small sandbox whose
-programs compete for memory. Its processes are killed at random instants: the loop, the service,
-the recorder, several of them, the guardian, or all. A second later all settings of the groups, the
-node and the processes are read from the kernel and compared with those from before the daemon's
-start. If all processes were killed, this is done after the daemon's next start or after
+A daemon controls a small sandbox whose programs compete for memory, by default with a controller
+that moves every lever all the time. Its processes are killed at random instants: the loop, the
+service, the recorder, several of them, the guardian, or all. A second later all settings of the
+groups, the node and the processes are read from the kernel and compared with those from before the
+daemon's start. If all processes were killed, this is done after the daemon's next start or after
 ``stallward restore``.
 """
 
@@ -21,9 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.runtime.process_start import interpreter
+from stallward.agent.registry import make_controller
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.evaluation.bench.kill_campaign import Campaign
+from stallward.evaluation.bench.kill_campaign import STORM, Campaign
 from stallward.evaluation.bench.kill_tally import KILL_TARGETS, Tally
 from stallward.training.progress import Report, silent
 
@@ -50,19 +51,28 @@ while True:
 """
 
 
-def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = silent) -> None:
+def bench_kills(
+    tally: Tally,
+    *,
+    kills: int,
+    controller: str = STORM,
+    seed: int = 1,
+    report: Report = silent,
+) -> None:
     """Kill a daemon's processes ``kills`` times, and check after each kill what it left.
 
     Args:
         tally: Each kill is added to it after its checks, so that the finished kills are known
             even if the campaign is interrupted.
         kills: The number of kills.
+        controller: The daemon's controller.
         seed: Seeds the choice of targets and times.
         report: Called with the progress.
 
     Raises:
         StallwardError: If this machine cannot have the sandbox, or the daemon does not start.
     """
+    make_controller(controller)  # refuses an unknown one before anything is started
     rng = random.Random(seed)  # noqa: S311 - chooses what to kill
     names = list(KILL_TARGETS)
     with (
@@ -73,7 +83,7 @@ def bench_kills(tally: Tally, *, kills: int, seed: int = 1, report: Report = sil
             cache_dir=default_cache_dir(),
         ) as sandbox,
         _programs(sandbox) as pids,
-        Campaign(sandbox, pids, rng) as campaign,
+        Campaign(sandbox, pids, rng, controller) as campaign,
     ):
         for number in range(kills):
             report(f"{number} kills", number / kills)

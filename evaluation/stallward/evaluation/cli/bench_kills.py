@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 def kills(
     count: Annotated[int, typer.Option("--kills", min=1, help="Number of kills.")] = 1000,
+    controller: Annotated[
+        str, typer.Option(help="The daemon's controller [one that moves every lever].")
+    ] = "",
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -25,13 +28,16 @@ def kills(
     are not restored are printed on standard error for each kill; the exit code is 1 if there are
     any. If it is interrupted, it prints the figures of the finished kills and says so.
     """
+    from stallward.evaluation.bench.kill_campaign import STORM  # noqa: PLC0415
     from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
     from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
 
     tally = Tally()
     try:
         with output.progress("bench kills") as report:
-            bench_kills(tally, kills=count, seed=seed, report=report)
+            bench_kills(
+                tally, kills=count, controller=controller or STORM, seed=seed, report=report
+            )
     except BaseException:  # the kills of an hour must not be lost
         if tally.kills:
             _print_kills(tally, as_json=as_json, interrupted=True)

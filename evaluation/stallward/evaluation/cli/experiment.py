@@ -132,11 +132,11 @@ def swap_assign(
         return
     if result.case_study is not None:
         table = case_study_table(result.case_study)
-        output.table(table.headers, table.rows)
+        output.table(table.headers, table.texts)
         output.line()
     if result.larger:
         table = larger_table(result)
-        output.table(table.headers, table.rows)
+        output.table(table.headers, table.texts)
         output.line()
     output.line(headline(result))
     if result.done_runs < result.planned_runs:

@@ -9,12 +9,38 @@ from pathlib import Path
 from stallward.evaluation.report.page import put_page, render_template
 
 
+@dataclass(frozen=True, slots=True)
+class PageCell:
+    """A figure of a table, and its interval."""
+
+    value: str
+    interval: str = ""
+
+    @property
+    def text(self) -> str:
+        """Both in one line."""
+        return f"{self.value} ({self.interval})" if self.interval else self.value
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTable:
     """A table of a page."""
 
     headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    rows: tuple[tuple[PageCell, ...], ...]
+
+    @property
+    def texts(self) -> list[tuple[str, ...]]:
+        """The cells as text."""
+        return [tuple(cell.text for cell in row) for row in self.rows]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageChart:
+    """A picture; several stand side by side."""
+
+    title: str = ""
+    svg: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,8 +52,7 @@ class PageSection:
     """How to read it."""
     key: Mapping[str, str] = field(default_factory=dict)
     """What is drawn -> its colour."""
-    charts: tuple[str, ...] = ()
-    """SVG elements."""
+    charts: tuple[PageChart, ...] = ()
     table: PageTable | None = None
     notes: tuple[str, ...] = ()
 

@@ -23,7 +23,7 @@ class SubtaskProgram:
     rounds: int
     """How often it works through all of its data."""
     compute: int
-    """How many times it computes over each word of a page per visit: 1 is low, 20 is high."""
+    """How many times it computes over each word of a page per visit: 1 is low, 15 is high."""
     order: Order = "scan"
     """Whether a sub-task takes its pages one after the other, or at random."""
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.sharing.contention import MeasuredApplication
-from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts
+from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts, bootstrap_ratio
 from stallward.evaluation.measures.intervals import Scale, interval
 from stallward.evaluation.replication.swap.configurations import Configuration
 from stallward.evaluation.replication.swap.result import (
@@ -96,37 +96,41 @@ def _responses(runs: Sequence[BatchRun], names: Sequence[str]) -> Array:
 def _arm(
     response_s: Array, unmanaged_s: Array, alone_s: Array, names: Sequence[str], seed: int
 ) -> ArmFigures:
-    rng = np.random.default_rng(seed)
-    repeats, repeats_unmanaged = len(response_s), len(unmanaged_s)
-    counts = block_counts(repeats, RESAMPLES, rng) / repeats
-    counts_unmanaged = block_counts(repeats_unmanaged, RESAMPLES, rng) / repeats_unmanaged
-    total_s, total_unmanaged_s = response_s.sum(axis=1), unmanaged_s.sum(axis=1)
-    longer = (response_s / alone_s - 1.0).mean(axis=1)
-    longer_unmanaged = (unmanaged_s / alone_s - 1.0).mean(axis=1)
-    blocks = min(repeats, repeats_unmanaged)
+    repeats = len(response_s)
+    counts = block_counts(repeats, RESAMPLES, np.random.default_rng(seed)) / repeats
     return ArmFigures(
         runs=repeats,
         response_s={
             name: _mean(response_s[:, i], counts, repeats) for i, name in enumerate(names)
         },
-        total_s=_mean(total_s, counts, repeats),
-        lengthened=_mean(longer, counts, repeats),
-        lower=_lower(total_s, total_unmanaged_s, counts, counts_unmanaged, blocks),
-        lower_lengthened=_lower(longer, longer_unmanaged, counts, counts_unmanaged, blocks),
+        total_s=_mean(response_s.sum(axis=1), counts, repeats),
+        lengthened=_mean(_lengthened(response_s, alone_s), counts, repeats),
+        lower=_lower(response_s.sum(axis=1), unmanaged_s.sum(axis=1), seed),
+        lower_lengthened=_lower(
+            _lengthened(response_s, alone_s), _lengthened(unmanaged_s, alone_s), seed
+        ),
     )
+
+
+def _lengthened(response_s: Array, alone_s: Array) -> Array:
+    """The lengthened latency of each repeat, ``(repeats,)``."""
+    return np.asarray((response_s / alone_s - 1.0).mean(axis=1))
 
 
 def _mean(values: Array, counts: Array, repeats: int) -> Interval:
     return interval(float(values.mean()), counts @ values, blocks=repeats, scale=Scale.LOG)
 
 
-def _lower(
-    values: Array, unmanaged: Array, counts: Array, counts_unmanaged: Array, blocks: int
-) -> Interval:
-    """One minus the ratio of the means, whose interval is symmetric on its logarithm."""
-    draws = (counts @ values) / (counts_unmanaged @ unmanaged)
+def _lower(values: Array, unmanaged: Array, seed: int) -> Interval:
+    """One minus the ratio of the means over the repeats that both have, resampled together."""
+    repeats = min(len(values), len(unmanaged))
+    values, unmanaged = values[:repeats], unmanaged[:repeats]
+    counts = block_counts(repeats, RESAMPLES, np.random.default_rng(seed))
     ratio = interval(
-        float(values.mean() / unmanaged.mean()), draws, blocks=blocks, scale=Scale.LOG
+        float(values.mean() / unmanaged.mean()),
+        bootstrap_ratio(values, unmanaged, counts),
+        blocks=repeats,
+        scale=Scale.LOG,
     )
     return _one_minus(ratio)
 

@@ -22,11 +22,10 @@ SUBTASKS: Final = (5, 7, 9, 11, 128, 256)
 """The numbers of sub-tasks of the larger experiment."""
 WORKLOADS: Final[tuple[Workload, ...]] = ("same", "different")
 COMPUTINGS: Final[tuple[Computing, ...]] = ("low", "high")
-_COMPUTE: Final = {"low": 1, "high": 20}
-"""How often a sub-task computes over each word that it visits: with 1 it takes 0.9 us for a page
-in memory, with 20 it takes 40 us."""
-_ROUNDS: Final = {"low": 16, "high": 4}
-"""How often an application works through its data: alone it takes 1 to 2 s."""
+_COMPUTE: Final = {"low": 1, "high": 15}
+"""How often a sub-task computes over each word of a page that it visits."""
+_ROUNDS: Final = {"low": 32, "high": 4}
+"""How often an application works through its data: alone it takes 0.4 to 0.8 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
+from stallward.evaluation.replication.swap.analysis import UNMANAGED
 from stallward.evaluation.replication.swap.charts import (
     APPLICATION_COLOURS,
     StackedBar,
@@ -26,8 +28,14 @@ from stallward.evaluation.replication.swap.result import (
     SwapExperimentResult,
 )
 from stallward.evaluation.replication.swap.steps import ARMS, BOTH, DIRECT
-from stallward.evaluation.report.experiment_page import ExperimentPage, PageSection, PageTable
-from stallward.evaluation.results.interval import Interval
+from stallward.evaluation.report.experiment_page import (
+    ExperimentPage,
+    PageCell,
+    PageChart,
+    PageSection,
+    PageTable,
+)
+from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 _MIB = 1 << 20
 NOT_REPEATED = (
@@ -44,24 +52,23 @@ NOT_REPEATED = (
 """What of the document could not be repeated, and why."""
 
 
-def percent(figure: Interval) -> str:
-    """A share with its interval, as text."""
+def percent(figure: Interval) -> PageCell:
+    """A share with its interval."""
     if figure.value is None:
-        return "-"
-    value = f"{100 * figure.value:.0f} %"
+        return PageCell("-")
     if figure.low is None or figure.high is None:
-        return value
-    return f"{value} ({100 * figure.low:.0f} to {100 * figure.high:.0f})"
+        return PageCell(f"{100 * figure.value:.0f} %")
+    interval = f"{100 * figure.low:.0f} to {100 * figure.high:.0f} %"
+    return PageCell(f"{100 * figure.value:.0f} %", interval)
 
 
-def seconds(figure: Interval) -> str:
-    """A time with its interval, as text."""
+def seconds(figure: Interval) -> PageCell:
+    """A time with its interval."""
     if figure.value is None:
-        return "-"
-    value = f"{figure.value:.2f} s"
+        return PageCell("-")
     if figure.low is None or figure.high is None:
-        return value
-    return f"{value} ({figure.low:.2f} to {figure.high:.2f})"
+        return PageCell(f"{figure.value:.2f} s")
+    return PageCell(f"{figure.value:.2f} s", f"{figure.low:.2f} to {figure.high:.2f}")
 
 
 def swap_page(result: SwapExperimentResult) -> ExperimentPage:
@@ -90,8 +97,8 @@ def headline(result: SwapExperimentResult) -> str:
         arms = result.case_study.arms
         parts.append(
             f"In the case study direct swap access lowers the total response time by "
-            f"{percent(arms[DIRECT].lower)}, with scheduling by contention by "
-            f"{percent(arms[BOTH].lower)}; the document has {100 * MOST_BY_SWAP:.1f} %."
+            f"{percent(arms[DIRECT].lower).text}, with scheduling by contention by "
+            f"{percent(arms[BOTH].lower).text}; the document has {100 * MOST_BY_SWAP:.1f} %."
         )
     both = result.larger_summary.get(BOTH)
     if both is not None and both.most_lower is not None:
@@ -111,10 +118,10 @@ def case_study_table(found: ConfigurationFigures) -> PageTable:
     ]
     ours = [
         (
-            arm,
+            PageCell(arm),
             *(seconds(figures.response_s[name]) for name in names),
             seconds(figures.total_s),
-            percent(figures.lower),
+            percent(figures.lower) if arm != UNMANAGED else PageCell(""),
         )
         for arm, figures in found.arms.items()
     ]
@@ -123,17 +130,18 @@ def case_study_table(found: ConfigurationFigures) -> PageTable:
     )
 
 
-def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[str, ...]:
+def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[PageCell, ...]:
     def total(of: Iterable[PublishedRun]) -> float:
         return sum(run.total_s for run in of) / 3
 
     lower = 1.0 - total(runs) / total(WITHOUT)
-    return (
+    texts = (
         label,
         *(f"{value:.2f} s" for value in means(runs).values()),
         f"{total(runs):.2f} s",
         f"{100 * lower:.1f} %" if runs is WITH else "",
     )
+    return tuple(map(PageCell, texts))
 
 
 def _case_study(found: ConfigurationFigures) -> PageSection:
@@ -160,15 +168,15 @@ def _case_study(found: ConfigurationFigures) -> PageSection:
         ),
         key=dict(zip(names, APPLICATION_COLOURS, strict=False)),
         charts=(
-            response_chart(theirs, label="Response times in the document"),
-            response_chart(ours, label="Response times here"),
+            PageChart(title="The document", svg=response_chart(theirs, label="The document")),
+            PageChart(title="Here", svg=response_chart(ours, label="Response times here")),
         ),
         table=case_study_table(found),
     )
 
 
 def _degrees(found: ConfigurationFigures) -> PageSection:
-    rows = tuple(
+    rows = [
         (
             one.name,
             f"{one.memory_bytes / _MIB:.0f} MiB",
@@ -178,13 +186,13 @@ def _degrees(found: ConfigurationFigures) -> PageSection:
             f"{one.degree:.2f}",
         )
         for one in found.applications
-    )
+    ]
     return PageSection(
         title="Contention degrees",
         what="Measured before any controller ran. The higher the degree, the higher the priority.",
         table=PageTable(
             headers=("application", "needs", "sub-tasks", "alone", "together", "degree w(n)"),
-            rows=rows,
+            rows=tuple(tuple(map(PageCell, row)) for row in rows),
         ),
     )
 
@@ -193,17 +201,15 @@ def larger_table(result: SwapExperimentResult) -> PageTable:
     """The larger experiment: each arm over all configurations."""
     rows = tuple(
         (
-            arm,
+            PageCell(arm),
             percent(one.lower),
-            "-" if one.most_lower is None else f"{100 * one.most_lower:.0f} %",
-            one.most_lower_in,
+            percent(replace(UNKNOWN, value=one.most_lower)),
+            PageCell(one.most_lower_in),
             percent(one.lower_lengthened),
-            "-"
-            if one.most_lower_lengthened is None
-            else f"{100 * one.most_lower_lengthened:.0f} %",
+            percent(replace(UNKNOWN, value=one.most_lower_lengthened)),
         )
         for arm, one in result.larger_summary.items()
-        if arm != next(iter(ARMS))
+        if arm != UNMANAGED
     )
     return PageTable(
         headers=(
@@ -230,25 +236,30 @@ def _larger(result: SwapExperimentResult) -> list[PageSection]:
             "most in one of them, dashed lines the most that the document has."
         ),
         charts=(
-            gain_chart(
-                managed,
-                colours,
-                {DIRECT: MOST_BY_SWAP, BOTH: MOST_TOGETHER},
-                label="How much lower the total response time is with each arm",
+            PageChart(
+                svg=gain_chart(
+                    managed,
+                    colours,
+                    {DIRECT: MOST_BY_SWAP, BOTH: MOST_TOGETHER},
+                    label="How much lower the total response time is with each arm",
+                )
             ),
         ),
         table=larger_table(result),
     )
-    panels = [
-        PageSection(
-            title=name.capitalize(),
-            what="Lengthened latency, (c(n) - c(1)) / c(1), in the mean over the applications.",
-            key=colours,
-            charts=(chart,),
-        )
-        for name, chart in latency_panels(by_name, colours).items()
-    ]
-    return [gains, *panels]
+    panels = PageSection(
+        title="Lengthened latency",
+        what=(
+            "How much longer an application takes than alone, (c(n) - c(1)) / c(1), in the mean "
+            "over the applications, with 95 % intervals."
+        ),
+        key=colours,
+        charts=tuple(
+            PageChart(title=name.capitalize(), svg=chart)
+            for name, chart in latency_panels(by_name, colours).items()
+        ),
+    )
+    return [gains, panels]
 
 
 def _method(result: SwapExperimentResult) -> PageSection:
