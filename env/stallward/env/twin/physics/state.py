@@ -93,8 +93,7 @@ class Controls:
     want_paused: PerSlot
     want_limit_pages: PerSlot
     """Infinite for none."""
-    cpu_weight: PerSlot
-    """100 if the program gets as much of a busy CPU as the application."""
+    cpu_weight: PerSlot  # 100: as that of the application
     swappiness: float
     """The swappiness of the slots."""
     protected_swappiness: float
@@ -271,7 +270,7 @@ class Noise:
     device: float
     """A normal number for the speed of the device."""
     stall: float
-    """A uniform number for whether it begins to stand still; the speed is drawn from it, too."""
+    """A uniform number for whether it stands still; the speed is drawn from it, too."""
     arrivals: PerSubstep
     """How many requests arrive, if arrivals are random."""
     spread: PerSubstep
@@ -283,7 +282,7 @@ class Noise:
     misses: PerSubstep
     """A uniform number for whether it meets a missing page."""
     hiccups: PerSubstep
-    """A uniform number for whether something outside of the model delays it."""
+    """A uniform number for whether it is delayed by something else, or waits for a CPU."""
 
 
 class Parameters(TwinParameters):
