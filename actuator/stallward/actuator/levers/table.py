@@ -41,7 +41,7 @@ _NOTHING: Final = "nothing to undo"
 _GROUP: Final = "writing to the group's files"
 _THREADS: Final = "CAP_SYS_NICE"
 _FILE_PAGES: Final = (
-    "sync_file_range(2), /proc/PID/clear_refs or process_madvise(2) on the file pages of a victim"
+    "sync_file_range(2), clear_refs or process_madvise(2) on the file pages of a victim"
 )
 _PAGES: Final = "CAP_SYS_NICE and CAP_SYS_PTRACE"
 _NODE: Final = "root, and settings of `vm` that are not mounted read-only"
