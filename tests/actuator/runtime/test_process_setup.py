@@ -1,8 +1,9 @@
-"""Setting up the loop's process: code that only its start needed is released, priority raised."""
+"""Setting up processes: unused code is released, threads share a heap, priority is raised."""
 
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -31,6 +32,47 @@ after = resident_kib()
 connection = sqlite3.connect(":memory:")
 print(before, after, connection.execute("select 6 * 7").fetchone()[0])
 """
+
+
+HEAPS = """
+import ctypes, threading
+from stallward.actuator.runtime.process_setup import use_one_heap
+
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+if {one}:
+    use_one_heap()
+together = threading.Barrier(6)
+
+def allocate():
+    together.wait()
+    for _ in range(1000):
+        libc.malloc(ctypes.c_size_t(2000))
+    together.wait()  # a thread that ends leaves its heap to the next one
+
+threads = [threading.Thread(target=allocate) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc.malloc_info(0, ctypes.c_void_p.in_dll(libc, "stdout"))
+libc.fflush(None)
+"""
+
+
+def heaps(*, one: bool) -> int:
+    """How many heaps glibc makes for six threads."""
+    program = HEAPS.format(one=one)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    return done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_threads_share_one_heap() -> None:
+    assert heaps(one=True) == 1
+    assert heaps(one=False) > 1
 
 
 def run(*, locked: bool) -> tuple[int, int, int]:

@@ -16,6 +16,9 @@ _MADV_DONTNEED: Final = 4
 _MADV_DONTNEED_LOCKED: Final = 24
 """Since Linux 5.18; an older kernel can only release pages that are not locked yet."""
 _NICE: Final = -15
+_M_TRIM_THRESHOLD: Final = -1
+_M_ARENA_MAX: Final = -8
+_TRIM_BYTES: Final = 128 << 10
 
 
 def lock_memory() -> bool:
@@ -44,6 +47,18 @@ def release_code_pages() -> None:
             start, end = (int(part, 16) for part in span.split("-"))
             if madvise(start, end - start, _MADV_DONTNEED_LOCKED) != 0:
                 madvise(start, end - start, _MADV_DONTNEED)
+
+
+def use_one_heap() -> None:
+    """Let all threads allocate from one heap, and give back what is free at its end.
+
+    glibc would make up to eight heaps for each CPU, and raise by itself, up to 64 MiB, how much
+    must be free before any is given back. It must be called before there are other threads.
+    """
+    with contextlib.suppress(AttributeError):  # a C library that has no such settings
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_ARENA_MAX, 1)
+        mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
 
 
 def raise_priority() -> None:

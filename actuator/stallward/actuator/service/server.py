@@ -25,6 +25,7 @@ from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
+from stallward.actuator.runtime.process_setup import use_one_heap
 from stallward.actuator.service.advice.journal_entry import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_runner import ExperimentRunner
@@ -247,6 +248,7 @@ async def serve(options: ServiceOptions) -> None:
 
 def main(options: ServiceOptions) -> int:
     """Run the service process; returns its exit status."""
+    use_one_heap()
     try:
         sockets = tuple(filter(None, (options.socket, options.report_socket)))
         for path in sockets:
