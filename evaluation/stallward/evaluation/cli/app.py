@@ -12,7 +12,6 @@ from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.cli.top.command import top
 from stallward.evaluation.cli import (
     ab,
-    bench,
     compare,
     experiment,
     learn,
@@ -22,6 +21,7 @@ from stallward.evaluation.cli import (
     show,
     verdict,
 )
+from stallward.evaluation.cli.bench import commands
 
 
 def _print_version(requested: bool) -> None:
@@ -86,7 +86,7 @@ app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_poli
 app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
     off_policy.explain
 )
-app.add_typer(bench.app, name="bench")
+app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)
 app.add_typer(show.describe, name="describe")

@@ -43,8 +43,7 @@ class Inputs:
     cores: float
     rate_per_s: float
     """The mean rate of requests."""
-    rate_cycle_s: float
-    """The period with which the rate repeats."""
+    rate_cycle_s: float  # the period with which the rate repeats
     service_s: float
     """The mean service time of a request with everything in memory."""
     workers: float

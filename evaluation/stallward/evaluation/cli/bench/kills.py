@@ -8,7 +8,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
-from stallward.evaluation.cli.bench_text import print_figures
+from stallward.evaluation.cli.bench.text import print_figures
 
 if TYPE_CHECKING:
     from stallward.evaluation.bench.kill_tally import Tally

@@ -8,8 +8,8 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
-from stallward.evaluation.cli.bench_kills import kills
-from stallward.evaluation.cli.bench_text import print_figures
+from stallward.evaluation.cli.bench.kills import kills
+from stallward.evaluation.cli.bench.text import print_figures
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",

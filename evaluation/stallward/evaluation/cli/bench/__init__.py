@@ -1,0 +1,1 @@
+"""`stallward bench`: what the project costs, counts and survives on this machine."""
