@@ -54,6 +54,7 @@ NAVIGATION: Final = {
         "how-to/train-a-policy",
         "how-to/policy-for-a-node",
         "how-to/write-a-controller",
+        "how-to/assign-swap",
         "how-to/use-other-libraries",
     ),
     "Understand it": (
@@ -63,6 +64,7 @@ NAVIGATION: Final = {
         "explanation/off-policy",
         "explanation/page-cache",
         "explanation/working-set",
+        "explanation/swap-assignment",
         "explanation/threat-model",
         "glossary",
     ),

@@ -12,7 +12,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 
 app = typer.Typer(
-    help="Repeat experiments of published documents at the scale of this machine (needs root).",
+    help="Repeat published experiments on this machine (needs root).",
     no_args_is_help=True,
     rich_markup_mode=None,
     epilog="Example: stallward experiment swap-assign --part case-study",

@@ -9,7 +9,7 @@ from stallward.actuator.cli.options import Json
 
 
 def arms(as_json: Json = False) -> None:
-    """List the controllers that can be compared, and their arguments.
+    """List the controllers to compare, and their arguments.
 
     An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm with the same controller.
     """
