@@ -26,7 +26,10 @@ if _version_not_supported:
 
 
 class ActuatorServiceStub(object):
-    """The actuator on a node.
+    """The actuator on a node. Every call may also fail with INVALID_ARGUMENT: a message cannot be read;
+    UNAVAILABLE: the loop does not answer, or the daemon ends; and, on the TCP port,
+    PERMISSION_DENIED: the client's certificate is not an operator's, or RESOURCE_EXHAUSTED: there are
+    too many calls at once.
     """
 
     def __init__(self, channel):
@@ -113,7 +116,10 @@ class ActuatorServiceStub(object):
 
 
 class ActuatorServiceServicer(object):
-    """The actuator on a node.
+    """The actuator on a node. Every call may also fail with INVALID_ARGUMENT: a message cannot be read;
+    UNAVAILABLE: the loop does not answer, or the daemon ends; and, on the TCP port,
+    PERMISSION_DENIED: the client's certificate is not an operator's, or RESOURCE_EXHAUSTED: there are
+    too many calls at once.
     """
 
     def Status(self, request, context):
@@ -125,7 +131,7 @@ class ActuatorServiceServicer(object):
 
     def Watch(self, request, context):
         """Tick records as they happen. A slow reader loses records, which are counted; it never delays
-        the loop.
+        the loop. RESOURCE_EXHAUSTED: too many clients watch already.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -141,8 +147,7 @@ class ActuatorServiceServicer(object):
 
     def Apply(self, request, context):
         """Put a desired state in force for lease_s seconds. INVALID_ARGUMENT: it cannot be expressed on
-        this node; FAILED_PRECONDITION: another client holds the lease; UNAVAILABLE: the loop is
-        restarting.
+        this node; FAILED_PRECONDITION: another client holds the lease.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -150,6 +155,7 @@ class ActuatorServiceServicer(object):
 
     def Release(self, request, context):
         """Release the lease; the daemon's own controller decides from the next tick on.
+        FAILED_PRECONDITION: another client holds it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -157,16 +163,16 @@ class ActuatorServiceServicer(object):
 
     def Load(self, request, context):
         """Load a policy; its mode is off at first. NOT_FOUND: there is no such file;
-        FAILED_PRECONDITION: its schema differs (the message names the first difference) or it does
-        not run.
+        FAILED_PRECONDITION: its schema differs (the message names the first difference), it does not
+        run, another one is being loaded, or an experiment runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetMode(self, request, context):
-        """Set the mode of the loaded policy: active, shadow, advice or off. FAILED_PRECONDITION: none is
-        loaded.
+        """Set the mode of the loaded policy: active, shadow, advice or off. INVALID_ARGUMENT: none of these;
+        FAILED_PRECONDITION: none is loaded, or an experiment runs.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -184,8 +190,8 @@ class ActuatorServiceServicer(object):
         """Send a policy to the node's store; it is not loaded. What arrived of an upload that breaks off
         is kept for a day. INVALID_ARGUMENT: the name, the digest or the size cannot be;
         FAILED_PRECONDITION: a part does not begin where the last one ended, or no folder for policies
-        is configured; DATA_LOSS: the content has another digest; RESOURCE_EXHAUSTED: it cannot be
-        written.
+        is configured; ABORTED: it is being sent already; DATA_LOSS: the content has another digest;
+        RESOURCE_EXHAUSTED: it cannot be written.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -201,8 +207,8 @@ class ActuatorServiceServicer(object):
     def RollBack(self, request, context):
         """Activate the policy that was active before the one that is active now; if there was none, turn
         the policy off, so that the default controller decides. FAILED_PRECONDITION: no policy is
-        active, the earlier one is not there any more or was changed, or no folder for pushed policies
-        is configured.
+        active, the earlier one is not there any more or was changed, an experiment runs, or no folder
+        for pushed policies is configured.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -329,7 +335,10 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ActuatorService(object):
-    """The actuator on a node.
+    """The actuator on a node. Every call may also fail with INVALID_ARGUMENT: a message cannot be read;
+    UNAVAILABLE: the loop does not answer, or the daemon ends; and, on the TCP port,
+    PERMISSION_DENIED: the client's certificate is not an operator's, or RESOURCE_EXHAUSTED: there are
+    too many calls at once.
     """
 
     @staticmethod
