@@ -180,6 +180,7 @@ node_wishes = st.builds(
     protect_from_oom=st.booleans(),
     protected_low_bytes=st.none() | sizes,
     protected_willneed=st.booleans(),
+    kill_at_once=st.booleans(),
     file_pages=st.none()
     | st.builds(
         FilePages,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,11 @@ from fuzz_targets_kernel import (
 
 from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files import process_files
-from stallward.actuator.sensors.files.cpu import parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.files.cpu import (
+    parse_cpu_stat,
+    parse_machine_cpu,
+    parse_throttled_v1,
+)
 from stallward.actuator.sensors.files.io_stat import parse_io_stat
 from stallward.actuator.sensors.files.memcg import (
     StatParser,
@@ -98,6 +103,20 @@ def _process_io(content: bytes, value: Any) -> None:
         assert number == (reference.count(texts[0]) if texts else None)
 
 
+def _machine_cpu(content: bytes, value: Any) -> None:
+    first = reference.words(reference.whole_lines(content)[0][0])
+    counts = [reference.count(word) for word in first[1:9]]
+    assert first[0] == b"cpu"
+    assert len(counts) == 8
+    ticks = [count for count in counts if count is not None]
+    assert len(ticks) == 8, "each is a counter"
+    us_per_tick = 1_000_000 // os.sysconf("SC_CLK_TCK")
+    assert (value.time_us, value.idle_us) == (
+        sum(ticks) * us_per_tick,
+        (ticks[3] + ticks[4]) * us_per_tick,
+    )
+
+
 def _meminfo(content: bytes, value: Any) -> None:
     sizes = reference.sizes(content, list(FIELDS_OF_KEYS))
     assert sizes is not None, "the reference refuses it"
@@ -153,6 +172,7 @@ def targets() -> tuple[Target, ...]:
             sample("cpu-stat-v1.txt"),
             one_check(b"throttled_time", lambda value: value // 1000),
         ),
+        kernel("machine-cpu", parse_machine_cpu, sample("proc-stat.txt"), _machine_cpu, (b"cpu",)),
         kernel("cgroup-procs", parse_pids, sample("cgroup-procs.txt"), same_as(reference.pids)),
         kernel("process-status", process_files.parse_status, status, _status, (b"kB",)),
         kernel(

@@ -31,6 +31,14 @@ class Need(StrEnum):
     """The lever that limits the memory of a slot while it runs, which a process tree has not."""
     CPU_WEIGHT = "cpu_weight"
     """The lever on the CPU weight of a slot, or the nice values that stand in for it."""
+    CPU_MAX = "cpu_max"
+    """The lever that limits the CPU time of a slot."""
+    RECLAIM = "reclaim"
+    """The lever that reclaims memory of a slot once."""
+    TERMINATE = "terminate"
+    """The lever that ends a slot."""
+    MEMORY_STALL = "memory_stall"
+    """The totals of how long tasks waited for memory (PSI)."""
     SWAP = "swap"
     """Swap space."""
     FILE_CACHE = "file_cache"
@@ -70,6 +78,8 @@ class NodeContext:
     watermark_min_bytes: int = 0
     """The watermark MIN of the machine's memory, where the zone is the whole machine; else 0."""
     tick_period_s: float = 0.1
+    cpus: float = 0.0
+    """The CPUs of the node; 0 if that is not known."""
     seed: int = 0
     """Seed of every random choice that the controller makes."""
     lacks: Mapping[Need, str] = field(default_factory=dict)

@@ -137,6 +137,9 @@ class DesiredState:
     configuration says so, memory.min: memory that is never reclaimed."""
     protected_willneed: bool = False
     """Whether the protected application's private pages are read back from swap, once."""
+    kill_at_once: bool = False
+    """Whether what is ended (``terminate``, ``SlotDesire.terminated``) gets SIGKILL, without
+    SIGTERM and its grace period before."""
     file_pages: FilePages | None = None
     """What is done to file pages, at every tick."""
 

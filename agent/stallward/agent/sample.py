@@ -64,6 +64,8 @@ class GroupSample:
     page_cache_hits: int | None = None
     """Page-cache lookups by its processes that found the page (eBPF)."""
     page_cache_misses: int | None = None
+    scanned_pages: int | None = None
+    """Pages that reclaim looked at in the group (v2 memory.stat ``pgscan``)."""
     turn_read_s: float | None = None
     """CLOCK_MONOTONIC of the last read of the signals that are not read at every tick
     (docs/reference/signals.md)."""
@@ -100,6 +102,10 @@ class NodeSample:
     allocation_stalls: int | None = None
     page_cache_hits: int | None = None
     page_cache_misses: int | None = None
+    cpu_time_us: int | None = None
+    """Time of all CPUs together, whatever they did in it."""
+    cpu_idle_us: int | None = None
+    """The part of it in which they had nothing to run, waits for disks included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ NODE_FIELDS: dict[str, tuple[list[str], Any]] = {
     "protect_from_oom": (["--protect-from-oom"], True),
     "protected_low_bytes": (["--protected-low", "128"], 128 * MIB),
     "protected_willneed": (["--protected-willneed"], True),
+    "kill_at_once": (["--kill-at-once"], True),
     "file_pages": (
         ["--file-pages", "clear,victim=most-run,scope=all,grab_pages=512,writeback=yes"],
         FilePages(action="clear", victim="most-run", scope="all", grab_pages=512, writeback=True),

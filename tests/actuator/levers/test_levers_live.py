@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -255,6 +256,18 @@ def test_one_process_is_stopped_continued_and_terminated(box: Box) -> None:
     results = box.levers.apply(DesiredState(stopped=(ref,), terminate=ref))
     assert [r.value for r in results] == ["SIGTERM"]
     assert process.wait(5) == -15
+
+
+def test_a_process_that_does_not_end_is_killed_where_that_is_wanted(box: Box) -> None:
+    process = box.start("import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n")
+    ticks = start_time_ticks(Path("/proc"), process.pid)
+    assert ticks is not None
+    end = DesiredState(terminate=ProcessRef(pid=process.pid, start_time_ticks=ticks))
+    assert [r.value for r in box.levers.apply(end)] == ["SIGTERM"]
+    assert box.levers.apply(end) == (), "once"
+    kill = replace(end, kill_at_once=True)
+    assert [r.value for r in box.levers.apply(kill)] == ["SIGKILL"]
+    assert process.wait(5) == -signal.SIGKILL
 
 
 def test_a_process_that_another_program_continues_is_left_alone(box: Box) -> None:

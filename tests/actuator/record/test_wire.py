@@ -179,6 +179,7 @@ desires = st.builds(
     protect_from_oom=st.booleans(),
     protected_low_bytes=maybe_u64,
     protected_willneed=st.booleans(),
+    kill_at_once=st.booleans(),
     file_pages=st.none()
     | st.builds(
         FilePages,

@@ -59,6 +59,9 @@ def apply(
     end_process: Annotated[
         str, typer.Option(metavar="PID", help="One to end, if guard.allow_terminate.")
     ] = "",
+    kill_at_once: Annotated[
+        bool, typer.Option("--kill-at-once", help="End it by SIGKILL, without SIGTERM before.")
+    ] = False,
     protected_low: Annotated[
         str, typer.Option(metavar="MIB", help="Memory of the application to reclaim last.")
     ] = "",
@@ -137,6 +140,7 @@ def apply(
         },
         stopped=stop_process or (),
         terminate=end_process,
+        kill_at_once=kill_at_once,
         protect_from_oom=protect_from_oom,
         protected_low=protected_low,
         protected_willneed=protected_willneed,

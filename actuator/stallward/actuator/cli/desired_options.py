@@ -95,6 +95,7 @@ class ApplyOptions:
     stopped: Sequence[str] = ()
     """Processes, each ``PID`` or ``PID@START``."""
     terminate: str = ""
+    kill_at_once: bool = False
     protect_from_oom: bool = False
     protected_low: str = ""
     """MiB; empty for none."""
@@ -132,6 +133,7 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
         protect_from_oom=options.protect_from_oom,
         protected_low_bytes=_low(options.protected_low) if options.protected_low else None,
         protected_willneed=options.protected_willneed,
+        kill_at_once=options.kill_at_once,
         file_pages=_file_pages(options.file_pages) if options.file_pages else None,
     )
     problem = inexpressible(desired, slots)

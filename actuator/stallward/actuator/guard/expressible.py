@@ -107,6 +107,7 @@ def _state_problems(desired: object, slots: int) -> Problems:
     yield from _integer("protected_low_bytes", desired.protected_low_bytes, 0, MAX_LIMIT_BYTES)
     yield from _flag("protect_from_oom", desired.protect_from_oom)
     yield from _flag("protected_willneed", desired.protected_willneed)
+    yield from _flag("kill_at_once", desired.kill_at_once)
     yield from _file_pages_problems(desired.file_pages)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +60,11 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
     def cpus(granted: DesiredState) -> str | None:
         return format_cpus(slot.desire_of(granted).cpus) or None
 
+    def end(granted: DesiredState) -> signal.Signals | None:
+        if not slot.desire_of(granted).terminated:
+            return None
+        return signal.SIGKILL if granted.kill_at_once else signal.SIGTERM
+
     can_undo = may_have(CAP_SYS_NICE, slot.proc)
     threads = [
         ThreadLever(
@@ -91,7 +97,7 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
         holds=slot.holds,
         populated=slot.populated,
         kill=slot.kill,
-        wanted_of=lambda granted: slot.desire_of(granted).terminated,
+        signal_of=end,
         check=slot.check,
     )
     return (*threads, PageAdviceLever(advice), TerminateLever(terminate))

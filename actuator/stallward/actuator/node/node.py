@@ -115,6 +115,7 @@ class Node:
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
         """Return the settings of the engine for this node."""
         control = self._config.control
+        online = read_online_cpus(self._config.node.paths)
         context = NodeContext(
             zone_limit_bytes=self.zone_limit_bytes,
             slot_names=tuple(slot.name for slot in self._config.background),
@@ -123,6 +124,7 @@ class Node:
             demand_bytes=self._config.protected.demand_bytes,
             watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
+            cpus=float(len(online or ())),
             seed=control.seed,
             lacks=self._lacks(),
         )
@@ -131,7 +133,7 @@ class Node:
             budgets=self._config.guard,
             protected_pids=protected_pids | frozenset(self._config.protected.pids),
             late_s=control.tick_period_s / 2,
-            online_cpus=read_online_cpus(self._config.node.paths),
+            online_cpus=online,
             aside_s=control.foreign_wait_s,
         )
 
@@ -142,6 +144,7 @@ class Node:
             slots=[short(slot) for slot in self._slots],
             trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
             swap_total_bytes=self._last.node.swap_total_bytes,
+            memory_stall_us=self._last.zone.psi.memory_some_us,
             file_pages=why_no_file_pages(self._config.node.paths.proc),
         )
 

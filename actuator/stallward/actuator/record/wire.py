@@ -167,6 +167,7 @@ def _desired_parts(desired: DesiredState) -> Parts:
         "protect_from_oom": desired.protect_from_oom,
         "protected_low_bytes": desired.protected_low_bytes,
         "protected_willneed": desired.protected_willneed,
+        "kill_at_once": desired.kill_at_once,
         "file_pages": None if file_pages is None else _FILE_PAGES.to_wire(file_pages),
     }
 
@@ -189,6 +190,7 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
             message.protected_low_bytes if message.HasField("protected_low_bytes") else None
         ),
         protected_willneed=message.protected_willneed,
+        kill_at_once=message.kill_at_once,
         file_pages=(
             FilePages(**_FILE_PAGES.from_wire(message.file_pages))
             if message.HasField("file_pages")

@@ -271,5 +271,6 @@ class GroupReader:
             io_written_bytes=io.written_bytes,
             run_delay_us=sums[0],
             pss_bytes=self.pss_bytes,
+            scanned_pages=stat.scanned_pages,
             turn_read_s=self._turn_read_s,
         )

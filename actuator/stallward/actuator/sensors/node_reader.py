@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
+from stallward.actuator.sensors.files.cpu import MachineCpu, parse_machine_cpu
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
 from stallward.actuator.sensors.files.psi import PsiReader
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
@@ -14,7 +15,7 @@ from stallward.agent.sample import GroupSample, NodeSample, PsiTotals
 
 
 class NodeReader:
-    """Reads /proc/pressure, /proc/meminfo and /proc/vmstat.
+    """Reads /proc/pressure, /proc/meminfo, /proc/vmstat and the first line of /proc/stat.
 
     Args:
         proc: The /proc directory.
@@ -25,22 +26,30 @@ class NodeReader:
         meminfo, vmstat = proc / "meminfo", proc / "vmstat"
         self._meminfo = SignalFile(meminfo, MeminfoParser(), MemoryInfo(), one_piece=True)
         self._vmstat = vmstat_file(vmstat)
+        self._cpu = SignalFile(proc / "stat", parse_machine_cpu, MachineCpu(), one_piece=True)
         self.info = MemoryInfo()
         """The memory information of the last read."""
         self._read_before = False
-        self.signals: tuple[AnySignal, ...] = (*self._psi.signals, self._meminfo, self._vmstat)
+        self.signals: tuple[AnySignal, ...] = (
+            *self._psi.signals,
+            self._meminfo,
+            self._vmstat,
+            self._cpu,
+        )
 
     def read(self, *, whole: bool = True) -> NodeSample:
         """Read the machine's counters; absent ones are ``None``.
 
         Args:
-            whole: Whether to read the stalls for I/O and CPU, too. They are needed at every tick
-                only where the zone is the whole machine; else the last values are returned.
+            whole: Whether to read the stalls for I/O and CPU, and the CPU time, too. They are
+                needed at every tick only where the zone is the whole machine; else the last
+                values are returned.
         """
         info, stat = self._meminfo.read(), self._vmstat.read()
         whole = whole or not self._read_before
         self._read_before = True
         self.info = info
+        cpu = self._cpu.read() if whole else self._cpu.value
         return NodeSample(
             psi=self._psi.read(io_too=whole, cpu_too=whole),
             memory_total_bytes=info.total_bytes,
@@ -59,6 +68,8 @@ class NodeReader:
             steal_kswapd_pages=stat.steal_kswapd_pages,
             steal_direct_pages=stat.steal_direct_pages,
             allocation_stalls=stat.allocation_stalls,
+            cpu_time_us=cpu.time_us,
+            cpu_idle_us=cpu.idle_us,
         )
 
 

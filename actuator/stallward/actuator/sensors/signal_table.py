@@ -228,6 +228,12 @@ GROUP_SIGNALS: Final = (
         none=EBPF,
     ),
     Signal(
+        name="scanned_pages",
+        unit="pages",
+        meaning="looked at by reclaim",
+        v2="memory.stat",
+    ),
+    Signal(
         name="turn_read_s",
         unit="s",
         meaning="when the signals that are read in turn were read (CLOCK_MONOTONIC)",
@@ -246,6 +252,7 @@ def _node(name: str, unit: str, meaning: str, file: str, when: str = TICK) -> Si
 
 _MEMINFO: Final = "/proc/meminfo"
 _VMSTAT: Final = "/proc/vmstat"
+_STAT: Final = "/proc/stat"
 NODE_SIGNALS: Final = (
     *(
         _node(
@@ -282,6 +289,8 @@ NODE_SIGNALS: Final = (
     ),
     _node("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
     _node("page_cache_misses", "lookups", "page-cache lookups that did not find the page", EBPF),
+    _node("cpu_time_us", "us", "time of all CPUs, whatever they did in it", _STAT, TURN),
+    _node("cpu_idle_us", "us", "the part of it with nothing to run", _STAT, TURN),
 )
 
 
@@ -342,6 +351,7 @@ COSTS: Final = (
     Cost(file="/proc/pressure/memory", cost_us=3.1, note="io and cpu alike"),
     Cost(file="/proc/meminfo", cost_us=10.6),
     Cost(file="/proc/vmstat", cost_us=28.7, note="its first piece only; all of it costs 75"),
+    Cost(file="/proc/stat", cost_us=6.9, note="its first piece only"),
     Cost(file="/proc/PID/status", cost_us=12.1, note="kept open; opening any adds 5"),
     Cost(file="/proc/PID/oom_score", cost_us=1.7),
     Cost(file="/proc/PID/schedstat", cost_us=1.8, note="of each thread"),

@@ -327,7 +327,7 @@ class PsiTotals(_message.Message):
     def __init__(self, memory_some_us: _Optional[int] = ..., memory_full_us: _Optional[int] = ..., io_some_us: _Optional[int] = ..., io_full_us: _Optional[int] = ..., cpu_some_us: _Optional[int] = ..., cpu_full_us: _Optional[int] = ...) -> None: ...
 
 class GroupSample(_message.Message):
-    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen", "working_set_bytes", "high_events", "max_events", "cpu_throttled_us", "io_read_bytes", "io_written_bytes", "run_delay_us", "pss_bytes", "page_cache_hits", "page_cache_misses", "turn_read_s")
+    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen", "working_set_bytes", "high_events", "max_events", "cpu_throttled_us", "io_read_bytes", "io_written_bytes", "run_delay_us", "pss_bytes", "page_cache_hits", "page_cache_misses", "turn_read_s", "scanned_pages")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PSI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +355,7 @@ class GroupSample(_message.Message):
     PAGE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     PAGE_CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
     TURN_READ_S_FIELD_NUMBER: _ClassVar[int]
+    SCANNED_PAGES_FIELD_NUMBER: _ClassVar[int]
     name: str
     psi: PsiTotals
     memory_usage_bytes: int
@@ -382,10 +383,11 @@ class GroupSample(_message.Message):
     page_cache_hits: int
     page_cache_misses: int
     turn_read_s: float
-    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: bool = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ...) -> None: ...
+    scanned_pages: int
+    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: bool = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ..., scanned_pages: _Optional[int] = ...) -> None: ...
 
 class NodeSample(_message.Message):
-    __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls", "page_cache_hits", "page_cache_misses")
+    __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls", "page_cache_hits", "page_cache_misses", "cpu_time_us", "cpu_idle_us")
     PSI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_AVAILABLE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -405,6 +407,8 @@ class NodeSample(_message.Message):
     ALLOCATION_STALLS_FIELD_NUMBER: _ClassVar[int]
     PAGE_CACHE_HITS_FIELD_NUMBER: _ClassVar[int]
     PAGE_CACHE_MISSES_FIELD_NUMBER: _ClassVar[int]
+    CPU_TIME_US_FIELD_NUMBER: _ClassVar[int]
+    CPU_IDLE_US_FIELD_NUMBER: _ClassVar[int]
     psi: PsiTotals
     memory_total_bytes: int
     memory_available_bytes: int
@@ -424,7 +428,9 @@ class NodeSample(_message.Message):
     allocation_stalls: int
     page_cache_hits: int
     page_cache_misses: int
-    def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ...) -> None: ...
+    cpu_time_us: int
+    cpu_idle_us: int
+    def __init__(self, psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_total_bytes: _Optional[int] = ..., memory_available_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., swap_total_bytes: _Optional[int] = ..., swap_free_bytes: _Optional[int] = ..., swap_in_pages: _Optional[int] = ..., swap_out_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., scan_kswapd_pages: _Optional[int] = ..., scan_direct_pages: _Optional[int] = ..., steal_kswapd_pages: _Optional[int] = ..., steal_direct_pages: _Optional[int] = ..., allocation_stalls: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., cpu_time_us: _Optional[int] = ..., cpu_idle_us: _Optional[int] = ...) -> None: ...
 
 class LatencyHistogram(_message.Message):
     __slots__ = ("buckets", "counts")
@@ -633,7 +639,7 @@ class FilePages(_message.Message):
     def __init__(self, action: _Optional[str] = ..., victim: _Optional[str] = ..., scope: _Optional[str] = ..., grab_pages: _Optional[int] = ..., writeback: bool = ...) -> None: ...
 
 class DesiredState(_message.Message):
-    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "file_pages")
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "kill_at_once", "file_pages")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
@@ -641,6 +647,7 @@ class DesiredState(_message.Message):
     PROTECT_FROM_OOM_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_LOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_WILLNEED_FIELD_NUMBER: _ClassVar[int]
+    KILL_AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedCompositeFieldContainer[SlotDesire]
     tuning: Tuning
@@ -649,8 +656,9 @@ class DesiredState(_message.Message):
     protect_from_oom: bool
     protected_low_bytes: int
     protected_willneed: bool
+    kill_at_once: bool
     file_pages: FilePages
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ...) -> None: ...
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., kill_at_once: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -459,6 +460,13 @@ print(flush=True)
 time.sleep(60)
 """
 END = DesiredState(slots=(SlotDesire(terminated=True),))
+KILL = replace(END, kill_at_once=True)
+
+
+def _ending(granted: DesiredState) -> signal.Signals | None:
+    if not granted.slot(0).terminated:
+        return None
+    return signal.SIGKILL if granted.kill_at_once else signal.SIGTERM
 
 
 def end_lever(
@@ -468,6 +476,7 @@ def end_lever(
     holds: Callable[[int], bool] | None = None,
     *,
     unnamed: bool = False,
+    grace_s: float = 0.2,
 ) -> TerminateLever:
     def members() -> tuple[int, ...]:
         return () if family.process.poll() is not None else (family.process.pid,)
@@ -490,8 +499,8 @@ def end_lever(
             holds=holds or (lambda pid: pid in members()),
             populated=populated,
             kill=kill,
-            wanted_of=lambda granted: granted.slot(0).terminated,
-            grace_s=0.2,
+            signal_of=_ending,
+            grace_s=grace_s,
             check=check,
         )
     )
@@ -508,6 +517,36 @@ def test_a_slot_is_asked_to_end_and_then_made_to(tmp_path: Path, stubborn: bool)
         assert bool(killed) == stubborn
         assert family.process.wait(5) == (-signal.SIGKILL if stubborn else -signal.SIGTERM)
         assert settle(lever, END) == [], "once"
+    finally:
+        family.close()
+
+
+def test_a_slot_is_killed_at_once_where_that_is_wanted(tmp_path: Path) -> None:
+    family = Children(tmp_path, PROGRAM)
+    killed: list[int] = []
+    try:
+        lever = end_lever(family, killed, lambda: None)
+        (plan,) = lever.plan(KILL)
+        assert (plan.target, plan.after) == ("SIGKILL to 1 processes", "killed")
+        (result,) = settle(lever, KILL)
+        assert (result.ok, result.value) == (True, "cgroup.kill")
+        assert family.process.wait(5) == -signal.SIGKILL, "it would have ended on SIGTERM, too"
+        assert killed == [family.process.pid]
+    finally:
+        family.close()
+
+
+def test_a_slot_that_does_not_end_is_killed_as_soon_as_that_is_wanted(tmp_path: Path) -> None:
+    family = Children(tmp_path, STUBBORN)
+    killed: list[int] = []
+    try:
+        lever = end_lever(family, killed, lambda: None, grace_s=60.0)
+        lever.apply(END, 0.0)
+        time.sleep(0.1)
+        assert killed == []
+        settle(lever, KILL)
+        assert family.process.wait(5) == -signal.SIGKILL
+        assert killed == [family.process.pid]
     finally:
         family.close()
 

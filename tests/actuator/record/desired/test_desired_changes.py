@@ -23,6 +23,7 @@ OTHER: dict[str, Any] = {
     "terminate": ProcessRef(pid=7, start_time_ticks=9),
     "protect_from_oom": True,
     "protected_willneed": True,
+    "kill_at_once": True,
     "file_pages": FilePages(action="clear", victim="largest-file"),
 }
 

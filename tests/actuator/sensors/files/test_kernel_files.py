@@ -13,7 +13,13 @@ import pytest
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import OpenFile, read_bytes, read_text, write_text
 from stallward.actuator.kernel.process_identity import start_time_ticks, stat_fields
-from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat, parse_throttled_v1
+from stallward.actuator.sensors.files.cpu import (
+    CpuStat,
+    MachineCpu,
+    parse_cpu_stat,
+    parse_machine_cpu,
+    parse_throttled_v1,
+)
 from stallward.actuator.sensors.files.flat import (
     MAX_COUNT,
     flat_counts,
@@ -279,7 +285,7 @@ STAT_V1 = (
 )
 STAT_V2 = (
     b"pgsteal 12\nanon 50\nfile 100\nshmem 30\nfile_dirty 5\nfile_writeback 6\ninactive_file 11\n"
-    b"workingset_refault_anon 7\nworkingset_refault_file 8\npgmajfault 10\n"
+    b"workingset_refault_anon 7\nworkingset_refault_file 8\npgmajfault 10\npgscan 13\n"
 )
 STAT = GroupMemory(
     anon_bytes=80,
@@ -293,10 +299,44 @@ STAT = GroupMemory(
 )
 
 
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"cpu  10 1 2 100 30 0 4 3 5 0\ncpu0 1 2\nintr 5\n", (150, 130)),
+        (b"cpu 0 0 0 0 0 0 0 0\n", (0, 0)),
+        (b"cpu 1 0 0 9 0 0 0 0 7 7 7\n", (10, 9)),
+    ],
+)
+def test_the_time_of_all_cpus_leaves_out_that_of_guests_which_is_counted_already(
+    content: bytes, expected: tuple[int, int]
+) -> None:
+    ticks = os.sysconf("SC_CLK_TCK")
+    time_us, idle_us = (value * 1_000_000 // ticks for value in expected)
+    assert parse_machine_cpu(content, P) == MachineCpu(time_us=time_us, idle_us=idle_us)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"cpu0 1 2 3 4 5 6 7 8\n",
+        b"cpu 1 2 3 4 5 6 7\n",
+        b"cpu 1 2 3 4 5 6 7 8",  # cut: perhaps 80
+        b"cpu 1 2 3 -4 5 6 7 8\n",
+        b"cpu 1 2 3 4_0 5 6 7 8\n",
+        b"cpu 1 2 3 4 5 6 7 %d\n" % HUGE,
+        b"intr 5\ncpu 1 2 3 4 5 6 7 8\n",
+    ],
+)
+def test_the_time_of_all_cpus_malformed(content: bytes) -> None:
+    with pytest.raises(SensorError, match="/the/file"):
+        parse_machine_cpu(content, P)
+
+
 def test_memory_stat_counts_the_whole_subtree() -> None:
     v1 = parse_stat_v1(STAT_V1, P)
     assert v1.swap_bytes == 9
-    assert parse_stat_v2(STAT_V2, P) == replace(STAT, reclaimed_pages=12)
+    assert parse_stat_v2(STAT_V2, P) == replace(STAT, reclaimed_pages=12, scanned_pages=13)
     assert (v1.anon_bytes, v1.file_bytes, v1.refault_file_pages) == (80, 70, 8)
     raced = parse_stat_v2(b"file 10\nshmem 30\n", P)
     assert raced.file_bytes == 0

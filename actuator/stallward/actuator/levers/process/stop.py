@@ -1,4 +1,4 @@
-"""The lever that stops, continues and terminates single processes by pidfd and start time."""
+"""The lever that stops, continues and ends single processes by pidfd and start time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_RUNNING: Final = frozenset({b"T", b"t", b"Z", b"X"})
 
 
 class ProcessStopLever(LeverDefaults):
-    """Sends SIGSTOP and SIGCONT to the listed processes, and SIGTERM to one.
+    """Sends SIGSTOP and SIGCONT to the listed processes, and SIGTERM or SIGKILL to one.
 
     Args:
         paths: The kernel's files.
@@ -44,7 +44,7 @@ class ProcessStopLever(LeverDefaults):
         """Processes that another program continued while they were to be stopped."""
         self._turn = 0
         self.foreign_total = 0
-        self._terminated: set[ProcessRef] = set()
+        self._ended: set[tuple[ProcessRef, signal.Signals]] = set()
         self._wanted: tuple[ProcessRef, ...] = ()
 
     @property
@@ -59,16 +59,17 @@ class ProcessStopLever(LeverDefaults):
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Stop the listed processes and continue those that are not listed any more."""
-        stopped, terminate = granted.stopped, granted.terminate
+        stopped, end = granted.stopped, _end_of(granted)
         self._wanted = stopped
         self._left.intersection_update(stopped)
         results = [self._continue(ref) for ref in tuple(self._stopped) if ref not in stopped]
         known = self._stopped.keys() | self._left
         results += [self._stop(ref) for ref in stopped if ref not in known]
-        if terminate is not None and terminate not in self._terminated:
-            self._terminated.add(terminate)
-            lever = f"terminate:{terminate.pid}"
-            results.append(attempt(lever, "SIGTERM", partial(self._terminate, terminate)))
+        if end is not None and end not in self._ended:
+            self._ended.add(end)
+            ref, number = end
+            lever = f"terminate:{ref.pid}"
+            results.append(attempt(lever, number.name, partial(self._terminate, ref, number)))
         return tuple(results)
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
@@ -112,8 +113,9 @@ class ProcessStopLever(LeverDefaults):
         old = [ref for ref in self._stopped if ref not in granted.stopped]
         plans = [_plan(ref, "stop", "SIGSTOP", "SIGCONT") for ref in new]
         plans += [_plan(ref, "stop", "SIGCONT", "SIGSTOP") for ref in old]
-        if granted.terminate is not None and granted.terminate not in self._terminated:
-            plans.append(_plan(granted.terminate, "terminate", "SIGTERM", "cannot be undone"))
+        end = _end_of(granted)
+        if end is not None and end not in self._ended:
+            plans.append(_plan(end[0], "terminate", end[1].name, "cannot be undone"))
         return tuple(plans)
 
     def _stop(self, ref: ProcessRef) -> LeverResult:
@@ -148,13 +150,21 @@ class ProcessStopLever(LeverDefaults):
         self._originals.ensure(_entry(ref))
         self._signal(ref, signal.SIGSTOP)
 
-    def _terminate(self, ref: ProcessRef) -> None:
+    def _terminate(self, ref: ProcessRef, number: signal.Signals) -> None:
         self._check(ref)
-        self._signal(ref, signal.SIGTERM)
-        # A stopped process would take the signal only when it runs again.
-        self._signal(ref, signal.SIGCONT)
+        self._signal(ref, number)
+        if number is signal.SIGTERM:
+            # A stopped process would take the signal only when it runs again.
+            self._signal(ref, signal.SIGCONT)
         self._stopped.pop(ref, None)
         self._originals.release(_entry(ref))
+
+
+def _end_of(granted: DesiredState) -> tuple[ProcessRef, signal.Signals] | None:
+    """The process that a state ends, and the signal by which; ``None`` if it ends none."""
+    if granted.terminate is None:
+        return None
+    return granted.terminate, signal.SIGKILL if granted.kill_at_once else signal.SIGTERM
 
 
 def _plan(ref: ProcessRef, what: str, action: str, undo: str) -> PlannedWrite:

@@ -1,4 +1,8 @@
-"""The lever that ends a slot: SIGTERM, then a kill after a grace period. It cannot be undone."""
+"""The lever that ends a slot; it cannot be undone.
+
+It sends SIGTERM and kills what is left after a grace period, or kills at once where that is
+wanted.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
@@ -19,6 +23,7 @@ from stallward.agent.desired import DesiredState
 GRACE_S: Final = 5.0
 """How long a slot may take to end by itself after SIGTERM."""
 _LOOK_S: Final = 0.05
+_KILL: Final = "cgroup.kill"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,16 +40,19 @@ class TerminateSpec:
     """Whether a process is left, be it one that ``members`` cannot name."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
-    wanted_of: Callable[[DesiredState], bool]
-    """Says whether a state ends the slot. The guard checks that the configuration allows it."""
+    signal_of: Callable[[DesiredState], signal.Signals | None]
+    """The signal by which a state ends the slot; ``None`` if it does not. The guard checks that
+    the configuration allows it."""
     grace_s: float = GRACE_S
     """The time between SIGTERM and killing."""
     check: Callable[[], None] = field(default=lambda: None)
     """Called before signalling and before killing; raises to refuse it."""
 
 
-class TerminateLever(OneShotLever[Literal[True], bool]):
+class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
     """Ends a slot once each time that is requested; within the grace period it can be cancelled.
+
+    Where a kill is wanted while it waits for the slot to end by itself, it kills.
 
     Args:
         spec: The description.
@@ -52,30 +60,36 @@ class TerminateLever(OneShotLever[Literal[True], bool]):
 
     def __init__(self, spec: TerminateSpec) -> None:
         self._spec = spec
-        super().__init__(spec.name, "", cancel=False, pending_s=spec.grace_s + GRACE_S)
+        super().__init__(spec.name, "", cancel=None, pending_s=spec.grace_s + GRACE_S)
 
-    def _target(self, granted: DesiredState) -> Literal[True] | None:
-        return True if self._spec.wanted_of(granted) else None
+    def _target(self, granted: DesiredState) -> signal.Signals | None:
+        return self._spec.signal_of(granted)
 
-    def _request(self, target: Literal[True], granted: DesiredState) -> bool:
+    def _request(self, target: signal.Signals, granted: DesiredState) -> signal.Signals:
         return target
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write if the slot would be ended."""
-        if self._new_target(granted) is None:
+        target = self._new_target(granted)
+        if target is None:
             return ()
+        kills = target is signal.SIGKILL
         plan = PlannedWrite(
             lever=self.name,
-            target=f"SIGTERM to {len(self._spec.members())} processes",
+            target=f"{target.name} to {len(self._spec.members())} processes",
             before="running",
-            after=f"ended; killed after {self._spec.grace_s:g} s",
+            after="killed" if kills else f"ended; killed after {self._spec.grace_s:g} s",
             undo="cannot be undone",
         )
         return (plan,)
 
-    def _work(self, wanted: bool, superseded: Superseded) -> tuple[LeverResult, ...] | None:
-        if not wanted:
+    def _work(
+        self, wanted: signal.Signals | None, superseded: Superseded
+    ) -> tuple[LeverResult, ...] | None:
+        if wanted is None:
             return ()
+        if wanted is signal.SIGKILL:
+            return (attempt(self.name, _KILL, self._kill),)
         result = attempt(self.name, "SIGTERM", self._terminate_all)
         if not result.ok:
             return (result,)
@@ -84,7 +98,7 @@ class TerminateLever(OneShotLever[Literal[True], bool]):
             if superseded():
                 return None
             if time.monotonic() >= deadline_s:
-                return (attempt(self.name, "cgroup.kill", self._kill),)
+                return (attempt(self.name, _KILL, self._kill),)
             time.sleep(_LOOK_S)
         return (result,)
 

@@ -33,6 +33,7 @@ _TUNING_WORDS: Final = {
 _NODE_WORDS: Final = {
     "stopped": "stop process {value}",
     "terminate": "end process {value}",
+    "kill_at_once": "by SIGKILL at once",
     "protect_from_oom": "protect the application from the OOM killer",
     "protected_low_bytes": "guarantee the application {value}",
     "protected_willneed": "read the application's pages back",

@@ -46,6 +46,8 @@ class GroupMemory:
     major_faults: int | None = None
     reclaimed_pages: int | None = None
     """Pages ever evicted; v2 only."""
+    scanned_pages: int | None = None
+    """Pages that reclaim ever looked at; v2 only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +90,7 @@ _V2: Final = {
     b"file_dirty": ("dirty_bytes",),
     b"file_writeback": ("writeback_bytes",),
     **_DERIVED,
+    b"pgscan": ("scanned_pages",),
 }
 """The counters of the file, in the order in which they are taken, each with the fields that need
 it."""
@@ -146,7 +149,7 @@ class StatParser:
 
     def _make(self, counts: list[int | None]) -> GroupMemory:
         anon, file, shared, inactive, fifth, dirty, writeback, refault_file = counts[:8]
-        refault_anon, old_refaults, major_faults = counts[8:]
+        refault_anon, old_refaults, major_faults = counts[8:11]
         return GroupMemory(
             anon_bytes=_plus(anon, shared),
             file_bytes=_less(file, shared),
@@ -158,6 +161,7 @@ class StatParser:
             refault_anon_pages=refault_anon,
             major_faults=major_faults,
             reclaimed_pages=fifth if self._v2 else None,
+            scanned_pages=counts[11] if self._v2 else None,
         )
 
 
