@@ -5,16 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import SlotProgram
 from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.env.twin.node import TwinNode
+from stallward.env.twin.one_shot import Reclaims
 from stallward.env.twin.sample import FIRST_PID
 
 END = DesiredState(terminate=ProcessRef(pid=FIRST_PID, start_time_ticks=0))
 RUN = DesiredState()
+AMPLE_BYTES = 2 << 30
+"""Memory for everything."""
 
 
 def node_of(*programs: SlotProgram, **changes: object) -> TwinNode:
@@ -54,6 +58,66 @@ def test_a_terminated_program_runs_again_from_its_next_scheduled_start() -> None
     held_bytes = np.array(held)
     assert held_bytes[at_s < 14.9].max() == 0.0, "it runs again before its next start"
     assert held_bytes[(at_s > 16.0) & (at_s < 24.9)].min() > 0.0, "it does not run again"
+
+
+def test_a_slot_that_is_ended_is_gone_and_ended_once() -> None:
+    node = node_of(replace(HOG, restarts=True), HOG)
+    before = run(node, 10.0)[-1]
+    end_first = DesiredState(slots=(SlotDesire(terminated=True),))
+    held = run(node, 20.0, end_first)
+    assert held[0] < 0.5 * before
+    assert held[-1] > 0.8 * before, "the wish stands, and what began anew is not ended again"
+    assert (node.sample().slots[1].memory_usage_bytes or 0) > 0
+
+
+def test_a_cpu_limit_bounds_the_work_and_the_cpu_time_of_a_slot() -> None:
+    cores = {}
+    for limit in (None, 0.5):
+        node = node_of(HOG, HOG, zone_bytes=AMPLE_BYTES, cores=4.0)
+        wish = DesiredState(slots=(SlotDesire(cpu_max_cores=limit),))
+        run(node, 10.0, wish)
+        before = [group.cpu_usage_us or 0 for group in node.sample().slots]
+        units = node.units().units.reshape(2, -1)[:, -1]
+        run(node, 10.0, wish)
+        after = [group.cpu_usage_us or 0 for group in node.sample().slots]
+        done = node.units().units.reshape(2, -1)[:, -1] - units
+        cores[limit] = [(b - a) * 1e-7 for a, b in zip(before, after, strict=True)]
+        assert done[0] / done[1] == pytest.approx(0.5 if limit else 1.0, rel=0.1)
+    assert cores[None][0] == pytest.approx(HOG.cores, abs=0.03)
+    assert cores[0.5][0] == pytest.approx(0.5, abs=0.03)
+
+
+def test_idle_time_is_what_nobody_used_of_the_time_of_all_cpus() -> None:
+    def idle_share(cores: float) -> float:
+        node = node_of(replace(HOG, cores=cores), cores=4.0, zone_bytes=AMPLE_BYTES)
+        run(node, 10.0)
+        sample = node.sample()
+        assert sample.node.cpu_time_us == pytest.approx(4e7, rel=1e-6)
+        return (sample.node.cpu_idle_us or 0) / (sample.node.cpu_time_us or 1)
+
+    assert 0.7 < idle_share(0.0) <= 1.0
+    assert idle_share(0.0) - idle_share(2.0) == pytest.approx(0.5, abs=0.03)
+
+
+def test_a_slot_is_reclaimed_once_and_may_grow_again() -> None:
+    node = node_of(replace(HOG, touch_pages_per_s=2000.0), zone_bytes=AMPLE_BYTES)
+    before = run(node, 120.0)[-1]
+    target = int(0.5 * before)
+    wish = DesiredState(slots=(SlotDesire(reclaim_to_bytes=target),))
+    held = run(node, 120.0, wish)
+    assert min(held) <= target + (1 << 20)
+    assert held[-1] > 1.2 * target, "it is no limit: the pages come back as they are touched"
+    assert node.sample().slot_states[0].limit_bytes is None
+    further = DesiredState(slots=(SlotDesire(reclaim_to_bytes=target - 4096),))
+    assert min(run(node, 20.0, further)) <= target + (1 << 20), "another target is another wish"
+
+
+def test_a_reclaim_that_gets_nothing_is_given_up() -> None:
+    reclaims = Reclaims(1)
+    wish = DesiredState(slots=(SlotDesire(reclaim_to_bytes=100 << 20),))
+    wanted = [reclaims.targets(wish, [2e8]) for _ in range(40)]
+    assert wanted[0] == wanted[19] == (100 << 20,)
+    assert wanted[-1] == (None,)
 
 
 def test_the_share_of_inactive_file_pages_changes_like_the_recorded_one() -> None:

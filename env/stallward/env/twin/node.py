@@ -5,6 +5,7 @@ Every controller can run on it, behind the same engine and guard as on a real no
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.inputs.lacks import twin_lacks
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array
+from stallward.env.twin.one_shot import Reclaims, newly_ended
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.latency import Array
@@ -107,6 +109,8 @@ class TwinNode:
         self._next_report_us = 0.0
         self._inactive_share = float(np.median(scenario.inactive_file_shares))
         self._ended: set[int] = set()
+        self._reclaims = Reclaims(len(scenario.slots))
+        self._idle_s = 0.0
         self._scheduled_s: list[Array] = []
         self._sojourn_s: list[Array] = []
         self._units: list[Array] = []
@@ -127,6 +131,7 @@ class TwinNode:
             floors_bytes=tuple(s.floor_bytes for s in self.scenario.slots),
             slo_ms=self.scenario.slo_ms,
             tick_period_s=TICK_S,
+            cpus=self.scenario.cores,
             seed=seed,
             lacks=twin_lacks(self.scenario.swap_bytes),
         )
@@ -135,7 +140,7 @@ class TwinNode:
         """Return the node's sample now."""
         stopped = frozenset(p.pid - FIRST_PID for p in self._granted.stopped)
         alive = frozenset(np.flatnonzero(self._nodes.has_program[:, 0] > 0).tolist())
-        return to_sample(
+        sample = to_sample(
             self._reported,
             self._sequence,
             self.scenario,
@@ -143,6 +148,15 @@ class TwinNode:
             alive,
             stopped,
             int(self._nodes.refault_anon_pages[0]),
+        )
+        cpu_time_us = int(1e6 * self.scenario.cores * self.time_s)
+        own_us = int(self._nodes.cpu_us[0, 0])
+        return replace(
+            sample,
+            node=replace(
+                sample.node, cpu_time_us=cpu_time_us, cpu_idle_us=int(1e6 * self._idle_s)
+            ),
+            protected=replace(sample.protected, cpu_usage_us=own_us),
         )
 
     def frame(self) -> RawFrame:
@@ -152,22 +166,28 @@ class TwinNode:
     def step(self, granted: DesiredState) -> None:
         """Apply the desired state that the guard granted, and let one tick pass."""
         read_back = granted.protected_willneed and not self._granted.protected_willneed
+        ended = newly_ended(granted, self._granted, FIRST_PID)
         self._granted = granted
         stopped = {p.pid - FIRST_PID for p in granted.stopped}
         paused, limit = np.zeros(SLOTS), np.full(SLOTS, np.nan)
-        weight = np.full(SLOTS, float(NORMAL_CPU_WEIGHT))
+        weight, cores = np.full(SLOTS, float(NORMAL_CPU_WEIGHT)), np.full(SLOTS, np.inf)
         for i in range(len(self.scenario.slots)):
             want = granted.slot(i)
             paused[i] = want.paused or i in stopped
             limit[i] = np.nan if want.limit_bytes is None else want.limit_bytes
             weight[i] = want.cpu_weight or NORMAL_CPU_WEIGHT
+            cores[i] = np.inf if want.cpu_max_cores is None else want.cpu_max_cores
         _apply(self._twin.world, paused, limit)
         self._nodes.cpu_weight = weight[:, None]
-        if granted.terminate is not None:
-            self._end(granted.terminate.pid - FIRST_PID)
+        self._nodes.cpu_max_cores = cores[:, None]
+        self._reclaims.hold(granted, self.frame(), self._nodes)
+        for slot in ended:
+            self._end(slot)
         self._tune(granted, read_back)
-        began_s = self.time_s
+        began_s, used_us = self.time_s, float(self._nodes.cpu_us.sum())
         self._twin.advance()
+        used_s = 1e-6 * (float(self._nodes.cpu_us.sum()) - used_us)
+        self._idle_s += max(self.scenario.cores * TICK_S - used_s, 0.0)
         self._draw_inactive_share()
         self._restart_programs()
         self._record(began_s)

@@ -133,6 +133,7 @@ def _group(row: list[float], name: str) -> GroupSample:
             memory_some_us=_count(row[SLOT["psi_memory_some_us"]]),
             memory_full_us=_count(row[SLOT["psi_memory_some_us"]]),
             io_some_us=_count(row[SLOT["psi_io_some_us"]]),
+            io_full_us=_count(row[SLOT["psi_io_some_us"]]),
         ),
         memory_usage_bytes=_count(row[SLOT["usage_bytes"]]),
         memory_limit_bytes=_count(row[SLOT["limit_bytes"]]),

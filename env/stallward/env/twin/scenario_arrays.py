@@ -79,6 +79,7 @@ class ScenarioArrays:
         fresh["cpu_weight"][k] = NORMAL_CPU_WEIGHT
         fresh["limit_pages"][k] = np.inf
         fresh["want_limit_pages"][k] = np.inf
+        fresh["cpu_max_cores"][k] = np.inf
         fresh["limit_bytes"][k] = np.nan
         fresh["since_thaw_s"][k] = NEVER_PAUSED_S
 

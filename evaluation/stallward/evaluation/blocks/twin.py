@@ -16,7 +16,7 @@ from stallward.actuator.record.tick_record import TickRecord
 from stallward.actuator.record.wire import record_to_wire
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.desired import DesiredState
+from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.registry import make_controller
 from stallward.env.recording.node_facts import node_info, versions
 from stallward.env.recording.recording import Requests, write_recording
@@ -26,6 +26,8 @@ from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
+from stallward.env.twin.one_shot import newly_ended
+from stallward.env.twin.sample import FIRST_PID
 from stallward.evaluation.blocks.request import Condition, Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.mpc.controller import MpcController
@@ -146,6 +148,7 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
         configured=_controller(request),
         default=make_controller("none"),
     )
+    before = RELEASED
     for _ in range(round(length_s / context.tick_period_s)):
         sample = node.sample()
         outcome = engine.step(sample, late=False)
@@ -159,19 +162,22 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
                 decision=outcome.decision,
                 granted=outcome.granted,
                 reasons=outcome.reasons,
-                applied=_terminations(outcome.granted),
+                applied=_terminations(outcome.granted, before),
                 mode=outcome.mode,
                 fallback=outcome.fallback,
             )
         )
         node.step(outcome.granted)
+        before = outcome.granted
 
 
-def _terminations(granted: DesiredState) -> tuple[LeverResult, ...]:
+def _terminations(granted: DesiredState, before: DesiredState) -> tuple[LeverResult, ...]:
     """The results that a node would report for a termination; other levers are in the samples."""
-    if granted.terminate is None:
-        return ()
-    return (LeverResult(lever=f"terminate:{granted.terminate.pid}", value="SIGTERM"),)
+    value = "SIGKILL" if granted.kill_at_once else "SIGTERM"
+    return tuple(
+        LeverResult(lever=f"terminate:{FIRST_PID + slot}", value=value)
+        for slot in newly_ended(granted, before, FIRST_PID)
+    )
 
 
 def _controller(request: RunRequest) -> Controller:

@@ -182,6 +182,9 @@ def run_program(
     kernel = missed_anon * parameters.anon_fault_cpu_s + missed_file * parameters.file_fault_cpu_s
     busy = clip(node.slot_cores[i], 0.0, 1.0)
     raw = stalls.speed(node.touch_per_s[i], stall + kernel, busy)
+    # What is throttled neither runs nor waits for pages. The kernel's work for it counts as its.
+    allowed = maximum(node.cpu_max_cores[i] - node.kernel_cores[i], 0.0)
+    raw = minimum(raw, allowed / maximum(node.slot_cores[i], pages.EPSILON))
     work.run[i] = active * raw * node.cpu * where(node.dirty_share[i] > 0.0, now.open_share, 1.0)
     at_work = active * raw * node.touch_per_s[i]
     work.stalled[i] = minimum(at_work * stall, 1.0)

@@ -90,9 +90,9 @@ class Controls:
     """The settings of the levers for the next tick."""
 
     want_paused: PerSlot
-    want_limit_pages: PerSlot
-    """Infinite for none."""
+    want_limit_pages: PerSlot  # infinite for none
     cpu_weight: PerSlot  # 100: as that of the application
+    cpu_max_cores: PerSlot  # CPU seconds per second; infinite for no limit
     swappiness: float
     """The swappiness of the slots."""
     protected_swappiness: float
