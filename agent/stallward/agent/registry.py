@@ -33,7 +33,7 @@ def make_controller(spec: str) -> Controller:
         ControllerError: If the name or a parameter is unknown, or a value does not parse.
     """
     name, _, rest = spec.partition(":")
-    entry = _find(name)
+    entry = find_entry(name)
     arguments: dict[str, str] = {}
     for part in filter(None, rest.split(",")):
         key, separator, value = part.partition("=")
@@ -47,7 +47,12 @@ def make_controller(spec: str) -> Controller:
     return entry.make(arguments)
 
 
-def _find(name: str) -> ControllerEntry:
+def find_entry(name: str) -> ControllerEntry:
+    """The controller of a name.
+
+    Raises:
+        ControllerError: If there is none, or its entry point cannot be loaded.
+    """
     shipped = _shipped()
     if name in shipped:  # without reading the entry points, which would cost the loop 2 MiB
         return shipped[name]
@@ -69,7 +74,7 @@ def _shipped() -> dict[str, ControllerEntry]:
 
 @functools.cache
 def _plugins() -> EntryPoints:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - see _find
+    from importlib.metadata import entry_points  # noqa: PLC0415 - see find_entry
 
     return entry_points(group=PLUGIN_GROUP)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.registry import make_controller
+from stallward.agent.registry import find_entry, make_controller
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
 
@@ -18,10 +18,6 @@ process, or the fitted twin that ``mpc`` plans with."""
 
 REMOTE_ARMS: Final = ("remote", "mpc")
 """The controllers that decide in a separate process and act over gRPC."""
-
-UNBUDGETED: Final = ("latd", "latd-cgroup", "latd-grow")
-"""Published algorithms, which run as published: without pause budgets, and with permission to
-terminate processes. At 0.1 % available memory they terminate their victim and stop themselves."""
 
 _ARGUMENT: Final = re.compile(r"^[A-Za-z_]\w*=")
 
@@ -59,12 +55,12 @@ class Arm:
 
     @property
     def lifts_budgets(self) -> bool:
-        """Whether the guard's budgets are lifted for this arm.
+        """Whether the guard's budgets are lifted for this arm, and it may end background work.
 
         It runs as published then, or it pages out what runs (``ws-deactivate:by=pageout``), which
         the guard allows only without budgets.
         """
-        return self.controller in UNBUDGETED or self.arguments.get("by") == "pageout"
+        return find_entry(self.controller).unbudgeted or self.arguments.get("by") == "pageout"
 
     @property
     def slug(self) -> str:

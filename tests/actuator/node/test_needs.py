@@ -15,7 +15,7 @@ from stallward.agent.registry import make_controller
 ALL = [
     (f"{lever}:{slot}", "")
     for slot in ("a", "b")
-    for lever in ("pause", "limit", "cpu_weight", "nice")
+    for lever in ("pause", "limit", "cpu_weight", "nice", "cpu_max", "reclaim", "terminate")
 ]
 
 
@@ -24,7 +24,14 @@ def without(*missing: str) -> list[tuple[str, str]]:
 
 
 def lacks(levers: list[tuple[str, str]], trees: tuple[str, ...] = ()) -> dict[Need, str]:
-    return lacks_of(levers, slots=("a", "b"), trees=trees, swap_total_bytes=1 << 30, file_pages={})
+    return lacks_of(
+        levers,
+        slots=("a", "b"),
+        trees=trees,
+        swap_total_bytes=1 << 30,
+        memory_stall_us=0,
+        file_pages={},
+    )
 
 
 def test_a_node_with_everything_lacks_nothing() -> None:
@@ -34,6 +41,11 @@ def test_a_node_with_everything_lacks_nothing() -> None:
 def test_one_slot_without_a_lever_is_enough_to_lack_it() -> None:
     assert lacks(without("limit:b")) == {Need.LIMIT: "gone"}
     assert lacks(without("pause:a", "pause:b")) == {Need.PAUSE: "gone"}
+    assert lacks(without("reclaim:a")) == {Need.RECLAIM: "gone"}
+    assert lacks(without("cpu_max:a", "terminate:b")) == {
+        Need.CPU_MAX: "gone",
+        Need.TERMINATE: "gone",
+    }
 
 
 def test_nice_values_stand_in_for_cpu_weights() -> None:
@@ -47,8 +59,30 @@ def test_a_process_tree_has_no_limit_while_it_runs() -> None:
 
 @pytest.mark.parametrize(("size", "why"), [(0, "no swap is on"), (None, "not known")])
 def test_a_node_without_swap_says_so(size: int | None, why: str) -> None:
-    found = lacks_of(ALL, slots=("a", "b"), trees=(), swap_total_bytes=size, file_pages={})
+    found = lacks_of(
+        ALL,
+        slots=("a", "b"),
+        trees=(),
+        swap_total_bytes=size,
+        memory_stall_us=0,
+        file_pages={},
+    )
     assert why in found[Need.SWAP]
+
+
+def test_a_node_without_pressure_files_says_so() -> None:
+    found = lacks_of(
+        ALL,
+        slots=("a", "b"),
+        trees=(),
+        swap_total_bytes=1,
+        memory_stall_us=None,
+        file_pages={},
+    )
+    assert found == {Need.MEMORY_STALL: "the zone has no pressure file"}
+    with pytest.raises(ControllerError, match="memory_stall"):
+        engine("systemd-oomd", found)
+    engine("earlyoom", found)
 
 
 def test_what_cannot_be_done_to_file_pages_is_lacked_by_the_name_of_its_lever() -> None:
@@ -57,6 +91,7 @@ def test_what_cannot_be_done_to_file_pages_is_lacked_by_the_name_of_its_lever() 
         slots=("a", "b"),
         trees=(),
         swap_total_bytes=1,
+        memory_stall_us=0,
         file_pages={Need.FILE_CACHE: "no cachestat"},
     )
     assert found == {Need.FILE_CACHE: "file_pages: no cachestat"}

@@ -8,6 +8,7 @@ from typing import Literal
 
 import pytest
 
+from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import Need
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
@@ -62,6 +63,19 @@ def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
 def test_live_everything_runs_where_there_is_swap() -> None:
     asked = request(ARMS, "live")
     assert leave_out(asked, load_scenario("detector-anon")) == (asked, {})
+
+
+PUBLISHED = "parties,heracles,senpai,tmo,sideloader,oomd,systemd-oomd,earlyoom,nohang"
+
+
+def test_a_twin_has_what_the_published_rules_need_and_a_kernel_may_not(tmp_path: Path) -> None:
+    scenario = load_scenario("detector-anon")
+    asked = request(PUBLISHED, "twin")
+    assert leave_out(asked, scenario) == (asked, {})
+    without_stalls = Paths(proc=tmp_path)
+    kept, reasons = leave_out(request(PUBLISHED, "live"), scenario, without_stalls)
+    assert [arm.label for arm in kept.arms] == ["parties", "heracles", "earlyoom"]
+    assert "memory_stall (the kernel has no PSI)" in reasons["tmo"]
 
 
 def test_without_swap_those_stay_that_need_none() -> None:

@@ -13,7 +13,22 @@ from stallward.agent.controllers import (
     static,
     storm,
 )
-from stallward.agent.controllers.peers import mat, swap_assignment, working_set
+from stallward.agent.controllers.peers import (
+    heracles,
+    mat,
+    parties,
+    senpai,
+    sideloader,
+    swap_assignment,
+    tmo,
+    working_set,
+)
+from stallward.agent.controllers.peers.kill_daemons import (
+    earlyoom,
+    nohang,
+    oomd,
+    systemd_oomd,
+)
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
@@ -22,6 +37,15 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     partition.ENTRY,
     psi_hold.ENTRY,
     *latd.ENTRIES,
+    parties.ENTRY,
+    heracles.ENTRY,
+    senpai.ENTRY,
+    tmo.ENTRY,
+    sideloader.ENTRY,
+    oomd.ENTRY,
+    systemd_oomd.ENTRY,
+    earlyoom.ENTRY,
+    nohang.ENTRY,
     *swap_assignment.ENTRIES,
     mat.ENTRY,
     *working_set.ENTRIES,

@@ -182,6 +182,7 @@ ENTRIES = tuple(
         name=controller.name,
         summary=summary,
         make=lambda _arguments, controller=controller: controller(),  # type: ignore[misc]
+        unbudgeted=True,
     )
     for controller, summary in (
         (LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"),

@@ -59,4 +59,6 @@ def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict
     if request.mode == "twin":
         return twin_lacks(swap_bytes)
     lacks = why_no_file_pages(paths.proc)
+    if not (paths.proc / "pressure/memory").exists():
+        lacks[Need.MEMORY_STALL] = "the kernel has no PSI"
     return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}

@@ -1,0 +1,1 @@
+"""Daemons that end programs when memory runs low or stalls."""
