@@ -243,6 +243,38 @@ def ab(
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
+@app.command("decisions", epilog="Example: stallward bench decisions --arms none,partition")
+def decisions(
+    arms: Annotated[
+        str, typer.Option(help="The arms [all that need no file], as for `compare`.")
+    ] = "",
+    ticks: Annotated[int, typer.Option(min=10, max=10**6, help="Ticks of each.")] = 600,
+    twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
+    as_json: Json = False,
+) -> None:
+    """Measure what a tick's decision costs each controller, on a twin node.
+
+    It is the CPU time of the observation, the decision and the guard.
+    """
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
+    from stallward.evaluation.bench.decisions import arms_without_files, bench_decisions  # noqa: PLC0415
+    from stallward.models.registry import find_twin  # noqa: PLC0415
+
+    fitted = load_fitted(find_twin(twin))
+    with output.progress("bench decisions") as report:
+        costs = bench_decisions(fitted, arms or arms_without_files(), ticks=ticks, report=report)
+    if as_json:
+        output.print_json([asdict(cost) for cost in costs])
+        return
+    rows = [
+        (c.arm, f"{c.p50_us:.0f}", f"{c.p99_us:.0f}", "yes" if c.needs_processes else "no")
+        for c in costs
+    ]
+    output.table(("arm", "p50 us", "p99 us", "processes listed"), rows)
+
+
 @app.command("env", epilog="Example: stallward bench env --json")
 def environment(
     seconds: Annotated[

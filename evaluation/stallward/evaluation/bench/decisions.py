@@ -1,0 +1,102 @@
+"""``stallward bench decisions``: what each controller's decision costs in a tick.
+
+A twin node is controlled by it, and the CPU time of each step of the engine is taken: of the
+observation, the decision and the guard. What reading the sample and acting cost is not in it; the
+former depends on whether the controller looks at processes.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.registry import controllers, make_controller
+from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.node import TwinNode
+from stallward.evaluation.arms import Arm, parse_arms
+from stallward.evaluation.errors import BenchError
+from stallward.training.progress import Report, silent
+
+_WARM_UP_TICKS: Final = 20
+_NEVER_LATE_S: Final = 1e9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionCost:
+    """What the decisions of one arm cost, in CPU time."""
+
+    arm: str
+    p50_us: float
+    p99_us: float
+    needs_processes: bool
+    """Whether the sample must list processes for it."""
+
+
+def arms_without_files() -> str:
+    """The controllers that decide in the loop without a file of their own, as arms."""
+    arms = [Arm(label=entry.name, spec=entry.name) for entry in controllers()]
+    return ",".join(arm.label for arm in arms if not (arm.runs_policy or arm.decides_remotely))
+
+
+def bench_decisions(
+    twin: FittedTwin, arms: str, *, ticks: int, seed: int = 1, report: Report = silent
+) -> list[DecisionCost]:
+    """Time the decisions of arms on a twin node.
+
+    Args:
+        twin: The twin; each arm has a node of its first draw.
+        arms: The arms, as for ``stallward compare``.
+        ticks: The ticks that are timed.
+        seed: The seed of the node.
+        report: Called with the progress.
+
+    Raises:
+        BenchError: If an arm runs a policy.
+        StallwardError: If an arm is not known.
+    """
+    parsed = parse_arms(arms)
+    costs = []
+    for number, arm in enumerate(parsed):
+        if arm.runs_policy or arm.decides_remotely:
+            raise BenchError(
+                f"The arm {arm.label!r} decides by a file.",
+                next_step="Name controllers that decide by rules.",
+            )
+        report(arm.label, number / len(parsed))
+        costs.append(_cost(twin, arm, ticks, seed))
+    report("done", 1.0)
+    return costs
+
+
+def _cost(twin: FittedTwin, arm: Arm, ticks: int, seed: int) -> DecisionCost:
+    node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
+    controller = make_controller(arm.spec)
+    engine = Engine(
+        settings=EngineSettings(
+            context=node.context(seed=seed),
+            budgets=Budgets(lift_budgets=arm.lifts_budgets, allow_terminate=arm.lifts_budgets),
+            late_s=_NEVER_LATE_S,
+        ),
+        configured=controller,
+        default=make_controller("none"),
+    )
+    took_us = []
+    for _ in range(_WARM_UP_TICKS + ticks):
+        sample = node.sample()
+        began_ns = time.thread_time_ns()
+        outcome = engine.step(sample, late=False)
+        took_us.append((time.thread_time_ns() - began_ns) / 1e3)
+        node.step(outcome.granted)
+    p50_us, p99_us = np.quantile(took_us[_WARM_UP_TICKS:], (0.5, 0.99))
+    return DecisionCost(
+        arm=arm.label,
+        p50_us=float(p50_us),
+        p99_us=float(p99_us),
+        needs_processes=controller.needs_processes,
+    )
