@@ -13,10 +13,11 @@ import pytest
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.errors import ControllerError
-from stallward.evaluation.bench import kills as module
 from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
-from stallward.evaluation.bench.kill_tally import KILL_TARGETS, MEANINGS, Kill, Tally
-from stallward.evaluation.bench.kills import bench_kills
+from stallward.evaluation.bench.kills import bench as module
+from stallward.evaluation.bench.kills.bench import bench_kills
+from stallward.evaluation.bench.kills.campaign import ENDING_STORM
+from stallward.evaluation.bench.kills.tally import KILL_TARGETS, MEANINGS, Kill, Tally
 from stallward.evaluation.cli import main
 
 
@@ -51,6 +52,9 @@ def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:
         Path(f"/proc/{process.pid}/oom_score_adj").write_text("300")
         changes = changed_settings(before, read_settings([], [process.pid], Paths()))
         process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        unseen = read_settings([], [process.pid], Paths())
+        assert changed_settings(before, unseen) == (), "ended, and its parent has not looked"
         process.wait()
         assert len(changes) == 2
         after_end = read_settings([], [process.pid], Paths())
@@ -81,6 +85,7 @@ class Interrupted:
     def __init__(self, error: BaseException) -> None:
         self.error = error
         self.kills = 0
+        self.programs_ended = 0
 
     def kill(self, target: str) -> Kill:
         self.kills += 1
@@ -103,8 +108,10 @@ def test_the_counts_are_printed_however_a_campaign_ends(
         return contextlib.nullcontext()
 
     monkeypatch.setattr(module, "open_sandbox", nothing)
-    monkeypatch.setattr(module, "_programs", nothing)
-    monkeypatch.setattr(module, "Campaign", lambda *_: contextlib.nullcontext(Interrupted(error)))
+    monkeypatch.setattr(module, "Programs", nothing)
+    monkeypatch.setattr(
+        module, "Campaign", lambda *_, **__: contextlib.nullcontext(Interrupted(error))
+    )
     assert main(["bench", "kills", "--kills", "5", "--json"]) == code
     printed = capsys.readouterr()
     result = json.loads(printed.out)
@@ -134,6 +141,16 @@ def test_a_few_kills_under_pressure_leave_nothing() -> None:
     bench_kills(tally, kills=4, seed=2)
     assert [kill.problems for kill in tally.kills] == [()] * 4
     assert any(kill.held for kill in tally.kills)
+
+
+@pytest.mark.live
+@pytest.mark.timeout(180)
+def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
+    tally = Tally()
+    bench_kills(tally, kills=8, controller=ENDING_STORM, ends=True, seed=3)
+    assert [kill.problems for kill in tally.kills] == [()] * 8
+    assert any(kill.held for kill in tally.kills)
+    assert tally.programs_ended > 0
 
 
 @pytest.mark.live

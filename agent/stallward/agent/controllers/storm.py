@@ -1,12 +1,13 @@
 """``storm``: moves every lever at random, all the time, to test that everything is put back.
 
 It is for tests only and protects nothing. Unlike ``excite`` it is not restricted to the action
-table of learned policies: it uses every lever, but ends no process.
+table of learned policies: it uses every lever. It ends programs only where ``ends`` says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +25,9 @@ class StormController:
 
     Args:
         arguments: ``hold`` (probability that a tick keeps the last state, default 0.7),
-            ``idle_s`` (how long it does nothing after the start, default 0), ``seed`` (added to
-            the context's, default 0).
+            ``idle_s`` (how long it does nothing after the start, default 0), ``ends`` (probability
+            that a new state ends a process or a group, default 0), ``seed`` (added to the
+            context's, default 0).
 
     Raises:
         ControllerError: If an argument is not a number.
@@ -37,6 +39,7 @@ class StormController:
     def __init__(self, arguments: Mapping[str, str]) -> None:
         self._hold = number(arguments, "hold", 0.7)
         self._idle_s = number(arguments, "idle_s", 0.0)
+        self._ends = number(arguments, "ends", 0.0, low=0.0, high=1.0)
         self._seed_offset = int(number(arguments, "seed", 0, low=0, high=MAX_SEED))
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
@@ -55,14 +58,25 @@ class StormController:
             return Decision(desired=self._desired, reason="idle")
         if self._generator.random() >= self._hold:
             self._desired = self._draw(sample)
+            if self._ends and self._generator.random() < self._ends:
+                self._desired = self._ending(self._desired, sample)
         return Decision(desired=self._desired, reason="storm")
 
+    def _ending(self, desired: DesiredState, sample: Sample) -> DesiredState:
+        """The same state, in which a process or a group is ended, too."""
+        refs = _background(sample)
+        at_once = self._coin()
+        if refs and self._coin():
+            victim = refs[int(self._generator.integers(len(refs)))]
+            return replace(desired, terminate=victim, kill_at_once=at_once)
+        ended = int(self._generator.integers(max(len(desired.slots), 1)))
+        slots = tuple(
+            replace(slot, terminated=index == ended) for index, slot in enumerate(desired.slots)
+        )
+        return replace(desired, slots=slots, kill_at_once=at_once)
+
     def _draw(self, sample: Sample) -> DesiredState:
-        refs = [
-            ProcessRef(pid=process.pid, start_time_ticks=process.start_time_ticks)
-            for process in sample.processes or ()
-            if process.slot >= 0
-        ]
+        refs = _background(sample)
         stopped = tuple(ref for ref in refs if self._coin())[:_MAX_STOPPED]
         return DesiredState(
             slots=tuple(self._slot(index) for index in range(len(sample.slots))),
@@ -101,6 +115,14 @@ class StormController:
         return int(self._generator.integers(low, high + 1)) if self._coin() else None
 
 
+def _background(sample: Sample) -> list[ProcessRef]:
+    return [
+        ProcessRef(pid=process.pid, start_time_ticks=process.start_time_ticks)
+        for process in sample.processes or ()
+        if process.slot >= 0
+    ]
+
+
 ENTRY = ControllerEntry(
     name="storm",
     summary="moves every lever at random, to test that everything is put back",
@@ -108,6 +130,7 @@ ENTRY = ControllerEntry(
     parameters={
         "hold": "probability that a tick keeps the last state (default 0.7)",
         "idle_s": "seconds in which it does nothing at first (default 0)",
+        "ends": "probability that a new state ends a process or a group (default 0)",
         "seed": "added to the run's seed (default 0)",
     },
 )

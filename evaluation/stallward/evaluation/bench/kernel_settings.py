@@ -69,6 +69,8 @@ def _read_process(folder: Path, pid: int, settings: dict[str, str]) -> None:
     if stat is None or status is None or score is None:
         return
     fields = stat.rpartition(")")[2].split()
+    if fields[0] in {"Z", "X"}:  # it has ended, and its parent has not looked yet
+        return
     cpus = _CPUS.search(status)
     settings[f"process {pid}: stopped"] = "yes" if fields[0] in {"T", "t"} else "no"
     settings[f"process {pid}: nice"] = fields[16]

@@ -11,7 +11,7 @@ from stallward.actuator.cli.options import Json, Seed
 from stallward.evaluation.cli.bench.text import print_figures
 
 if TYPE_CHECKING:
-    from stallward.evaluation.bench.kill_tally import Tally
+    from stallward.evaluation.bench.kills.tally import Tally
 
 
 def kills(
@@ -19,6 +19,9 @@ def kills(
     controller: Annotated[
         str, typer.Option(help="The daemon's controller [one that moves every lever].")
     ] = "",
+    ends: Annotated[
+        bool, typer.Option("--ends", help="The controller may end programs of the background.")
+    ] = False,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -28,15 +31,20 @@ def kills(
     are not restored are printed on standard error for each kill; the exit code is 1 if there are
     any. If it is interrupted, it prints the figures of the finished kills and says so.
     """
-    from stallward.evaluation.bench.kill_campaign import STORM  # noqa: PLC0415
-    from stallward.evaluation.bench.kill_tally import Tally  # noqa: PLC0415
-    from stallward.evaluation.bench.kills import bench_kills  # noqa: PLC0415
+    from stallward.evaluation.bench.kills.bench import bench_kills  # noqa: PLC0415
+    from stallward.evaluation.bench.kills.campaign import ENDING_STORM, STORM  # noqa: PLC0415
+    from stallward.evaluation.bench.kills.tally import Tally  # noqa: PLC0415
 
     tally = Tally()
     try:
         with output.progress("bench kills") as report:
             bench_kills(
-                tally, kills=count, controller=controller or STORM, seed=seed, report=report
+                tally,
+                kills=count,
+                controller=controller or (ENDING_STORM if ends else STORM),
+                ends=ends,
+                seed=seed,
+                report=report,
             )
     except BaseException:  # the kills of an hour must not be lost
         if tally.kills:
@@ -48,7 +56,7 @@ def kills(
 
 
 def _print_kills(tally: Tally, *, as_json: bool, interrupted: bool) -> None:
-    from stallward.evaluation.bench.kill_tally import MEANINGS  # noqa: PLC0415
+    from stallward.evaluation.bench.kills.tally import MEANINGS  # noqa: PLC0415
     from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
 
     for number, kill in enumerate(tally.kills):

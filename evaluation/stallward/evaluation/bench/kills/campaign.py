@@ -34,12 +34,15 @@ from stallward.actuator.guardian.restore_command import RestoreOptions
 from stallward.actuator.runtime.process_start import command_line
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
-from stallward.evaluation.bench.kill_tally import KILL_TARGETS, Kill, requires_restore
+from stallward.evaluation.bench.kills.programs import Programs
+from stallward.evaluation.bench.kills.tally import KILL_TARGETS, Kill, requires_restore
 
 CHECK_S: Final = 1.0
 """Time after a kill within which everything must be restored."""
 STORM: Final = f"storm:idle_s={1.25 * CHECK_S}"
 """The controller that moves every lever all the time."""
+ENDING_STORM: Final = f"{STORM},ends=0.2"
+"""The same, which also ends a program with every fifth new state."""
 _CHANGE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.01
 _PROCESS_TIMEOUT_S: Final = 10.0
@@ -52,24 +55,31 @@ class Campaign:
 
     Args:
         sandbox: The sandbox that the daemon controls.
-        pids: The programs in the sandbox.
+        programs: The programs in the sandbox.
         rng: Draws the order and the times of the kills.
         controller: The daemon's controller.
+        ends: Whether it may end programs of the background.
+
+    Attributes:
+        programs_ended: How many programs of the background ended, and were started again.
     """
 
     def __init__(
         self,
         sandbox: Sandbox,
-        pids: tuple[int, ...],
+        programs: Programs,
         rng: random.Random,
         controller: str = STORM,
+        *,
+        ends: bool = False,
     ) -> None:
         self._groups = tuple(
             group.name for group in (sandbox.zone, sandbox.protected, *sandbox.slots)
         )
-        self._pids = pids
+        self._programs = programs
         self._rng = rng
-        self._config = campaign_config(sandbox, controller)
+        self.programs_ended = 0
+        self._config = campaign_config(sandbox, controller, ends=ends)
         self._folder = sandbox.folder
         self._paths = sandbox.paths
         self._config_path = sandbox.folder / "kills.toml"
@@ -88,13 +98,28 @@ class Campaign:
             self._daemon.stop()
 
     def _read(self) -> Settings:
-        return read_settings(self._groups, self._pids, self._paths)
+        return read_settings(self._groups, self._programs.pids, self._paths)
 
     def _changed(self) -> tuple[str, ...]:
         return changed_settings(self._before, self._read())
 
     def kill(self, target: str) -> Kill:
         """Kill the processes of ``target`` at a random instant and check what follows."""
+        self._replace_ended()
+        kill = self._kill(target)
+        if self._programs.application_runs:
+            return kill
+        return replace(kill, problems=(*kill.problems, "the application was ended"))
+
+    def _replace_ended(self) -> None:
+        """Start a program again for each that has ended, and note its settings."""
+        for pid, group in self._programs.started_again().items():
+            # The node's own settings are read, too, and may be changed now: the first ones count.
+            self._before = {**read_settings((), (pid,), self._paths), **self._before}
+            group.add_pid(pid)
+            self.programs_ended += 1
+
+    def _kill(self, target: str) -> Kill:
         daemon = self._running_daemon()
         self._wait_for_an_instant(daemon)
         pids, victims = self._victims(daemon, target)
@@ -198,16 +223,19 @@ class Campaign:
             pass
 
 
-def campaign_config(sandbox: Sandbox, controller: str = STORM) -> DaemonConfig:
+def campaign_config(
+    sandbox: Sandbox, controller: str = STORM, *, ends: bool = False
+) -> DaemonConfig:
     """The daemon that is killed; a restarted loop acts only after the checks of a kill.
 
     Args:
         sandbox: The sandbox that it controls.
         controller: Its controller.
+        ends: Whether that may end programs of the background.
     """
     folder = sandbox.folder
     # Starting takes as long again, and then STORM waits; another controller acts at once.
-    delay_s = CHECK_S / 4 if controller == STORM else 1.25 * CHECK_S
+    delay_s = CHECK_S / 4 if controller.startswith(STORM) else 1.25 * CHECK_S
     return DaemonConfig(
         node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
         protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
@@ -218,7 +246,7 @@ def campaign_config(sandbox: Sandbox, controller: str = STORM) -> DaemonConfig:
         service=ServiceConfig(socket=folder / "kills.sock"),
         journal=JournalConfig(path=folder / "kills.journal"),
         control=ControlConfig(controller=controller, seed=1),
-        guard=Budgets(lift_budgets=True),
+        guard=Budgets(lift_budgets=True, allow_terminate=ends),
         record=RecordConfig(dir=folder / "kills"),
         restart=RestartConfig(delay_s=delay_s, max_delay_s=delay_s, max_per_minute=10_000),
     )

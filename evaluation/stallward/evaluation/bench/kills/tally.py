@@ -21,6 +21,7 @@ MEANINGS: Final = {
     "kills": "kills at random instants, under pressure",
     "found_held": "kills while a group was paused or limited, or the node was tuned",
     "left_after_1_s": "kills with settings not restored 1 s later (all: at the next start)",
+    "programs_ended": "programs of the background that ended, and were started again",
     "loop_lost": "kills of other processes after which the loop did not run on",
     "restore_p50_ms": "kill to complete restoration, median",
     "restore_max_ms": "kill to complete restoration, slowest",
@@ -50,6 +51,8 @@ class Tally:
     """The kills so far."""
 
     kills: list[Kill] = field(default_factory=list)
+    programs_ended: int = 0
+    """The programs of the background that ended, and were started again."""
 
     def figures(self) -> dict[str, float | None]:
         """The figures that ``stallward bench kills`` prints."""
@@ -66,6 +69,7 @@ class Tally:
             "left_after_1_s": float(
                 sum(bool(kill.problems) for kill in self.kills if requires_restore(kill.target))
             ),
+            "programs_ended": float(self.programs_ended),
             "loop_lost": float(sum(bool(kill.problems) for kill in loop_survives)),
             "restore_p50_ms": 1e3 * float(np.median(restores_s)) if restores_s else None,
             "restore_max_ms": 1e3 * max(restores_s) if restores_s else None,

@@ -1,0 +1,1 @@
+"""``stallward bench kills``: a daemon that is killed again and again."""

@@ -1,0 +1,130 @@
+"""The programs that compete for memory in the sandbox of a kill campaign."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.runtime.process_start import interpreter
+from stallward.env.sandbox.sandbox import Sandbox
+
+_MIB: Final = 1 << 20
+
+# A program that touches its memory for ever: a file mapped read-only, or anonymous pages.
+_PROGRAM: Final = """
+import mmap, sys, time
+size, pause_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+if path:
+    with open(path, "rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+    while True:
+        for offset in range(0, size, 4096):
+            pages[offset]
+        time.sleep(pause_s)
+pages = mmap.mmap(-1, size)
+while True:
+    for offset in range(0, size, 4096):
+        pages[offset] = 1
+    time.sleep(pause_s)
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Program:
+    """One program, and its group."""
+
+    group: Cgroup
+    size_mib: int
+    pause_s: float
+    path: str
+    """The file that it maps; empty for anonymous pages."""
+
+
+class Programs:
+    """The application and a program in each group of the background; a context manager.
+
+    Args:
+        sandbox: Where they run.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self._sandbox = sandbox
+        folder = sandbox.folder
+        self._programs = (
+            _Program(
+                group=sandbox.protected,
+                size_mib=24,
+                pause_s=0.05,
+                path=str(folder / "app.data"),
+            ),
+            _Program(group=sandbox.slots[0], size_mib=80, pause_s=0.0, path=""),
+            _Program(
+                group=sandbox.slots[1], size_mib=60, pause_s=0.0, path=str(folder / "hog.data")
+            ),
+        )
+        self._running: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Programs:
+        """Start them."""
+        try:
+            for program in self._programs:
+                if program.path:
+                    _write_uncached(Path(program.path), program.size_mib)
+                process = _start(program)
+                self._running.append(process)
+                program.group.add_pid(process.pid)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill them."""
+        self._sandbox.kill()
+        for process in self._running:
+            process.kill()
+            process.wait()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The processes, the application's first."""
+        return tuple(process.pid for process in self._running)
+
+    @property
+    def application_runs(self) -> bool:
+        """Whether the application has not been ended."""
+        return self._running[0].poll() is None
+
+    def started_again(self) -> dict[int, Cgroup]:
+        """Start a program again for each of the background that has ended.
+
+        Returns:
+            The new processes, and the group into which the caller puts each. They are in none of
+            the sandbox yet, so that their settings can be read before a daemon sees them.
+        """
+        started = {}
+        for index, program in enumerate(self._programs):
+            if index and self._running[index].poll() is not None:
+                process = _start(program)
+                self._running[index] = process
+                started[process.pid] = program.group
+        return started
+
+
+def _start(program: _Program) -> subprocess.Popen[bytes]:
+    arguments = [str(program.size_mib * _MIB), str(program.pause_s), program.path]
+    return subprocess.Popen([*interpreter(), "-c", _PROGRAM, *arguments])
+
+
+def _write_uncached(path: Path, size_mib: int) -> None:
+    """Write a file and drop it from the cache, so that its first reader's group is charged."""
+    with path.open("wb") as file:
+        for _ in range(size_mib):
+            file.write(bytes(_MIB))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
