@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.registry import find_entry, make_controller
+from stallward.agent.registry import controllers, find_entry, make_controller
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
 
@@ -18,6 +18,13 @@ process, or the fitted twin that ``mpc`` plans with."""
 
 REMOTE_ARMS: Final = ("remote", "mpc")
 """The controllers that decide in a separate process and act over gRPC."""
+
+ALL: Final = "all"
+"""What stands for every controller that can be compared without a file or a client."""
+
+_NOT_IN_ALL: Final = ("excite", "storm", "onnx", "remote")
+"""Two act at random, to record and to test. Two run what a user names; the shipped policy is
+``ppo``."""
 
 _ARGUMENT: Final = re.compile(r"^[A-Za-z_]\w*=")
 
@@ -71,7 +78,8 @@ class Arm:
 def parse_arms(text: str) -> tuple[Arm, ...]:
     """Parse ``none,latd,static:pause=1,limit=0.4,none#2``.
 
-    A part ``key=value`` is an argument of the arm before it.
+    A part ``key=value`` is an argument of the arm before it, and ``all`` stands for every
+    controller that :data:`ALL` means.
 
     Raises:
         PlanError: If no arm is named, or an arm is named twice without ``#``.
@@ -81,9 +89,18 @@ def parse_arms(text: str) -> tuple[Arm, ...]:
     for part in (p.strip() for p in text.split(",")):
         if labels and _ARGUMENT.match(part) and ":" in labels[-1]:
             labels[-1] += f",{part}"
+        elif part == ALL:
+            labels.extend(_all_labels())
         elif part:
             labels.append(part)
     return tuple(make_arms(labels))
+
+
+def _all_labels() -> list[str]:
+    """Every controller as an arm, ``none`` first. ``static`` pauses, as it does nothing alone."""
+    names = [entry.name for entry in controllers() if entry.name not in _NOT_IN_ALL]
+    names.sort(key=lambda name: (name != "none", name))
+    return ["static:pause=all" if name == "static" else name for name in names]
 
 
 def make_arms(labels: list[str]) -> list[Arm]:

@@ -10,6 +10,7 @@ import pytest
 
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import Need
+from stallward.agent.registry import controllers
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
@@ -99,3 +100,23 @@ def test_on_a_twin_the_half_runs_that_it_models(tmp_path: Path) -> None:
     reason = outcome.result.method.left_out["swap-assign"]
     assert "cpu_weight (a twin divides the CPU evenly)" in reason
     assert "a twin divides the CPU evenly" in (tmp_path / "out" / "report.html").read_text()
+
+
+def test_all_is_every_controller_that_can_be_compared() -> None:
+    labels = [arm.label for arm in parse_arms("all,partition:margin_share=0.1")]
+    assert labels[0] == "none"
+    assert {"ppo", "partition", "static:pause=all", "latd-grow", "nohang"} <= set(labels)
+    assert labels[-1] == "partition:margin_share=0.1"
+    assert not {"storm", "excite", "onnx", "remote", "static"} & set(labels)
+    shipped = {entry.name for entry in controllers()}
+    assert shipped - {label.partition(":")[0] for label in labels} == {
+        "excite", "onnx", "remote", "storm",
+    }  # fmt: skip
+
+
+def test_mpc_is_left_out_where_there_is_no_twin_to_plan_on() -> None:
+    asked = request("none,mpc", "live")
+    kept, reasons = leave_out(asked, replace(load_scenario("detector-anon"), name="new"))
+    assert [arm.label for arm in kept.arms] == ["none"]
+    assert "fitted twin" in reasons["mpc"]
+    assert leave_out(asked, load_scenario("detector-anon"))[1] == {}

@@ -47,7 +47,8 @@ def demo(
 def compare(
     scenario: Annotated[str, typer.Argument(help="Name of a shipped scenario, or a TOML file.")],
     arms: Annotated[
-        str, typer.Option(help="Controllers, separated by commas; see `stallward arms`.")
+        str,
+        typer.Option(help="Controllers, separated by commas, or all; see `stallward arms`."),
     ] = "none,latd,ppo",
     live: Annotated[
         bool, typer.Option("--live/--twin", help="On this machine (root), or on its twin.")

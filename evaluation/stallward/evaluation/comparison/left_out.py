@@ -12,8 +12,10 @@ from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.lacks import twin_lacks
+from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import PlanError
+from stallward.models.errors import RegistryError
 
 
 def leave_out(
@@ -39,6 +41,8 @@ def leave_out(
     )
     reasons: dict[str, str] = {}
     for arm in request.arms:
+        if arm.controller == "mpc":
+            reasons.update(_without_twin(arm, scenario))
         if arm.runs_policy:  # it does what it can with the levers that there are
             continue
         try:
@@ -51,6 +55,15 @@ def leave_out(
         )
     kept = tuple(arm for arm in request.arms if arm.label not in reasons)
     return replace(request, arms=kept), reasons
+
+
+def _without_twin(arm: Arm, scenario: Scenario) -> dict[str, str]:
+    """Why ``mpc`` cannot plan for a scenario: it has no fitted twin."""
+    try:
+        find_policy_of(arm, "", scenario.name)
+    except RegistryError as error:
+        return {arm.label: f"{arm.label!r} plans on a fitted twin. {error.cause}"}
+    return {}
 
 
 def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict[Need, str]:
