@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,16 @@ class Need(StrEnum):
     """Clearing the referenced bits of a process's file pages."""
     FILE_ADVICE = "file_advice"
     """Advice for the file pages of other processes."""
+    THREAD_SLICE = "thread_slice"
+    """The lever on the timeslice of single threads of the application, and consent to move it."""
+    THREAD_NICE = "thread_nice"
+    """The lever on their nice values, with the same consent."""
+    THREAD_CPUS = "thread_cpus"
+    """The lever on their CPUs, with the same consent."""
+
+
+THREAD_NEEDS: Final = (Need.THREAD_SLICE, Need.THREAD_NICE, Need.THREAD_CPUS)
+"""The needs that are settings of the application's threads, each with the name of its lever."""
 
 
 def needs_of_file_pages(wish: FilePages) -> tuple[Need, ...]:
@@ -128,6 +138,14 @@ class Controller(Protocol):
             observation: An array of shape ``(OBSERVATION_SIZE,)``, see
                 ``stallward.agent.observation.encoder``.
         """
+
+
+def needs_threads(controller: Controller) -> bool:
+    """Whether samples must list the protected application's threads.
+
+    A controller asks for them with an attribute ``needs_threads`` that is true.
+    """
+    return bool(getattr(controller, "needs_threads", False))
 
 
 @runtime_checkable

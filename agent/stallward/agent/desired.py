@@ -13,6 +13,7 @@ from typing import Final, Literal
 from stallward.agent.errors import ActionError
 from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import SlotState
+from stallward.agent.threads import ThreadDesire
 
 MIB: Final = 1024 * 1024
 SLOTS: Final = 4
@@ -142,6 +143,9 @@ class DesiredState:
     SIGTERM and its grace period before."""
     file_pages: FilePages | None = None
     """What is done to file pages, at every tick."""
+    protected_threads: tuple[ThreadDesire, ...] = ()
+    """What is wanted of single threads of the protected application; the guard allows it only
+    where the configuration opts in."""
 
     def slot(self, index: int) -> SlotDesire:
         """The desire for slot ``index``; the default for slots that are not named."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from stallward.agent.latency_histogram import LatencyHistogram
+from stallward.agent.threads import ThreadSample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +273,9 @@ class Sample:
     them.
 
     The processes of the protected application have slot -1: they are never acted on."""
+    protected_threads: tuple[ThreadSample, ...] | None = None
+    """The threads of the protected application; ``None`` when no controller needs them, or they
+    cannot be read."""
     profile: str = "default"
     """The tuning profile in force when the sample was read."""
     levers: tuple[LeverState, ...] = ()

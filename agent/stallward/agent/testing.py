@@ -30,6 +30,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
+from stallward.agent.threads import ThreadSample
 
 CONTEXT = NodeContext(
     zone_limit_bytes=600 * MIB, slot_names=("hog0", "hog1"), floors_bytes=(16 * MIB, 16 * MIB)
@@ -41,6 +42,31 @@ PROTECTED_PROCESS: Final = ProcessSample(
     pid=99, start_time_ticks=6, slot=-1, oom_score=1000, stopped=False
 )
 """A process of the protected application, first for the OOM killer; no controller may touch it."""
+
+
+PROTECTED_TIDS: Final = (99, 98)
+"""The threads of that process."""
+
+
+def _threads(sequence: int) -> tuple[ThreadSample, ...]:
+    """The application's threads: one that is short of CPU time, and one that sleeps at times."""
+    return tuple(
+        ThreadSample(
+            pid=PROTECTED_PROCESS.pid,
+            tid=tid,
+            start_time_ticks=6,
+            state="S" if place and sequence % 3 else "R",
+            cpu=0,
+            run_us=(30_000 - 10_000 * place) * sequence,
+            wait_us=40_000 * sequence,
+            voluntary_switches=place * sequence,
+            involuntary_switches=(1 + sequence % 2) * sequence,
+            nice=0,
+            slice_us=1_400,
+            cpus=(0, 1),
+        )
+        for place, tid in enumerate(PROTECTED_TIDS)
+    )
 
 
 def make_sample(
@@ -91,6 +117,7 @@ def make_sample(
             ),
             PROTECTED_PROCESS,
         ),
+        protected_threads=_threads(sequence),
     )
 
 
@@ -162,6 +189,12 @@ def _check_decision(tick: int, decision: Decision) -> None:
             f"Tick {tick}: a process of the protected application is to be stopped or ended.",
             next_step="Leave out processes whose slot is -1.",
         )
+    for desire in decision.desired.protected_threads:
+        if desire.thread.tid not in PROTECTED_TIDS:
+            raise ControllerError(
+                f"Tick {tick}: thread {desire.thread.tid} is none of the application's.",
+                next_step="Take the threads from sample.protected_threads.",
+            )
     if decision.action is not None and len(decision.action) not in _ACTION_LENGTHS:
         raise ControllerError(f"Tick {tick}: the action has {len(decision.action)} entries.")
     if decision.propensity is not None and not 0.0 < decision.propensity <= 1.0:

@@ -1,0 +1,124 @@
+"""The critical path and the three kinds of interference, as the DASEC document states them."""
+
+from __future__ import annotations
+
+import pytest
+from thread_examples import SLICE_US, period, ref, thread
+
+from stallward.agent.scheduling.critical_path import critical_path
+from stallward.agent.scheduling.interference import conflicts, delayed, lacks_share
+from stallward.agent.scheduling.thread_period import USUAL_SLICE_US, thread_periods
+
+# --- "All the other tasks of the workload depend on the task to make progress."
+
+
+def test_the_thread_that_all_others_wait_for_is_critical() -> None:
+    """Workers wait at a barrier, or for a lock: they worked more, but only one can go on now."""
+    holder = period(1, ready=True, run_us=4_000, wait_us=6_000)
+    waiting = [period(tid, run_us=30_000) for tid in (2, 3, 4)]
+    assert critical_path([holder, *waiting]) == {ref(1)}
+
+
+def test_of_independent_threads_the_longest_path_is_critical() -> None:
+    """ "Critical path is the longest execution path." None of them holds up all the others."""
+    threads = [
+        period(1, ready=True, run_us=20_000, wait_us=70_000),
+        period(2, ready=True, run_us=20_000, wait_us=10_000),
+        period(3, run_us=1_000),
+    ]
+    assert critical_path(threads) == {ref(1)}
+
+
+def test_threads_on_nearly_equal_paths_are_all_critical() -> None:
+    threads = [
+        period(1, ready=True, run_us=50_000, wait_us=50_000),
+        period(2, ready=True, run_us=46_000, wait_us=50_000),
+        period(3, ready=True, run_us=40_000, wait_us=40_000),
+    ]
+    assert critical_path(threads) == {ref(1), ref(2)}
+
+
+def test_with_all_asleep_the_longest_path_of_the_period_is_critical() -> None:
+    assert critical_path([period(1, run_us=9_000), period(2, run_us=50)]) == {ref(1)}
+
+
+def test_threads_with_nothing_to_do_are_on_no_path() -> None:
+    assert critical_path([period(1), period(2)]) == frozenset()
+    assert critical_path([]) == frozenset()
+
+
+# --- #1 "... in 'ready' or 'running' status and its timeslice was not used up."
+
+
+def test_an_app_that_is_ready_and_has_not_run_is_delayed() -> None:
+    """ "App is ready to run at T0", and other work has the CPU."""
+    late = period(1, ready=True, wait_us=20_000)
+    assert delayed(late)
+    assert not lacks_share(late)
+
+
+def test_a_thread_that_was_preempted_before_its_timeslice_was_used_up_is_delayed() -> None:
+    """It ran 1 ms of its 3 ms each time."""
+    late = period(1, ready=True, run_us=5_000, wait_us=20_000, preemptions=5)
+    assert delayed(late)
+    assert not lacks_share(late)
+
+
+def test_a_thread_that_sleeps_at_the_end_of_the_period_is_not_delayed() -> None:
+    assert not delayed(period(1, run_us=1_000, wait_us=20_000))
+
+
+# --- #3 "... preempted due to depletion of timeslice in previous time period."
+
+
+def test_a_thread_that_used_up_its_timeslices_lacks_share() -> None:
+    short = period(1, ready=True, run_us=5 * SLICE_US, wait_us=60_000, preemptions=5)
+    assert lacks_share(short)
+    assert not delayed(short)
+
+
+def test_a_thread_that_gave_up_the_cpu_by_itself_lacks_nothing() -> None:
+    assert not lacks_share(period(1, run_us=90_000, preemptions=0))
+
+
+# --- #2 "... with low rescheduling latencies are scheduled on the same core or their total
+# timeslices exceed core's capacity."
+
+
+def test_two_low_latency_threads_on_one_core_are_in_conflict() -> None:
+    threads = [period(1, cpu=0, run_us=10), period(2, cpu=0, run_us=10), period(3, cpu=1)]
+    assert conflicts(threads, 100_000) == {0: tuple(threads[:2])}
+
+
+def test_timeslices_beyond_the_capacity_of_a_core_are_a_conflict() -> None:
+    too_long = period(1, cpu=3, run_us=60_000, wait_us=50_000)
+    assert conflicts([too_long], 100_000) == {3: (too_long,)}
+    assert conflicts([period(1, cpu=3, run_us=60_000)], 100_000) == {}
+
+
+# --- What a period is.
+
+
+def test_a_period_is_the_growth_of_a_threads_counters() -> None:
+    before = thread(1, run_us=1_000, wait_us=5_000, involuntary_switches=2)
+    now = thread(1, run_us=1_700, wait_us=9_000, involuntary_switches=3, state="R", cpu=1)
+    (seen,) = thread_periods([before], [now])
+    assert (seen.run_us, seen.wait_us, seen.preemptions) == (700, 4_000, 1)
+    assert (seen.ready, seen.cpu, seen.slice_us) == (True, 1, SLICE_US)
+
+
+def test_a_thread_that_started_or_ended_meanwhile_has_no_period() -> None:
+    same_number = thread(1, start_time_ticks=8)
+    assert thread_periods([thread(1), thread(2)], [same_number, thread(3)]) == ()
+
+
+def test_a_kernel_that_tells_no_timeslice_has_the_usual_one() -> None:
+    (seen,) = thread_periods([thread(1, slice_us=None)], [thread(1)])
+    assert seen.slice_us == USUAL_SLICE_US
+
+
+@pytest.mark.parametrize("field", ["run_us", "wait_us", "involuntary_switches"])
+def test_a_counter_that_fell_is_no_growth(field: str) -> None:
+    (seen,) = thread_periods([thread(1, **{field: 9})], [thread(1)])
+    assert seen.demand_us == 0
+    assert seen.preemptions == 0

@@ -1,0 +1,49 @@
+"""Threads to judge: each example is one sentence of the source, in numbers."""
+
+from __future__ import annotations
+
+from stallward.agent.scheduling.thread_period import ThreadPeriod
+from stallward.agent.threads import ThreadRef, ThreadSample
+
+SLICE_US = 3_000
+
+
+def ref(tid: int) -> ThreadRef:
+    return ThreadRef(tid=tid, start_time_ticks=7)
+
+
+def period(
+    tid: int,
+    *,
+    ready: bool = False,
+    run_us: int = 0,
+    wait_us: int = 0,
+    preemptions: int = 0,
+    cpu: int = 0,
+) -> ThreadPeriod:
+    return ThreadPeriod(
+        thread=ref(tid),
+        ready=ready,
+        cpu=cpu,
+        run_us=run_us,
+        wait_us=wait_us,
+        preemptions=preemptions,
+        slice_us=SLICE_US,
+    )
+
+
+def thread(tid: int, **values: object) -> ThreadSample:
+    defaults = {
+        "pid": 100,
+        "start_time_ticks": 7,
+        "state": "S",
+        "cpu": 0,
+        "run_us": 0,
+        "wait_us": 0,
+        "voluntary_switches": 0,
+        "involuntary_switches": 0,
+        "nice": 0,
+        "slice_us": SLICE_US,
+        "cpus": (0, 1),
+    }
+    return ThreadSample(tid=tid, **{**defaults, **values})  # type: ignore[arg-type]
