@@ -39,6 +39,7 @@ from stallward.actuator.sensors.files.memcg import (
 from stallward.actuator.sensors.files.meminfo import FIELDS_OF_KEYS, MeminfoParser, parse_meminfo
 from stallward.actuator.sensors.files.vmstat import VmStatParser, parse_vmstat
 from stallward.actuator.sensors.processes.members import parse_pids
+from stallward.actuator.sensors.processes.threads import parse_thread
 
 
 def _value(parse: Callable[[bytes, Path], Any], content: bytes) -> Any:
@@ -95,6 +96,30 @@ def _status(content: bytes, value: Any) -> None:
     size_lines({"rss_bytes": b"VmRSS", "swap_bytes": b"VmSwap"})(content, value)
     assert value.threads == reference.count(reference.keyed(content, b"Threads")[0])
     assert reference.keyed(content, b"State")[0][:1] == value.state
+
+
+THREAD_STAT = (
+    b"12 (a b) R) R 1 1 1 0 -1 0 1 2 3 4 5 6 0 0 20 -3 4 0 777 1 2 3 4 5 6 7 8 0 0 0 0 0 0 0 17 5 "
+    b"0 0 0 0 0 0 0 0 0 0 0 0 0\n"
+)
+SCHEDSTAT = b"1500000 7000 4\n"
+
+
+def _thread_stat(content: bytes, value: Any) -> None:
+    fields = content.rpartition(b")")[2].split()
+    assert value.state.encode("ascii", "replace")[:1] in {fields[0][:1], b"?"}
+    assert (value.nice, value.start_time_ticks) == (int(fields[16]), int(fields[19]))
+    assert value.cpu == int(fields[36])
+
+
+def _thread_status(content: bytes, value: Any) -> None:
+    for key, number in (
+        (b"voluntary_ctxt_switches", value.voluntary_switches),
+        (b"nonvoluntary_ctxt_switches", value.involuntary_switches),
+    ):
+        assert str(number).encode() in {
+            text.lstrip(b"0") or b"0" for text in reference.keyed(content, key)
+        }
 
 
 def _process_io(content: bytes, value: Any) -> None:
@@ -177,6 +202,18 @@ def targets() -> tuple[Target, ...]:
         kernel("process-status", process_files.parse_status, status, _status, (b"kB",)),
         kernel(
             "schedstat", process_files.parse_schedstat, sample("schedstat.txt"), check_schedstat
+        ),
+        kernel(
+            "thread-stat",
+            lambda content, path: parse_thread(content, SCHEDSTAT, status[0], path),
+            (THREAD_STAT,),
+            _thread_stat,
+        ),
+        kernel(
+            "thread-status",
+            lambda content, path: parse_thread(THREAD_STAT, SCHEDSTAT, content, path),
+            status,
+            _thread_status,
         ),
         kernel(
             "process-io", process_files.parse_process_io, sample("process-io.txt"), _process_io

@@ -19,6 +19,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.node.node import Node
+from stallward.agent.controller import THREAD_NEEDS
 from stallward.agent.registry import make_controller
 
 pytestmark = [pytest.mark.vm, pytest.mark.timeout(600)]
@@ -119,6 +120,7 @@ def test_a_group_that_grows_faster_than_the_plan_is_not_killed(zone: Zone) -> No
 def test_this_machine_lacks_nothing_that_it_needs(zone: Zone) -> None:
     loop = Loop(zone)
     try:
-        assert loop.settings.context.lacks == {}
+        lacks = set(loop.settings.context.lacks)
+        assert lacks <= set(THREAD_NEEDS), "it does not move the application's threads"
     finally:
         assert loop.node.close()

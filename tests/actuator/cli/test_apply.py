@@ -20,6 +20,7 @@ from stallward.actuator.record.reasons import Reasons
 from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import UsageError
 from stallward.agent.file_pages import FilePages
+from stallward.agent.threads import ThreadDesire, ThreadRef
 
 ME = f"{os.getpid()}@77"
 SLOT_FIELDS: dict[str, tuple[list[str], Any]] = {
@@ -45,12 +46,20 @@ TUNING_FIELDS: dict[str, tuple[list[str], Any]] = {
     "overcommit_memory": (["--overcommit-memory", "2"], 2),
 }
 PROCESS = ProcessRef(pid=os.getpid(), start_time_ticks=77)
+THREAD = ThreadRef(tid=os.getpid(), start_time_ticks=77)
 NODE_FIELDS: dict[str, tuple[list[str], Any]] = {
     "stopped": (
         ["--stop-process", ME, "--stop-process", "9@1"],
         (PROCESS, ProcessRef(pid=9, start_time_ticks=1)),
     ),
     "terminate": (["--end-process", ME], PROCESS),
+    "protected_threads": (
+        ["--thread-slice", f"{ME}=300", "--thread-cpus", "9@1=0-2", "--thread-nice", f"{ME}=-1"],
+        (
+            ThreadDesire(thread=THREAD, slice_us=300, nice=-1),
+            ThreadDesire(thread=ThreadRef(tid=9, start_time_ticks=1), cpus=(0, 1, 2)),
+        ),
+    ),
     "protect_from_oom": (["--protect-from-oom"], True),
     "protected_low_bytes": (["--protected-low", "128"], 128 * MIB),
     "protected_willneed": (["--protected-willneed"], True),

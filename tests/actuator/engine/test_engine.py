@@ -24,8 +24,9 @@ from stallward.actuator.record.reasons import (
     TimeStoodStill,
 )
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.agent.controller import Controller, Decision, NodeContext
+from stallward.agent.controller import Controller, Decision, Need, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire, Tuning
+from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
@@ -78,16 +79,26 @@ def test_another_target_and_other_budgets_let_nothing_go() -> None:
         engine.step(make_sample(k))
     memory, resets = engine.memory, default.resets
     budgets = Budgets(max_pause_s=1.0)
-    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=budgets)
+    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=budgets, lacks={})
     assert engine.memory is memory
     assert engine.guard.budgets is budgets
     assert (rule.resets, default.resets) == (1, resets), "they go on as they were"
-    engine.reconfigure(slo_ms=1.0, budgets=budgets)
+    engine.reconfigure(slo_ms=1.0, budgets=budgets, lacks={})
     assert (rule.slo_ms, rule.resets) == (1.0, 1)
     assert default.resets == resets + 1, "it knows no other way to another target"
     outcome = engine.step(make_sample(20))
     assert outcome.decision.controller == "rule"
     assert outcome.granted.slots[0].limit_bytes == LIMIT.slots[0].limit_bytes
+
+
+def test_consent_that_is_given_later_counts_for_what_is_loaded_from_then_on() -> None:
+    engine = _engine(Fixed("rule", LIMIT))
+    lacks = {Need.THREAD_SLICE: "not allowed"}
+    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=Budgets(), lacks=lacks)
+    with pytest.raises(ControllerError, match=r"thread_slice \(not allowed\)"):
+        engine.install(make_controller("bvt"))
+    engine.reconfigure(slo_ms=CONTEXT.slo_ms, budgets=Budgets(), lacks={})
+    engine.install(make_controller("bvt"))
 
 
 def test_the_rule_decides() -> None:

@@ -31,6 +31,12 @@ from stallward.agent.testing import make_sample
 
 FLOOR = 16 * MIB
 WANTS = 300 * MIB
+RULES_OF_THREADS = (
+    GuardRule.NOT_A_THREAD,
+    GuardRule.THREAD_STEPS,
+    GuardRule.TOTAL_SHARE,
+    GuardRule.THREAD_STARVED,
+)
 HOG = ProcessRef(pid=100, start_time_ticks=7)
 
 
@@ -355,8 +361,9 @@ def test_a_limit_below_what_cannot_be_reclaimed_names_the_lowest_one_that_works(
 def test_no_rule_is_untested() -> None:
     tested = {case.rule for case in REFUSALS}
     tested |= {GuardRule.LIMIT_KILLED, GuardRule.LOWEST_WORKABLE, GuardRule.NO_PRESSURE}
+    tested |= set(RULES_OF_THREADS)  # in test_guard_threads.py
     assert tested == set(GuardRule) - {GuardRule.OTHER}
-    wishes = {case.wish for case in REFUSALS} | {Wish.MEMORY, Wish.HOLD}
+    wishes = {case.wish for case in REFUSALS} | {Wish.MEMORY, Wish.HOLD, Wish.THREADS}
     assert wishes == set(Wish) - {Wish.OTHER}
 
 

@@ -8,7 +8,7 @@ from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.node.needs import lacks_of
-from stallward.agent.controller import Need, NodeContext
+from stallward.agent.controller import THREAD_NEEDS, Need, NodeContext
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
 
@@ -16,17 +16,21 @@ ALL = [
     (f"{lever}:{slot}", "")
     for slot in ("a", "b")
     for lever in ("pause", "limit", "cpu_weight", "nice", "cpu_max", "reclaim", "terminate")
-]
+] + [(f"{lever}:app", "") for lever in ("thread_slice", "thread_nice", "thread_cpus")]
 
 
 def without(*missing: str) -> list[tuple[str, str]]:
     return [(name, "gone" if name in missing else why) for name, why in ALL]
 
 
-def lacks(levers: list[tuple[str, str]], trees: tuple[str, ...] = ()) -> dict[Need, str]:
+def lacks(
+    levers: list[tuple[str, str]], trees: tuple[str, ...] = (), *, threads_allowed: bool = True
+) -> dict[Need, str]:
     return lacks_of(
         levers,
         slots=("a", "b"),
+        protected="app",
+        threads_allowed=threads_allowed,
         trees=trees,
         swap_total_bytes=1 << 30,
         memory_stall_us=0,
@@ -62,6 +66,8 @@ def test_a_node_without_swap_says_so(size: int | None, why: str) -> None:
     found = lacks_of(
         ALL,
         slots=("a", "b"),
+        protected="app",
+        threads_allowed=True,
         trees=(),
         swap_total_bytes=size,
         memory_stall_us=0,
@@ -74,6 +80,8 @@ def test_a_node_without_pressure_files_says_so() -> None:
     found = lacks_of(
         ALL,
         slots=("a", "b"),
+        protected="app",
+        threads_allowed=True,
         trees=(),
         swap_total_bytes=1,
         memory_stall_us=None,
@@ -89,6 +97,8 @@ def test_what_cannot_be_done_to_file_pages_is_lacked_by_the_name_of_its_lever() 
     found = lacks_of(
         ALL,
         slots=("a", "b"),
+        protected="app",
+        threads_allowed=True,
         trees=(),
         swap_total_bytes=1,
         memory_stall_us=0,
@@ -107,6 +117,20 @@ def engine(spec: str, missing: dict[Need, str]) -> Engine:
         configured=make_controller(spec),
         default=make_controller("none"),
     )
+
+
+def test_threads_need_each_lever_and_the_consent_of_the_configuration() -> None:
+    no_slice = lacks(without("thread_slice:app"))
+    assert no_slice == {Need.THREAD_SLICE: "gone"}
+    for spec in ("bvt", "dasec", "dasec:answers=latency"):
+        with pytest.raises(ControllerError, match=r"lacks thread_slice \(gone\)"):
+            engine(spec, no_slice)
+    engine("dasec:answers=layout+share", no_slice)
+    refused = lacks(ALL, threads_allowed=False)
+    assert set(refused) == set(THREAD_NEEDS)
+    with pytest.raises(ControllerError, match=r"thread_nice \(guard\.allow_protected_threads"):
+        engine("dasec:answers=share", refused)
+    assert lacks(without("thread_cpus:app"), threads_allowed=False)[Need.THREAD_CPUS] == "gone"
 
 
 def test_an_engine_refuses_a_controller_that_the_node_cannot_support() -> None:

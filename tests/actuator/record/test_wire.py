@@ -56,6 +56,7 @@ from stallward.agent.sample import (
     WorkSource,
 )
 from stallward.agent.testing import make_sample
+from stallward.agent.threads import ThreadDesire, ThreadRef, ThreadSample
 from stallward.proto.v1 import stallward_pb2 as pb
 
 u64 = st.integers(0, 2**64 - 1)
@@ -128,6 +129,30 @@ works = st.builds(
     read_s=maybe_number,
     fault=st.sampled_from(WorkFault),
 )
+nices = st.integers(-20, 19)
+cpu_lists = st.lists(st.integers(0, 2**32 - 1), max_size=3).map(tuple)
+threads = st.builds(
+    ThreadSample,
+    pid=pid,
+    tid=pid,
+    start_time_ticks=u64,
+    state=st.sampled_from("RSDT"),
+    cpu=st.integers(0, 8191),
+    run_us=u64,
+    wait_us=u64,
+    voluntary_switches=u64,
+    involuntary_switches=u64,
+    nice=nices,
+    slice_us=st.none() | st.integers(0, 2**32 - 1),
+    cpus=cpu_lists,
+)
+thread_desires = st.builds(
+    ThreadDesire,
+    thread=st.builds(ThreadRef, tid=pid, start_time_ticks=u64),
+    slice_us=st.none() | st.integers(0, 2**32 - 1),
+    nice=st.none() | nices,
+    cpus=cpu_lists,
+)
 samples = st.builds(
     Sample,
     sequence=u64,
@@ -142,6 +167,7 @@ samples = st.builds(
     profile=text,
     levers=st.lists(levers, max_size=2).map(tuple),
     work=st.lists(works, max_size=2).map(tuple),
+    protected_threads=st.none() | st.lists(threads, max_size=2).map(tuple),
 )
 u32 = st.none() | st.integers(0, 2**32 - 1)
 tunings = st.builds(
@@ -189,6 +215,7 @@ desires = st.builds(
         grab_pages=st.integers(0, 2**32 - 1),
         writeback=st.booleans(),
     ),
+    protected_threads=st.lists(thread_desires, max_size=2).map(tuple),
 )
 decisions = st.builds(
     NamedDecision,
@@ -241,6 +268,7 @@ changes = st.builds(
     group=text,
     pid=st.none() | pid,
     protected_pid=st.none() | pid,
+    tid=st.none() | pid,
     lever=text,
     found=maybe_number,
     bound=maybe_number,
@@ -349,7 +377,10 @@ def test_a_negative_limit_does_not_fit_the_wire() -> None:
         (sample.ProcessSample, pb.ProcessSample, set()),
         (sample.SlotState, pb.SlotState, set()),
         (sample.WorkSample, pb.WorkSample, set()),
-        (sample.Sample, pb.Sample, {"processes_known"}),
+        (sample.Sample, pb.Sample, {"processes_known", "protected_threads_known"}),
+        (ThreadSample, pb.ThreadSample, set()),
+        (ThreadDesire, pb.ThreadDesire, set()),
+        (ThreadRef, pb.ThreadRef, set()),
         (desired.Tuning, pb.Tuning, set()),
         (desired.SlotDesire, pb.SlotDesire, set()),
         (desired.ProcessRef, pb.ProcessRef, set()),

@@ -20,6 +20,7 @@ from stallward.actuator.sensors.signal_table import (
     LATENCY_SIGNALS,
     NODE_SIGNALS,
     PROCESS_SIGNALS,
+    PROTECTED_THREAD_SIGNALS,
     Signal,
 )
 from stallward.agent.sample import (
@@ -29,6 +30,7 @@ from stallward.agent.sample import (
     ProcessSample,
     PsiTotals,
 )
+from stallward.agent.threads import ThreadSample
 
 PAGE = Path(__file__).parents[3] / "docs/reference/signals.md"
 
@@ -40,6 +42,7 @@ PAGE = Path(__file__).parents[3] / "docs/reference/signals.md"
         (NODE_SIGNALS, NodeSample),
         (PROCESS_SIGNALS, ProcessSample),
         (LATENCY_SIGNALS, LatencySample),
+        (PROTECTED_THREAD_SIGNALS, ThreadSample),
     ],
 )
 def test_every_field_of_a_sample_is_in_the_table(signals: tuple[Signal, ...], part: type) -> None:

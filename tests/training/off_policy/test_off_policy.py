@@ -190,3 +190,5 @@ def test_a_recording_gives_back_the_observations_of_its_node(tmp_path: Path) -> 
     assert controller_actions(make_controller("rule"), logged).shape == (60, len(ACTION_SIZES))
     with pytest.raises(DatasetError, match="looks at processes"):
         controller_actions(make_controller("latd"), logged)
+    with pytest.raises(DatasetError, match="looks at threads"):
+        controller_actions(make_controller("dasec"), logged)

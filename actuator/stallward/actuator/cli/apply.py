@@ -77,6 +77,16 @@ def apply(
             "writeback=.",
         ),
     ] = "",
+    thread_slice: Annotated[
+        Texts,
+        typer.Option(metavar="TID=US", help="Timeslice of one of its threads, if it is allowed."),
+    ] = None,
+    thread_nice: Annotated[
+        Texts, typer.Option(metavar="TID=NICE", help="Nice value of one; its total share stays.")
+    ] = None,
+    thread_cpus: Annotated[
+        Texts, typer.Option(metavar="TID=CPUS", help="CPUs that one of its threads may use.")
+    ] = None,
     protect_from_oom: Annotated[
         bool, typer.Option("--protect-from-oom", help="Lower its OOM score.")
     ] = False,
@@ -145,6 +155,11 @@ def apply(
         protected_low=protected_low,
         protected_willneed=protected_willneed,
         file_pages=file_pages,
+        thread_values={
+            "slice_us": thread_slice or (),
+            "nice": thread_nice or (),
+            "cpus": thread_cpus or (),
+        },
     )
     with connect(socket) as client:
         names = client.status().slots

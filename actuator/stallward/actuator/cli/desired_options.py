@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, get_args
 
@@ -21,6 +21,7 @@ from stallward.agent.desired import (
 )
 from stallward.agent.errors import UsageError
 from stallward.agent.file_pages import FilePages
+from stallward.agent.threads import ThreadDesire, ThreadRef
 
 CUSTOM_TUNING: Final = "custom"
 """The name of a tuning that is no profile as it stands."""
@@ -79,6 +80,14 @@ SLOT_OPTIONS: Final[Mapping[str, SlotOption]] = {
 """The option of each field of :class:`SlotDesire` that has a value."""
 
 
+THREAD_OPTIONS: Final[Mapping[str, SlotOption]] = {
+    "slice_us": SlotOption(option="--thread-slice", value="MICROSECONDS", read=int),
+    "nice": SlotOption(option="--thread-nice", value="-20..19", read=int),
+    "cpus": SlotOption(option="--thread-cpus", value="0-2,8", read=_cpus),
+}
+"""The option of each field of :class:`ThreadDesire` that has a value, written ``TID=VALUE``."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApplyOptions:
     """The options of one command, as they were typed."""
@@ -102,6 +111,8 @@ class ApplyOptions:
     protected_willneed: bool = False
     file_pages: str = ""
     """``ACTION,KEY=VALUE...``; empty for none."""
+    thread_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """For each field in :data:`THREAD_OPTIONS`, what was given to its option."""
 
 
 def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> DesiredState:
@@ -119,10 +130,10 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
     paused = _slots("--pause", options.paused, slots)
     terminated = _slots("--end", options.terminated, slots)
     desires = [SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(slots)]
-    for field, texts in options.slot_values.items():
+    for name, texts in options.slot_values.items():
         for text in texts:
-            index, value = _slot_value(SLOT_OPTIONS[field], text, slots)
-            desires[index] = replace(desires[index], **{field: value})
+            index, value = _slot_value(SLOT_OPTIONS[name], text, slots)
+            desires[index] = replace(desires[index], **{name: value})
     desired = DesiredState(
         slots=tuple(desires),
         tuning=_tuning(options.profile, options.tuning),
@@ -135,6 +146,7 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
         protected_willneed=options.protected_willneed,
         kill_at_once=options.kill_at_once,
         file_pages=_file_pages(options.file_pages) if options.file_pages else None,
+        protected_threads=_threads(options.thread_values, proc),
     )
     problem = inexpressible(desired, slots)
     if problem is not None:
@@ -146,14 +158,34 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
 
 def _slot_value(option: SlotOption, text: str, slots: int) -> tuple[int, Any]:
     number, _, value = text.partition("=")
+    read = _value(option, text, value, "SLOT")
+    return _slot(option.option, number, slots), read
+
+
+def _value(option: SlotOption, text: str, value: str, subject: str) -> Any:
+    """The value of one option; ``subject`` is what stands before the equals sign."""
     try:
-        read = option.read(value)
+        return option.read(value)
     except (ValueError, OverflowError) as error:
         raise UsageError(
             f"{option.option} {text}: {value!r} is not {option.value}.",
-            next_step=f"Write {option.option} SLOT={option.value}.",
+            next_step=f"Write {option.option} {subject}={option.value}.",
         ) from error
-    return _slot(option.option, number, slots), read
+
+
+def _threads(values: Mapping[str, Sequence[str]], proc: Path | None) -> tuple[ThreadDesire, ...]:
+    """What is wanted of threads, each ``TID=VALUE`` or ``TID@START=VALUE``."""
+    desires: dict[ThreadRef, ThreadDesire] = {}
+    for name, texts in values.items():
+        option = THREAD_OPTIONS[name]
+        for text in texts:
+            number, _, value = text.partition("=")
+            read = _value(option, text, value, "TID")
+            found = _process(option.option, number, proc)
+            ref = ThreadRef(tid=found.pid, start_time_ticks=found.start_time_ticks)
+            wanted = desires.get(ref, ThreadDesire(thread=ref))
+            desires[ref] = replace(wanted, **{name: read})
+    return tuple(desires.values())
 
 
 def _slots(option: str, text: str, slots: int) -> set[int]:

@@ -146,6 +146,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.pressure_lasts_s", guard.pressure_lasts_s, 0, 86400),
         ("guard.min_cpu_cores", guard.min_cpu_cores, 0.001, 1024),
         ("guard.min_io_bytes_per_s", guard.min_io_bytes_per_s, 1, 2**62),
+        ("guard.max_thread_wait_s", guard.max_thread_wait_s, 0.1, 60),
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
         ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),

@@ -102,6 +102,9 @@ class ControlConfig:
     read_processes: bool = False
     """Whether to read the background's processes even if the controller does not ask for them; a
     remote one may need them."""
+    read_threads: bool = False
+    """Whether to read the protected application's threads even if the controller does not ask for
+    them; a remote one may need them."""
     dry_run: bool = False
     """Whether to decide and record but change nothing; the records say what would be done."""
     foreign_wait_s: float = 60.0

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +40,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.controller import Controller, RetargetableController, check_node
+from stallward.agent.controller import Controller, Need, RetargetableController, check_node
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
 
@@ -125,10 +125,10 @@ class Engine:
         )
 
     @property
-    def needs_processes(self) -> bool:
-        """Whether samples must carry the background's processes."""
+    def controllers(self) -> tuple[Controller, ...]:
+        """The controllers that decide or may have to, whose needs samples must meet."""
         deciders = (self._configured, self._default, self._policy)
-        return any(one is not None and one.controller.needs_processes for one in deciders)
+        return tuple(one.controller for one in deciders if one is not None)
 
     def install(self, policy: Controller) -> None:
         """Replace the loaded policy; the new one starts in ``Mode.OFF``.
@@ -153,25 +153,26 @@ class Engine:
             self._configured.controller.reset(context)
         self._mode = mode
 
-    def reconfigure(self, *, slo_ms: float, budgets: Budgets) -> None:
+    def reconfigure(self, *, slo_ms: float, budgets: Budgets, lacks: Mapping[Need, str]) -> None:
         """Go on with another latency target and other budgets; what is held stays so.
 
         Args:
             slo_ms: The target. A controller that cannot go on with another one is reset.
             budgets: The guard's budgets.
+            lacks: What the node then lacks, each with the reason, for controllers loaded later.
         """
         before = self._settings
-        context = replace(before.context, slo_ms=slo_ms)
+        context = replace(before.context, slo_ms=slo_ms, lacks=lacks)
         self._settings = replace(before, context=context, budgets=budgets)
         self.guard = self._settings.make_guard()
         if slo_ms == before.context.slo_ms:
             return
         self._observer.retarget(slo_ms)
-        for decider in filter(None, (self._configured, self._default, self._policy)):
-            if isinstance(decider.controller, RetargetableController):
-                decider.controller.retarget(slo_ms)
+        for controller in self.controllers:
+            if isinstance(controller, RetargetableController):
+                controller.retarget(slo_ms)
             else:
-                decider.controller.reset(context)
+                controller.reset(context)
 
     def step(
         self,
@@ -226,7 +227,6 @@ class Engine:
         )
         self._memory = verdict.memory
         self._count(fault, verdict.stepped_aside)
-        guarded_s = self._clock_s()
         return TickOutcome(
             observation=observation,
             decision=followed,
@@ -244,7 +244,7 @@ class Engine:
             shadow=shadow,
             observe_ms=(observed_s - start_s) * 1e3,
             decide_ms=(decided_s - observed_s) * 1e3,
-            guard_ms=(guarded_s - decided_s) * 1e3,
+            guard_ms=(self._clock_s() - decided_s) * 1e3,
         )
 
     def _check(self, sample: Sample, circumstances: Circumstances) -> Cause | None:

@@ -43,3 +43,9 @@ class Budgets:
     must run as its source states it. Floors, protection and restoring stay."""
     allow_terminate: bool = False
     """Whether background work may be ended, also by a limit under which the kernel kills."""
+    allow_protected_threads: bool = False
+    """Whether threads of the protected application may get other timeslices, nice values and CPUs.
+    Its total share stays, none of them starves, and all get their own values back."""
+    max_thread_wait_s: float = 1.0
+    """How long a thread of the protected application may be ready and not run while any of its
+    threads has another setting than its own; then all get their own back."""

@@ -37,6 +37,8 @@ class Wish(enum.Enum):
     """What is done to file pages."""
     PROTECTED_LOW = "protected_low"
     """The guaranteed memory of the protected group."""
+    THREADS = "threads"
+    """Settings of threads of the protected application; of one where ``tid`` is set."""
     LEVER = "lever"
     """The setting that ``lever`` would have changed."""
     OTHER = "other"
@@ -99,6 +101,15 @@ class GuardRule(enum.Enum):
     NO_PRESSURE = "no_pressure"
     """The last sign of memory pressure was ``found`` seconds ago, and without one a slot is held
     back for at most ``bound`` seconds of an hour."""
+    NOT_A_THREAD = "not_a_thread"
+    """The thread is none of the protected application in the sample."""
+    THREAD_STEPS = "thread_steps"
+    """A thread's nice value stays near its own; ``bound`` is granted."""
+    TOTAL_SHARE = "total_share"
+    """The application's share of the CPU stays as it is: ``found`` is the sum of the weights that
+    were wanted, ``bound`` that of its threads' own."""
+    THREAD_STARVED = "thread_starved"
+    """The thread was ready and did not run for ``found`` seconds; ``bound`` are allowed."""
     OTHER = "other"
     """A rule that this version does not know."""
 
@@ -114,6 +125,7 @@ class Unit(enum.Enum):
     CORES = "cores"
     CPUS = "CPUs"
     NICE = "nice"
+    WEIGHT = "weight"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,3 +150,5 @@ class GuardChange:
     """The number that the rule allows or grants, where it uses one."""
     unit: Unit = Unit.NONE
     """The unit of both numbers."""
+    tid: int | None = None
+    """The thread whose setting was wanted."""

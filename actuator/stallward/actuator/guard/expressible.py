@@ -22,6 +22,7 @@ from stallward.agent.file_pages import (
     FileScope,
     Victim,
 )
+from stallward.agent.threads import ThreadDesire, ThreadRef
 
 MAX_SWAPPINESS: Final = 200
 MAX_LIMIT_BYTES: Final = 1 << 62
@@ -29,6 +30,10 @@ MAX_CPUS: Final = 8192
 """The largest number of CPUs that a Linux kernel is built for."""
 MAX_REFS: Final = 4096
 """The largest number of processes in one desired state."""
+MAX_THREADS: Final = 1024
+"""The largest number of threads in one desired state."""
+SLICE_US: Final = (100, 100_000)
+"""The timeslices that Linux takes (``__setparam_fair``)."""
 _MAX_CORES: Final = 65536.0
 _MAX_PID: Final = 1 << 22
 """PID_MAX_LIMIT of 64-bit kernels."""
@@ -104,6 +109,7 @@ def _state_problems(desired: object, slots: int) -> Problems:
             yield replace(problem, slot=index)
     yield from _tuning_problems(desired.tuning)
     yield from _process_problems(desired)
+    yield from _thread_problems(desired.protected_threads)
     yield from _integer("protected_low_bytes", desired.protected_low_bytes, 0, MAX_LIMIT_BYTES)
     yield from _flag("protect_from_oom", desired.protect_from_oom)
     yield from _flag("protected_willneed", desired.protected_willneed)
@@ -172,12 +178,7 @@ def _slot_problems(slot: Any) -> Problems:
     yield from _number("cpu_max_cores", slot.cpu_max_cores, _MAX_CORES)
     if slot.cpu_max_cores == 0:
         yield Problem(flaw=Flaw.OUT_OF_RANGE, field="cpu_max_cores", value="0")
-    if not isinstance(slot.cpus, tuple) or len(slot.cpus) > MAX_CPUS:
-        yield _wrong_type("cpus", slot.cpus, Expected.CPU_LIST, float(MAX_CPUS))
-    for cpu in slot.cpus:
-        yield from _integer("cpus", cpu, 0, MAX_CPUS - 1)
-        if cpu is None:
-            yield Problem(flaw=Flaw.EMPTY_ENTRY, field="cpus")
+    yield from _cpu_problems(slot.cpus)
     if slot.page_advice not in _ADVICE:
         yield _wrong_value("page_advice", slot.page_advice, Expected.PAGE_ADVICE)
     yield from _flag("terminated", slot.terminated)
@@ -202,6 +203,30 @@ def _file_pages_problems(wish: Any) -> Problems:
         yield Problem(
             flaw=Flaw.WRONG_TYPE, field="file_pages", value=value, expected=Expected.FILE_PAGES
         )
+
+
+def _cpu_problems(cpus: Any) -> Problems:
+    if not isinstance(cpus, tuple) or len(cpus) > MAX_CPUS:
+        yield _wrong_type("cpus", cpus, Expected.CPU_LIST, float(MAX_CPUS))
+    for cpu in cpus:
+        yield from _integer("cpus", cpu, 0, MAX_CPUS - 1)
+        if cpu is None:
+            yield Problem(flaw=Flaw.EMPTY_ENTRY, field="cpus")
+
+
+def _thread_problems(desires: Any) -> Problems:
+    if not isinstance(desires, tuple) or len(desires) > MAX_THREADS:
+        yield _wrong_type("protected_threads", desires, Expected.THREAD_LIST, float(MAX_THREADS))
+    for desire in desires:
+        ref = desire.thread if isinstance(desire, ThreadDesire) else None
+        if not isinstance(ref, ThreadRef) or None in {ref.tid, ref.start_time_ticks}:
+            yield _wrong_value("protected_threads", desire, Expected.THREAD)
+            return
+        yield from _integer("tid", ref.tid, 1, _MAX_PID)
+        yield from _integer("start_time_ticks", ref.start_time_ticks, 0, MAX_LIMIT_BYTES)
+        yield from _integer("slice_us", desire.slice_us, *SLICE_US)
+        yield from _integer("nice", desire.nice, -20, 19)
+        yield from _cpu_problems(desire.cpus)
 
 
 def _tuning_problems(tuning: Any) -> Problems:

@@ -17,6 +17,8 @@ Its rules hold for every controller, for a shipped rule as much as for a remote 
 * Every slot keeps some CPU time and disk throughput, and never gets a higher priority than the
   protected application.
 * A setting that another program has changed is left alone.
+* Threads of the protected application get other settings only where the configuration allows it,
+  and its total share stays (:mod:`stallward.actuator.guard.threads`).
 * A desired state that cannot be expressed on the node is refused as a whole, and the default
   controller decides.
 
@@ -50,6 +52,7 @@ from stallward.actuator.guard.processes import (
 from stallward.actuator.guard.slot import NO_ACTION, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, foreign_pauses, step_aside, update_aside
+from stallward.actuator.guard.threads import ThreadMemory, grant_threads
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import Sample
@@ -71,6 +74,7 @@ class GuardMemory:
     aside: Aside = ()
     """The levers that the guard steps aside from."""
     holds: HoldMemory = field(default_factory=HoldMemory)
+    threads: ThreadMemory = field(default_factory=ThreadMemory)
     time_s: float = 0.0
     """The latest time of any sample; a later sample with an earlier time is given this one."""
 
@@ -131,7 +135,7 @@ class Guard:
             horizon_s: The longest time until the next tick is due; one period by default.
         """
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
-        sample = replace(sample, time_s=_monotonic(sample.time_s, memory.time_s))
+        sample = replace(sample, time_s=max(sample.time_s, memory.time_s))
         aside = update_aside(memory.aside, sample, self.aside_s)
         remaining, aside_changes = step_aside(desired, aside, sample)
         paused_by_others = foreign_pauses(aside, sample)
@@ -169,6 +173,10 @@ class Guard:
                 refusal = _refusal(sample, index, GuardRule.SET_BY_OTHERS)
             refusals.append(refusal)
         budgets = self.budgets
+        threads, thread_memory, thread_changes = grant_threads(
+            remaining.protected_threads, sample, memory.threads, budgets
+        )
+        changes.extend(thread_changes)
         granted_state = replace(
             remaining,
             slots=tuple(slots),
@@ -180,6 +188,7 @@ class Guard:
                 remaining.protected_low_bytes, sample, changes
             ),
             file_pages=self._file_pages(remaining.file_pages, changes),
+            protected_threads=threads,
         )
         before = {lever for lever, _ in memory.aside}
         return Verdict(
@@ -190,6 +199,7 @@ class Guard:
                 limits=tuple(limits),
                 aside=aside,
                 holds=note_holds(holds, granted_state),
+                threads=thread_memory,
                 time_s=sample.time_s if math.isfinite(sample.time_s) else memory.time_s,
             ),
             stepped_aside=tuple(lever for lever, _ in aside if lever not in before),
@@ -279,10 +289,6 @@ class Guard:
             )
         )
         return zone
-
-
-def _monotonic(time_s: float, latest_s: float) -> float:
-    return max(time_s, latest_s)
 
 
 def _refusal(

@@ -44,6 +44,9 @@ class Expected(enum.Enum):
     """A short printable text."""
     PAGE_ADVICE = "page_advice"
     FILE_PAGES = "file_pages"
+    THREAD = "thread"
+    THREAD_LIST = "thread_list"
+    """A tuple of at most ``high`` threads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from typing import Any, Final
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.threads import ThreadDesire
 
 Aside = tuple[tuple[str, float], ...]
 """The levers that the guard steps aside from, and until when (CLOCK_MONOTONIC, seconds)."""
@@ -48,6 +49,11 @@ _NODE_FIELDS: Final[dict[str, dict[str, Any]]] = {
     "oom": {"protect_from_oom": False},
     "memory_low": {"protected_low_bytes": None},
     "memory_min": {"protected_low_bytes": None},
+}
+_THREAD_FIELDS: Final[dict[str, dict[str, Any]]] = {
+    "thread_slice": {"slice_us": None},
+    "thread_nice": {"nice": None},
+    "thread_cpus": {"cpus": ()},
 }
 _DEFAULT: Final = SlotDesire()
 
@@ -109,6 +115,10 @@ def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
     if kind in _TUNING_FIELDS:
         cleared: dict[str, Any] = dict.fromkeys(_TUNING_FIELDS[kind])
         return replace(desired, tuning=replace(desired.tuning, **cleared))
+    if kind in _THREAD_FIELDS:
+        without = (replace(one, **_THREAD_FIELDS[kind]) for one in desired.protected_threads)
+        kept_threads = tuple(one for one in without if one != ThreadDesire(thread=one.thread))
+        return replace(desired, protected_threads=kept_threads)
     if lever == "oom" or (kind != "oom" and kind in _NODE_FIELDS):
         return replace(desired, **_NODE_FIELDS[kind])
     return desired  # a desired state has no field for it (one process's OOM score)

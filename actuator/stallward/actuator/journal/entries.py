@@ -63,7 +63,7 @@ class OomScore:
 
 @dataclass(frozen=True, slots=True)
 class ThreadValue:
-    """A thread had this nice value or these CPUs (``what``: see ``kernel/scheduling.py``)."""
+    """A thread had this value of ``what``, a setting of ``kernel/scheduling.py``."""
 
     what: str
     tid: int

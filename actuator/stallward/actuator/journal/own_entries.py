@@ -27,7 +27,7 @@ from stallward.actuator.journal.entries import (
     ThreadValue,
 )
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.scheduling import CPUS, NICE
+from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE
 
 SWAP_SUFFIX: Final = ".stallward-swap"
 """How the name of a sandbox's swap file ends."""
@@ -141,5 +141,7 @@ def _is_value(what: str, value: str) -> bool:
     """Whether a thread's setting can have a value."""
     if what == NICE:
         return value in _NICE_VALUES
+    if what == SLICE:
+        return value.isascii() and value.isdigit() and len(value) < 7
     cpus = value.split(",")
     return what == CPUS and all(cpu.isascii() and cpu.isdigit() and len(cpu) < 6 for cpu in cpus)

@@ -1,6 +1,6 @@
-"""The scheduler's settings of a thread: its nice value and the CPUs that it may run on.
+"""The scheduler's settings of a thread: its nice value, its CPUs and its timeslice.
 
-Both are per thread and inherited by new threads and processes. They cannot be set by pidfd: if a
+They are per thread and inherited by new threads and processes. They cannot be set by pidfd: if a
 thread ends after its start time was checked and before the call, another thread may have the same
 number by then. For that all other numbers must have been used within microseconds.
 """
@@ -15,9 +15,11 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.threads.timeslice import read_slice_us, write_slice_us
 
 NICE: Final = "nice"
 CPUS: Final = "cpus"
+SLICE: Final = "slice_us"
 
 _WORST_NICE: Final = 19
 _RATIO_PER_NICE: Final = 1.25
@@ -49,7 +51,7 @@ def format_cpus(cpus: frozenset[int] | set[int] | tuple[int, ...]) -> str:
 
 
 def read_value(what: str, tid: int) -> str | None:
-    """Read a setting of a thread; ``None`` if the thread is gone.
+    """Read a setting of a thread; ``None`` if the thread is gone, or has none of this kind.
 
     Raises:
         KernelFileError: If the setting cannot be read.
@@ -57,6 +59,9 @@ def read_value(what: str, tid: int) -> str | None:
     try:
         if what == NICE:
             return str(os.getpriority(os.PRIO_PROCESS, tid))
+        if what == SLICE:
+            slice_us = read_slice_us(tid)
+            return None if slice_us is None else str(slice_us)
         return format_cpus(os.sched_getaffinity(tid))
     except ProcessLookupError:
         return None
@@ -73,6 +78,8 @@ def write_value(what: str, tid: int, value: str) -> bool:
     try:
         if what == NICE:
             os.setpriority(os.PRIO_PROCESS, tid, int(value))
+        elif what == SLICE:
+            write_slice_us(tid, int(value))
         else:
             os.sched_setaffinity(tid, {int(cpu) for cpu in value.split(",")})
     except ProcessLookupError:

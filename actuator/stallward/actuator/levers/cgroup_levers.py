@@ -37,7 +37,11 @@ from stallward.actuator.levers.process.page_advice import (
     why_no_advice,
 )
 from stallward.actuator.levers.process.stop import ProcessStopLever
-from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
+from stallward.actuator.levers.process_levers import (
+    SlotProcesses,
+    process_levers,
+    protected_thread_levers,
+)
 from stallward.actuator.levers.tree_levers import TreeSlot
 from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
 
@@ -90,6 +94,13 @@ def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
     others += [
         FilePagesLever([slot.source() for slot in makers], _protected(site), site.paths.proc)
     ]
+    others += protected_thread_levers(
+        cpu_and_io.short(site.protected),
+        partial(site.protected.pids, recursive=True),
+        None if protected is None else protected.unified_dir,
+        site.paths.proc,
+        originals,
+    )
     others += [ProcessStopLever(site.paths, site.protected, originals)]
     others += vm_levers(
         paths=site.paths,

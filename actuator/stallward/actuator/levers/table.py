@@ -224,6 +224,18 @@ LEVERS: Final = (
         rights=_GROUP,
     ),
     LeverInfo(
+        name="thread_slice, thread_nice, thread_cpus",
+        field="protected_threads",
+        unit="microseconds, nice value, CPU numbers of single threads; only with "
+        "guard.allow_protected_threads",
+        v2="sched_setattr(2), setpriority(2), sched_setaffinity(2)",
+        hybrid="sched_setattr(2), setpriority(2), sched_setaffinity(2)",
+        none="sched_setattr(2), setpriority(2), sched_setaffinity(2)",
+        blocking=True,
+        undone="every thread gets its own back, those started meanwhile their parent's",
+        rights=_THREADS,
+    ),
+    LeverInfo(
         name="oom",
         field="protect_from_oom",
         unit="yes or no",
@@ -347,6 +359,9 @@ _NOTES: Final = """
   each step of 1 is a factor of 1.25. Where the kernel groups threads by session
   (`kernel.sched_autogroup_enabled` is 1, as in most distributions) it orders those of one session
   only, so services need a CPU weight: `CPUWeight=` of their unit turns the controller on.
+- A thread's timeslice is taken by Linux 6.12 and later, which the daemon tries on a thread of its
+  own: it sets one and reads it back. Where it is not taken the lever is missing. No other setting
+  stands in for it, because a nice value would change the thread's share.
 - Disk weights act only where the disk's scheduler (or iocost) knows them. Elsewhere the lever is
   missing, even if the files exist.
 - Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as

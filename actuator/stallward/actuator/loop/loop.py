@@ -204,7 +204,11 @@ class Loop:
             sys.stderr.write(f"stallward loop: not reloaded: {error}\n")
             return
         self._config = config
-        self._engine.reconfigure(slo_ms=config.control.slo_ms, budgets=config.guard)
+        self._engine.reconfigure(
+            slo_ms=config.control.slo_ms,
+            budgets=config.guard,
+            lacks=self._node.lacks(config.guard),
+        )
         self._ticker.reconfigure(config)
 
 

@@ -21,6 +21,7 @@ from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import Circumstances, TickRecord, TickTimings
+from stallward.agent.controller import needs_threads
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
 
@@ -147,8 +148,14 @@ class Ticker:
         start_s = time.monotonic()
         lease = self._leases.current(start_s)
         config = self._config
-        self._node.sampler.needs_processes = (
-            self._engine.needs_processes or config.control.read_processes
+        asking, sampler = self._engine.controllers, self._node.sampler
+        sampler.needs_processes = config.control.read_processes or any(
+            controller.needs_processes for controller in asking
+        )
+        sampler.needs_threads = (
+            config.control.read_threads
+            or (lease is not None and bool(lease.desired.protected_threads))
+            or any(map(needs_threads, asking))
         )
         try:
             sample = self._node.read(self._sequence, start_s)

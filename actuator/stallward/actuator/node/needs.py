@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from stallward.agent.controller import Need
+from stallward.agent.controller import THREAD_NEEDS, Need
 
 _LEVERS: Final[dict[Need, tuple[str, ...]]] = {
     Need.PAUSE: ("pause",),
@@ -22,6 +22,8 @@ def lacks_of(
     levers: Iterable[tuple[str, str]],
     *,
     slots: Sequence[str],
+    protected: str,
+    threads_allowed: bool,
     trees: Sequence[str],
     swap_total_bytes: int | None,
     memory_stall_us: int | None,
@@ -32,7 +34,9 @@ def lacks_of(
     Args:
         levers: The name of every lever, such as ``pause:hog0``, and why it is missing.
         slots: The name of each slot, as in the names of its levers.
-        trees: Those of them that are process trees.
+        protected: The name of the protected application, likewise.
+        threads_allowed: Whether the configuration allows other settings of its threads.
+        trees: Those of the slots that are process trees.
         swap_total_bytes: The size of all swap; ``None`` where it is not known.
         memory_stall_us: How long tasks of the zone waited for memory; ``None`` where that is not
             known.
@@ -45,6 +49,10 @@ def lacks_of(
             reasons = [missing.get(f"{name}:{slot}", "no such lever") for name in names]
             if all(reasons):
                 lacks.setdefault(need, reasons[0])
+    for need in THREAD_NEEDS:
+        why = missing.get(f"{need}:{protected}", "no such lever")
+        if why or not threads_allowed:
+            lacks[need] = why or "guard.allow_protected_threads is not true"
     if trees:
         lacks[Need.LIMIT] = f"limit:{trees[0]}: process trees have no memory limit"
     if not swap_total_bytes:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
@@ -126,7 +127,7 @@ class Node:
             tick_period_s=control.tick_period_s,
             cpus=float(len(online or ())),
             seed=control.seed,
-            lacks=self._lacks(),
+            lacks=self.lacks(self._config.guard),
         )
         return EngineSettings(
             context=context,
@@ -137,11 +138,13 @@ class Node:
             aside_s=control.foreign_wait_s,
         )
 
-    def _lacks(self) -> dict[Need, str]:
-        """Return what this node lacks of what controllers may need."""
+    def lacks(self, budgets: Budgets) -> dict[Need, str]:
+        """Return what this node lacks, with these budgets, of what controllers may need."""
         return lacks_of(
             self.levers.survey(),
             slots=[short(slot) for slot in self._slots],
+            protected=short(self._protected),
+            threads_allowed=budgets.allow_protected_threads,
             trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
             swap_total_bytes=self._last.node.swap_total_bytes,
             memory_stall_us=self._last.zone.psi.memory_some_us,

@@ -29,6 +29,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
     WrongSlots,
 )
+from stallward.actuator.record.threads.text import THREAD_RULES, whose_threads
 
 _UNKNOWN: Final = "this version does not know why"
 
@@ -148,6 +149,8 @@ _WRONG_TYPE: Final = {
     Expected.SHORT_TEXT: "the tuning's {field} is not a short printable text",
     Expected.PAGE_ADVICE: "{field} is {value}",
     Expected.FILE_PAGES: "{field} is {value}",
+    Expected.THREAD: "{value} is no setting of a thread",
+    Expected.THREAD_LIST: "{field} is no tuple of at most {high} threads",
     Expected.NOTHING_ELSE: "{field} is {value}",
 }
 
@@ -164,21 +167,17 @@ def _exact(number: float | None) -> str:
 
 def change_text(change: GuardChange) -> str:
     """Return what the guard did not grant in full, and why."""
-    text = _change_text(change)
+    text = _BY_WISH.get(change.wish, _refusal)(change)
     if change.wish is Wish.LEVER:
         return text
     if change.wish is Wish.PROTECTED_LOW:
         return f"protected group: {text}"
     if change.wish is Wish.FILE_PAGES:
         return f"file pages: {text}"
-    if change.pid is not None:
-        return f"pid {change.pid}: {text}"
-    return f"{change.group}: {text}"
-
-
-def _change_text(change: GuardChange) -> str:
-    describe = _BY_WISH.get(change.wish, _refusal)
-    return describe(change)
+    if change.wish is Wish.THREADS:
+        return f"{whose_threads(change)} of the protected group: {text}"
+    subject = change.group if change.pid is None else f"pid {change.pid}"
+    return f"{subject}: {text}"
 
 
 def _refusal(change: GuardChange) -> str:
@@ -210,6 +209,7 @@ _BY_RULE: Final = {
     GuardRule.NO_PRESSURE: (
         "no sign of memory pressure for {found:.0f} s, and without one only {bound:g} s of an hour"
     ),
+    **THREAD_RULES,
 }
 _SLOT_RULES: Final = frozenset(
     {

@@ -16,6 +16,12 @@ from stallward.actuator.record.flat_wire import FlatWire, Parts, make_message
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.old_notes import was_leased
 from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_parts
+from stallward.actuator.record.threads.wire import (
+    thread_desires_from_wire,
+    thread_desires_parts,
+    threads_from_wire,
+    threads_parts,
+)
 from stallward.actuator.record.tick_record import (
     Circumstances,
     Mode,
@@ -120,6 +126,7 @@ def _sample_parts(sample: Sample) -> Parts:
         "profile": sample.profile,
         "levers": [_LEVER_STATE.to_wire(state) for state in sample.levers],
         "work": [work_parts(work) for work in sample.work],
+        **threads_parts(sample.protected_threads),
     }
 
 
@@ -145,6 +152,7 @@ def sample_from_wire(message: pb.Sample) -> Sample:
         profile=message.profile,
         levers=tuple(LeverState(**_LEVER_STATE.from_wire(state)) for state in message.levers),
         work=tuple(work_from_wire(work) for work in message.work),
+        protected_threads=threads_from_wire(message),
     )
 
 
@@ -169,6 +177,7 @@ def _desired_parts(desired: DesiredState) -> Parts:
         "protected_willneed": desired.protected_willneed,
         "kill_at_once": desired.kill_at_once,
         "file_pages": None if file_pages is None else _FILE_PAGES.to_wire(file_pages),
+        "protected_threads": thread_desires_parts(desired.protected_threads),
     }
 
 
@@ -196,6 +205,7 @@ def desired_from_wire(message: pb.DesiredState) -> DesiredState:
             if message.HasField("file_pages")
             else None
         ),
+        protected_threads=thread_desires_from_wire(message),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from stallward.actuator.sensors.processes.round_robin import ASKED, KEPT_OPEN
+from stallward.actuator.sensors.processes.threads import MOST_THREADS
 from stallward.actuator.sensors.sampler import TURN_TICKS
 from stallward.actuator.sensors.signal_table import (
     COSTS,
@@ -11,6 +12,7 @@ from stallward.actuator.sensors.signal_table import (
     MEASURED_ON,
     NODE_SIGNALS,
     PROCESS_SIGNALS,
+    PROTECTED_THREAD_SIGNALS,
     Signal,
 )
 from stallward.actuator.sensors.working_set import HOLD_S, WINDOW_S
@@ -44,6 +46,8 @@ def signals_page() -> str:
         "## Processes",
         "",
         *_table(PROCESS_SIGNALS),
+        *_about_threads(),
+        *_table(PROTECTED_THREAD_SIGNALS),
         "## Latency",
         "",
         "| signal | unit | meaning |",
@@ -109,6 +113,17 @@ These are read for the zone, the protected application and each slot. The zone h
 has what `/proc` says instead. Where there are no cgroups, a group is a process tree, and its
 signals are sums over its processes.
 """
+
+
+def _about_threads() -> tuple[str, ...]:
+    return (
+        "## Threads of the protected application",
+        "",
+        "They are read where a controller asks for them, or `control.read_threads` does, and only",
+        f"if there are at most {MOST_THREADS}. What a thread waits for (`wchan`) is not read:",
+        "many kernels do not tell it.",
+        "",
+    )
 
 
 def _about_groups() -> str:

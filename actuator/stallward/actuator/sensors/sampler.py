@@ -28,9 +28,11 @@ from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import members_of
 from stallward.actuator.sensors.processes.pss import PssReader
 from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRobin
+from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
 from stallward.actuator.sensors.tree_reader import TreeReader, share_of
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
+from stallward.agent.threads import ThreadSample
 
 T = TypeVar("T")
 
@@ -39,6 +41,7 @@ TURN_TICKS: Final = 10
 PROTECTED_SLOT: Final = -1
 """The slot number of the protected application's processes, which are never acted on."""
 _FILES_PER_PROCESS: Final = 5
+_FILES_PER_THREAD: Final = 3
 _OTHER_FILES: Final = 256
 """Room for the sockets, levers and other files that the process opens."""
 
@@ -67,6 +70,7 @@ class Sampler:
         forest: Refreshes the trees.
         latency_source: The source of the protected application's latencies, if there is one.
         needs_processes: Whether the controller wants the processes listed.
+        needs_threads: Whether it wants the protected application's threads listed.
     """
 
     def __init__(
@@ -80,6 +84,7 @@ class Sampler:
         forest: Forest | None = None,
         latency_source: LatencySource | None = None,
         needs_processes: bool = False,
+        needs_threads: bool = False,
     ) -> None:
         self.kind = hierarchy.kind
         self.proc = paths.proc
@@ -104,9 +109,13 @@ class Sampler:
         self._forest = forest
         self.latency_source = latency_source
         self.needs_processes = needs_processes
+        self.needs_threads = needs_threads
+        self._threads = ThreadReader(members_of(protected), paths.proc)
         readers = (self.zone, *self.groups)
         self._signals = (*self.node.signals, *(s for reader in readers for s in reader.signals))
-        allow_open_files(len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS)
+        allow_open_files(
+            len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS + MOST_THREADS * _FILES_PER_THREAD
+        )
         # Without these nothing can be decided: the application's demand, the zone's limits (the
         # scale of the observation), and the frozen states (which the guard's budgets count).
         self._essential: tuple[AnySignal, ...] = (
@@ -186,6 +195,7 @@ class Sampler:
             slot_states=tuple(slot_states),
             latency=self._noting(self._read_latency, None),
             processes=self._turns.samples() if self.needs_processes else None,
+            protected_threads=self._read_threads(),
             profile=profile,
         )
 
@@ -215,6 +225,16 @@ class Sampler:
                 pss = self._turns.pss_bytes(self.processes[number]) if asked else None
                 reader.pss_bytes = pss
 
+    def _read_threads(self) -> tuple[ThreadSample, ...] | None:
+        """The application's threads, where a controller asks for them."""
+        if not self.needs_threads:
+            self._threads.close_threads()
+            return None
+        threads = self._threads.read()
+        if self._threads.fault is not None:
+            self._other_faults.append(str(self._threads.fault))
+        return threads
+
     def _summed(self, number: int, asked: bool) -> bool:
         """Whether the group's processes are read here; a tree's own reader sums up a tree."""
         return asked or isinstance(self.groups[number], GroupReader)
@@ -243,6 +263,7 @@ class Sampler:
         for signal in self._signals:
             signal.close()
         self._turns.close()
+        self._threads.close()
         if self.latency_source is not None:
             self.latency_source.close()
 

@@ -326,6 +326,31 @@ PROCESS_SIGNALS: Final = (
     ),
     _of_process("read_s", "s", "when it was read (CLOCK_MONOTONIC)", "stat"),
 )
+
+
+def _of_thread(name: str, unit: str, meaning: str, file: str) -> Signal:
+    path = file if file.endswith(")") else f"/proc/PID/task/TID/{file}"
+    return Signal(
+        name=name, unit=unit, meaning=meaning, v2=path, hybrid=path, none=path, when=TICK
+    )
+
+
+PROTECTED_THREAD_SIGNALS: Final = (
+    _of_thread("pid", "", "the process that it belongs to", "stat"),
+    _of_thread("tid", "", "the thread", "stat"),
+    _of_thread(
+        "start_time_ticks", "ticks", "when it started; with the number it identifies it", "stat"
+    ),
+    _of_thread("state", "", "R: running or ready to run; S and D: asleep", "stat"),
+    _of_thread("cpu", "", "the CPU that it ran on last", "stat"),
+    _of_thread("run_us", "us", "time that it has run", "schedstat"),
+    _of_thread("wait_us", "us", "time that it was ready and waited for a CPU", "schedstat"),
+    _of_thread("voluntary_switches", "times", "gave up the CPU to sleep", "status"),
+    _of_thread("involuntary_switches", "times", "lost the CPU while it had work", "status"),
+    _of_thread("nice", "", "its nice value", "stat"),
+    _of_thread("slice_us", "us", "its timeslice, from Linux 6.12 on", "sched_getattr(2)"),
+    _of_thread("cpus", "", "the CPUs that it may run on", "sched_getaffinity(2)"),
+)
 LATENCY_SIGNALS: Final = (
     Signal(name="window_s", unit="s", meaning="length of the window"),
     Signal(name="completed", unit="requests", meaning="completed in the window"),
@@ -356,6 +381,8 @@ COSTS: Final = (
     Cost(file="/proc/PID/oom_score", cost_us=1.7),
     Cost(file="/proc/PID/schedstat", cost_us=1.8, note="of each thread"),
     Cost(file="/proc/PID/io", cost_us=3.9),
+    Cost(file="/proc/PID/task/TID/stat", cost_us=7.2, note="of the application's threads"),
+    Cost(file="/proc/PID/task/TID/status", cost_us=13.8, note="of the application's threads"),
     Cost(
         file="/proc/PID/smaps_rollup",
         cost_us=27.3,

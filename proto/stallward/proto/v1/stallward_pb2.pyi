@@ -72,6 +72,8 @@ class Expected(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXPECTED_SHORT_TEXT: _ClassVar[Expected]
     EXPECTED_PAGE_ADVICE: _ClassVar[Expected]
     EXPECTED_FILE_PAGES: _ClassVar[Expected]
+    EXPECTED_THREAD: _ClassVar[Expected]
+    EXPECTED_THREAD_LIST: _ClassVar[Expected]
 
 class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -94,6 +96,7 @@ class Wish(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     WISH_LEVER: _ClassVar[Wish]
     WISH_HOLD: _ClassVar[Wish]
     WISH_FILE_PAGES: _ClassVar[Wish]
+    WISH_THREADS: _ClassVar[Wish]
 
 class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -124,6 +127,10 @@ class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GUARD_RULE_NO_PRESSURE: _ClassVar[GuardRule]
     GUARD_RULE_LOWEST_WORKABLE: _ClassVar[GuardRule]
     GUARD_RULE_HARD_ALONE: _ClassVar[GuardRule]
+    GUARD_RULE_NOT_A_THREAD: _ClassVar[GuardRule]
+    GUARD_RULE_THREAD_STEPS: _ClassVar[GuardRule]
+    GUARD_RULE_TOTAL_SHARE: _ClassVar[GuardRule]
+    GUARD_RULE_THREAD_STARVED: _ClassVar[GuardRule]
 
 class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -135,6 +142,7 @@ class Unit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     UNIT_CORES: _ClassVar[Unit]
     UNIT_CPUS: _ClassVar[Unit]
     UNIT_NICE: _ClassVar[Unit]
+    UNIT_WEIGHT: _ClassVar[Unit]
 
 class Mode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -228,6 +236,8 @@ EXPECTED_TEXT: Expected
 EXPECTED_SHORT_TEXT: Expected
 EXPECTED_PAGE_ADVICE: Expected
 EXPECTED_FILE_PAGES: Expected
+EXPECTED_THREAD: Expected
+EXPECTED_THREAD_LIST: Expected
 WISH_UNSPECIFIED: Wish
 WISH_SLOT: Wish
 WISH_PAUSE: Wish
@@ -247,6 +257,7 @@ WISH_PROTECTED_LOW: Wish
 WISH_LEVER: Wish
 WISH_HOLD: Wish
 WISH_FILE_PAGES: Wish
+WISH_THREADS: Wish
 GUARD_RULE_UNSPECIFIED: GuardRule
 GUARD_RULE_MAX_PAUSE: GuardRule
 GUARD_RULE_PAUSE_SHARE: GuardRule
@@ -274,6 +285,10 @@ GUARD_RULE_ZONE_MEMORY: GuardRule
 GUARD_RULE_NO_PRESSURE: GuardRule
 GUARD_RULE_LOWEST_WORKABLE: GuardRule
 GUARD_RULE_HARD_ALONE: GuardRule
+GUARD_RULE_NOT_A_THREAD: GuardRule
+GUARD_RULE_THREAD_STEPS: GuardRule
+GUARD_RULE_TOTAL_SHARE: GuardRule
+GUARD_RULE_THREAD_STARVED: GuardRule
 UNIT_UNSPECIFIED: Unit
 UNIT_SECONDS: Unit
 UNIT_SHARE: Unit
@@ -282,6 +297,7 @@ UNIT_BYTES_PER_SECOND: Unit
 UNIT_CORES: Unit
 UNIT_CPUS: Unit
 UNIT_NICE: Unit
+UNIT_WEIGHT: Unit
 MODE_UNSPECIFIED: Mode
 MODE_OFF: Mode
 MODE_SHADOW: Mode
@@ -492,6 +508,34 @@ class ProcessSample(_message.Message):
     read_s: float
     def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: bool = ..., rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
 
+class ThreadSample(_message.Message):
+    __slots__ = ("pid", "tid", "start_time_ticks", "state", "cpu", "run_us", "wait_us", "voluntary_switches", "involuntary_switches", "nice", "slice_us", "cpus")
+    PID_FIELD_NUMBER: _ClassVar[int]
+    TID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    CPU_FIELD_NUMBER: _ClassVar[int]
+    RUN_US_FIELD_NUMBER: _ClassVar[int]
+    WAIT_US_FIELD_NUMBER: _ClassVar[int]
+    VOLUNTARY_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    INVOLUNTARY_SWITCHES_FIELD_NUMBER: _ClassVar[int]
+    NICE_FIELD_NUMBER: _ClassVar[int]
+    SLICE_US_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    pid: int
+    tid: int
+    start_time_ticks: int
+    state: str
+    cpu: int
+    run_us: int
+    wait_us: int
+    voluntary_switches: int
+    involuntary_switches: int
+    nice: int
+    slice_us: int
+    cpus: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, pid: _Optional[int] = ..., tid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., state: _Optional[str] = ..., cpu: _Optional[int] = ..., run_us: _Optional[int] = ..., wait_us: _Optional[int] = ..., voluntary_switches: _Optional[int] = ..., involuntary_switches: _Optional[int] = ..., nice: _Optional[int] = ..., slice_us: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class LeverState(_message.Message):
     __slots__ = ("lever", "value", "held_for_s", "foreign")
     LEVER_FIELD_NUMBER: _ClassVar[int]
@@ -541,7 +585,7 @@ class WorkSample(_message.Message):
     def __init__(self, slot: _Optional[int] = ..., source: _Optional[_Union[WorkSource, str]] = ..., unit: _Optional[str] = ..., units: _Optional[float] = ..., known_s: _Optional[float] = ..., read_s: _Optional[float] = ..., fault: _Optional[_Union[WorkFault, str]] = ...) -> None: ...
 
 class Sample(_message.Message):
-    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers", "work")
+    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers", "work", "protected_threads", "protected_threads_known")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -555,6 +599,8 @@ class Sample(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     LEVERS_FIELD_NUMBER: _ClassVar[int]
     WORK_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_THREADS_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_THREADS_KNOWN_FIELD_NUMBER: _ClassVar[int]
     sequence: int
     time_s: float
     node: NodeSample
@@ -568,7 +614,9 @@ class Sample(_message.Message):
     profile: str
     levers: _containers.RepeatedCompositeFieldContainer[LeverState]
     work: _containers.RepeatedCompositeFieldContainer[WorkSample]
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ..., work: _Optional[_Iterable[_Union[WorkSample, _Mapping]]] = ...) -> None: ...
+    protected_threads: _containers.RepeatedCompositeFieldContainer[ThreadSample]
+    protected_threads_known: bool
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ..., work: _Optional[_Iterable[_Union[WorkSample, _Mapping]]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadSample, _Mapping]]] = ..., protected_threads_known: bool = ...) -> None: ...
 
 class Tuning(_message.Message):
     __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
@@ -638,8 +686,28 @@ class FilePages(_message.Message):
     writeback: bool
     def __init__(self, action: _Optional[str] = ..., victim: _Optional[str] = ..., scope: _Optional[str] = ..., grab_pages: _Optional[int] = ..., writeback: bool = ...) -> None: ...
 
+class ThreadRef(_message.Message):
+    __slots__ = ("tid", "start_time_ticks")
+    TID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
+    tid: int
+    start_time_ticks: int
+    def __init__(self, tid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ...) -> None: ...
+
+class ThreadDesire(_message.Message):
+    __slots__ = ("thread", "slice_us", "nice", "cpus")
+    THREAD_FIELD_NUMBER: _ClassVar[int]
+    SLICE_US_FIELD_NUMBER: _ClassVar[int]
+    NICE_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    thread: ThreadRef
+    slice_us: int
+    nice: int
+    cpus: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, thread: _Optional[_Union[ThreadRef, _Mapping]] = ..., slice_us: _Optional[int] = ..., nice: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ...) -> None: ...
+
 class DesiredState(_message.Message):
-    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "kill_at_once", "file_pages")
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "kill_at_once", "file_pages", "protected_threads")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
@@ -649,6 +717,7 @@ class DesiredState(_message.Message):
     PROTECTED_WILLNEED_FIELD_NUMBER: _ClassVar[int]
     KILL_AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
+    PROTECTED_THREADS_FIELD_NUMBER: _ClassVar[int]
     slots: _containers.RepeatedCompositeFieldContainer[SlotDesire]
     tuning: Tuning
     stopped: _containers.RepeatedCompositeFieldContainer[ProcessRef]
@@ -658,7 +727,8 @@ class DesiredState(_message.Message):
     protected_willneed: bool
     kill_at_once: bool
     file_pages: FilePages
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., kill_at_once: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ...) -> None: ...
+    protected_threads: _containers.RepeatedCompositeFieldContainer[ThreadDesire]
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., kill_at_once: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadDesire, _Mapping]]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")
@@ -903,7 +973,7 @@ class Problem(_message.Message):
     def __init__(self, flaw: _Optional[_Union[Flaw, str]] = ..., field: _Optional[str] = ..., value: _Optional[str] = ..., expected: _Optional[_Union[Expected, str]] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., slot: _Optional[int] = ...) -> None: ...
 
 class GuardChange(_message.Message):
-    __slots__ = ("rule", "wish", "slot", "group", "pid", "protected_pid", "lever", "found", "bound", "unit")
+    __slots__ = ("rule", "wish", "slot", "group", "pid", "protected_pid", "lever", "found", "bound", "unit", "tid")
     RULE_FIELD_NUMBER: _ClassVar[int]
     WISH_FIELD_NUMBER: _ClassVar[int]
     SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -914,6 +984,7 @@ class GuardChange(_message.Message):
     FOUND_FIELD_NUMBER: _ClassVar[int]
     BOUND_FIELD_NUMBER: _ClassVar[int]
     UNIT_FIELD_NUMBER: _ClassVar[int]
+    TID_FIELD_NUMBER: _ClassVar[int]
     rule: GuardRule
     wish: Wish
     slot: int
@@ -924,7 +995,8 @@ class GuardChange(_message.Message):
     found: float
     bound: float
     unit: Unit
-    def __init__(self, rule: _Optional[_Union[GuardRule, str]] = ..., wish: _Optional[_Union[Wish, str]] = ..., slot: _Optional[int] = ..., group: _Optional[str] = ..., pid: _Optional[int] = ..., protected_pid: _Optional[int] = ..., lever: _Optional[str] = ..., found: _Optional[float] = ..., bound: _Optional[float] = ..., unit: _Optional[_Union[Unit, str]] = ...) -> None: ...
+    tid: int
+    def __init__(self, rule: _Optional[_Union[GuardRule, str]] = ..., wish: _Optional[_Union[Wish, str]] = ..., slot: _Optional[int] = ..., group: _Optional[str] = ..., pid: _Optional[int] = ..., protected_pid: _Optional[int] = ..., lever: _Optional[str] = ..., found: _Optional[float] = ..., bound: _Optional[float] = ..., unit: _Optional[_Union[Unit, str]] = ..., tid: _Optional[int] = ...) -> None: ...
 
 class Circumstances(_message.Message):
     __slots__ = ("sample_age_s", "horizon_s", "blind_ticks")

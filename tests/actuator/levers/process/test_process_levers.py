@@ -37,6 +37,7 @@ from stallward.actuator.levers.process.page_advice import (
 )
 from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
 from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
+from stallward.actuator.levers.process.thread_wishes import ForAll
 from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
@@ -119,18 +120,18 @@ class ThreadSetting:
         self.released: list[JournalEntry] = []
         self.refusal = ""
 
-        def value_of(granted: DesiredState) -> str | None:
+        def wishes_of(granted: DesiredState) -> ForAll | None:
             wish = granted.slot(0)
             if what == CPUS:
-                return format_cpus(wish.cpus) or None
-            return None if wish.nice is None else str(wish.nice)
+                return ForAll(what, format_cpus(wish.cpus)) if wish.cpus else None
+            return None if wish.nice is None else ForAll(what, str(wish.nice))
 
         spec = ThreadSpec(
             name=f"{what}:bg",
             what=what,
             members=members or family.pids,
             folder=folder,
-            value_of=value_of,
+            wishes_of=wishes_of,
             proc=PROC,
             check=self.check,
         )

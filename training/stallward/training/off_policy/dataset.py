@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
-from stallward.agent.controller import Controller, NodeContext
+from stallward.agent.controller import Controller, NodeContext, needs_threads
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState, limit_level
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame
@@ -210,10 +210,13 @@ def check_replayable(controller: Controller) -> None:
     """Refuse a controller that reads what recordings do not contain.
 
     Raises:
-        DatasetError: If it reads processes; recordings contain only how many there are.
+        DatasetError: If it reads processes, of which recordings contain only how many there are,
+            or threads.
     """
     if controller.needs_processes:
         raise DatasetError(f"{controller.name!r} looks at processes, which recordings leave out.")
+    if needs_threads(controller):
+        raise DatasetError(f"{controller.name!r} looks at threads, which recordings leave out.")
 
 
 def controller_actions(controller: Controller, logged: LoggedRecording) -> Actions:

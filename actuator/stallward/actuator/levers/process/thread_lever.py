@@ -1,4 +1,4 @@
-"""The lever on the nice values or CPUs of all threads of a slot.
+"""The lever on a value of threads: nice value, CPUs or timeslice, of a slot or the application.
 
 There may be thousands of threads, each with a start time to read and a value to save, so a worker
 thread does it. Once a second it sweeps for new threads and for foreign changes.
@@ -17,6 +17,7 @@ from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.process.thread_sweep import ThreadSweep
+from stallward.actuator.levers.process.thread_wishes import ThreadWishes
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
@@ -27,18 +28,18 @@ SWEEP_S: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSpec:
-    """The description of a lever on the threads of a slot."""
+    """The description of a lever on the threads of a slot, or of the application."""
 
     name: str
     """The lever's name, e.g. ``nice:hog0``."""
     what: str
-    """The value that is changed: ``nice`` or ``cpus`` (see ``kernel/scheduling.py``)."""
+    """The value that is changed, one of ``kernel/scheduling.py``."""
     members: Members
-    """Returns the slot's processes."""
+    """Returns the processes."""
     folder: Path | None
-    """The slot's cgroup directory; ``None`` where it is a process tree."""
-    value_of: Callable[[DesiredState], str | None]
-    """Takes the lever's value from a desired state; ``None`` stands for the original."""
+    """Their cgroup directory; ``None`` where they are a process tree."""
+    wishes_of: Callable[[DesiredState], ThreadWishes | None]
+    """Takes the lever's wishes from a desired state; ``None`` for the originals."""
     proc: Path
     """The /proc directory."""
     missing: str = ""
@@ -48,7 +49,7 @@ class ThreadSpec:
 
 
 class ThreadLever:
-    """Gives every thread of a slot the wanted value, and later its original back.
+    """Gives threads the values that are wanted of them, and later their originals back.
 
     Args:
         spec: The description.
@@ -59,13 +60,12 @@ class ThreadLever:
         self.name = spec.name
         self._spec = spec
         self._sweep = ThreadSweep(spec.what, spec.members, spec.folder, spec.proc, originals)
-        self._wanted: str | None = None
+        self._wanted: ThreadWishes | None = None
         self._sweep_at_s = 0.0
         self._since_s = 0.0
-        self._swept: str | None = None
         self._foreign = False
         self.foreign_total = 0
-        self._worker: Worker[str | None] = Worker(spec.name, self._work)
+        self._worker: Worker[ThreadWishes | None] = Worker(spec.name, self._work)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -84,21 +84,21 @@ class ThreadLever:
 
     def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Start a sweep if there is a new value, or the regular one is due."""
-        value = self._spec.value_of(granted)
-        new = value != self._wanted
+        wishes = self._spec.wishes_of(granted)
+        new = wishes != self._wanted
         if not new and (self.idle or self._worker.busy or now_s < self._sweep_at_s):
             return ()
-        before, self._wanted = self._wanted, value
+        before, self._wanted = self._wanted, wishes
         if self._spec.missing:
-            if value is None:
+            if wishes is None:
                 return ()
             error = self._spec.missing
-            return (LeverResult(lever=self.name, value=value, ok=False, error=error),)
+            return (LeverResult(lever=self.name, value=wishes.text, ok=False, error=error),)
         if new:
             self._foreign = False
             self._since_s = now_s if before is None else self._since_s
         self._sweep_at_s = now_s + SWEEP_S
-        self._worker.ask(value)
+        self._worker.ask(wishes)
         return ()
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
@@ -111,17 +111,20 @@ class ThreadLever:
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write for all threads that would change."""
-        value = self._spec.value_of(granted)
-        if value == self._wanted or self._spec.missing:
+        wishes = self._spec.wishes_of(granted)
+        if wishes == self._wanted or self._spec.missing:
             return ()
-        values = [now for _, now in self._sweep.values()]
-        if value is not None:
-            values = [now for now in values if self._sweep.target(now, value) != now]
+        threads = tuple(self._sweep.values())
+        if wishes is not None:
+            threads = tuple(
+                (thread, now) for thread, now in threads if wishes.value(thread, now) != now
+            )
+        values = [now for _, now in threads]
         plan = PlannedWrite(
             lever=self.name,
             target=f"{self._spec.what} of {len(values)} threads",
             before=" or ".join(sorted(set(values))),
-            after=value or ORIGINAL,
+            after=ORIGINAL if wishes is None else wishes.text,
             undo="every thread gets back what it had, and those it started meanwhile",
         )
         return (plan,)
@@ -145,18 +148,19 @@ class ThreadLever:
             return ()
         age_s, foreign = now_s - self._since_s, self._foreign
         return (
-            LeverState(lever=self.name, value=self._wanted, held_for_s=age_s, foreign=foreign),
+            LeverState(
+                lever=self.name, value=self._wanted.text, held_for_s=age_s, foreign=foreign
+            ),
         )
 
-    def _work(self, wanted: str | None, _superseded: Superseded) -> tuple[LeverResult, ...]:
+    def _work(
+        self, wanted: ThreadWishes | None, _superseded: Superseded
+    ) -> tuple[LeverResult, ...]:
         started_s = time.monotonic()
         if wanted is not None:
-            refused = attempt(self.name, wanted, self._spec.check)
+            refused = attempt(self.name, wanted.text, self._spec.check)
             if not refused.ok:
                 return (refused,)
-        if wanted != self._swept:
-            self._sweep.again()
-            self._swept = wanted
         swept = self._sweep.give_back() if wanted is None else self._sweep.give(wanted)
         self._foreign = self._foreign or swept.foreign > 0
         self.foreign_total += swept.foreign
@@ -164,7 +168,7 @@ class ThreadLever:
             return ()
         error = " ".join(swept.problems or ())
         took_ms = (time.monotonic() - started_s) * 1e3
-        value = wanted or ORIGINAL
+        value = ORIGINAL if wanted is None else wanted.text
         return (
             LeverResult(lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms),
         )

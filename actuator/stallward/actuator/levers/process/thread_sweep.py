@@ -1,4 +1,4 @@
-"""Giving all threads of a slot a nice value or CPUs, and later each of them its original back.
+"""Giving threads of a group a value of their own or one for all, and later each its original back.
 
 A thread that is forked meanwhile inherits the value that its parent was given. It is recognised by
 that value and by a start after the first change, and it gets the parent's original back.
@@ -16,22 +16,16 @@ from typing import Final
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
 from stallward.actuator.kernel.process_identity import start_time_ticks
-from stallward.actuator.kernel.scheduling import NICE, read_value, thread_ids, write_value
+from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
 from stallward.actuator.levers.base.lever import Members
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.process.thread_wishes import ThreadWishes
 from stallward.agent.errors import StallwardError
+from stallward.agent.threads import ThreadRef
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 MOST_PROBLEMS: Final = 3
 """The most failures of one sweep that are reported; thousands of threads may fail alike."""
-
-
-@dataclass(frozen=True, slots=True)
-class Thread:
-    """A thread with its start time, which tells it from a later thread with its number."""
-
-    tid: int
-    start_time_ticks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +52,12 @@ class Swept:
 
 
 class ThreadSweep:
-    """All threads of one slot and one of their values.
+    """All threads of one slot, or of the application, and one of their values.
 
     Args:
-        what: The value that is changed: ``nice`` or ``cpus`` (see ``kernel/scheduling.py``).
-        members: Returns the slot's processes.
-        folder: The slot's cgroup directory; ``None`` where it is a process tree.
+        what: The value that is changed, one of ``kernel/scheduling.py``.
+        members: Returns the processes.
+        folder: Their cgroup directory; ``None`` where it is a process tree.
         proc: The /proc directory.
         originals: Keeps the journal.
     """
@@ -76,11 +70,11 @@ class ThreadSweep:
         self._folder = folder
         self._proc = proc
         self._originals = originals
-        self._given: dict[Thread, Given] = {}
-        self._own: set[Thread] = set()
+        self._given: dict[ThreadRef, Given] = {}
+        self._own: set[ThreadRef] = set()
         """Threads that had the wanted value by themselves."""
-        self._left: set[Thread] = set()
-        """Threads with a foreign change since."""
+        self._left: dict[ThreadRef, str | None] = {}
+        """Threads with a foreign change since, and what was wanted of each."""
         self._common: str | None = None
         """The original value of the first thread changed; most likely that of all."""
         self._written: set[str] = set()
@@ -93,37 +87,34 @@ class ThreadSweep:
         """Whether a thread may not have its original value, also one whose parent has ended."""
         return bool(self._given or self._written)
 
-    def again(self) -> None:
-        """Note that another value is wanted: threads with a foreign change may change again."""
-        self._left = set()
-
-    def target(self, original: str, wanted: str) -> str:
-        """The value for a thread that had ``original``: never a better nice value than that."""
-        return max(original, wanted, key=int) if self._what == NICE else wanted
-
-    def values(self) -> Iterator[tuple[Thread, str]]:
+    def values(self) -> Iterator[tuple[ThreadRef, str]]:
         """Yield all threads that exist now, and their values."""
         for pid in self._members():
             for tid in thread_ids(self._proc, pid):
                 ticks = start_time_ticks(self._proc, tid)
                 now = read_value(self._what, tid)
                 if ticks is not None and now is not None:
-                    yield Thread(tid, ticks), now
+                    yield ThreadRef(tid=tid, start_time_ticks=ticks), now
 
-    def give(self, wanted: str) -> Swept:
-        """Give every thread the wanted value."""
+    def give(self, wishes: ThreadWishes) -> Swept:
+        """Give every thread the value that is wanted of it, or its own if none is.
+
+        A thread with a foreign change is left alone until something else is wanted of it.
+        """
         swept = Swept()
         if not self.held:
             self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
         threads = tuple(self.values())
         todo = []
         for thread, now in threads:
-            if thread in self._left:
+            wish = wishes.of(thread)
+            if thread in self._left and self._left[thread] == wish:
                 continue
-            original = self._original(thread, now, swept)
+            self._left.pop(thread, None)
+            original = self._original(thread, now, wish, swept)
             if original is None:
                 continue
-            value = self.target(original, wanted)
+            value = wishes.value(thread, original)
             if value != now:
                 todo.append((thread, original, value))
             elif thread not in self._given:
@@ -132,21 +123,25 @@ class ThreadSweep:
                     self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, now))
         for thread, original, value in todo:
             try:
-                self._give_one(thread, original, value, swept)
+                if value == original and thread in self._given:
+                    swept.moved += self._back(thread, self._given.pop(thread), swept)
+                    self._own.add(thread)
+                else:
+                    self._give_one(thread, original, value, swept)
             except (StallwardError, OSError) as error:
                 swept.problem(str(error))
         self._drop_dead({thread for thread, _ in threads})
         return swept
 
-    def _drop_dead(self, seen: set[Thread]) -> None:
+    def _drop_dead(self, seen: set[ThreadRef]) -> None:
         """Forget threads that have ended: in a build thousands end every minute.
 
         Args:
             seen: The threads that existed in this sweep.
         """
         entries = [e for e in self._entries if isinstance(e, ThreadValue)]
-        known = {Thread(e.tid, e.start_time_ticks) for e in entries}
-        known |= self._given.keys() | self._own | self._left
+        known = {_ref(e) for e in entries}
+        known |= self._given.keys() | self._own | self._left.keys()
         dead = {
             thread
             for thread in known - seen
@@ -154,14 +149,14 @@ class ThreadSweep:
         }
         for thread in dead:
             self._given.pop(thread, None)
+            self._left.pop(thread, None)
         self._own -= dead
-        self._left -= dead
-        gone = [e for e in entries if Thread(e.tid, e.start_time_ticks) in dead]
+        gone = [e for e in entries if _ref(e) in dead]
         for entry in gone:
             del self._entries[entry]
         self._originals.release_all(gone)
 
-    def _original(self, thread: Thread, now: str, swept: Swept) -> str | None:
+    def _original(self, thread: ThreadRef, now: str, wish: str | None, swept: Swept) -> str | None:
         """The value that a thread had before; ``None`` if there was a foreign change since."""
         given = self._given.get(thread)
         if given is None:
@@ -175,12 +170,12 @@ class ThreadSweep:
         if given.value == now:
             return given.original
         del self._given[thread]
-        self._left.add(thread)
+        self._left[thread] = wish
         swept.foreign += 1
         swept.problem(f"Thread {thread.tid} has {now} now, set by another program; left as it is.")
         return None
 
-    def _inherited(self, thread: Thread, now: str) -> bool:
+    def _inherited(self, thread: ThreadRef, now: str) -> bool:
         if self._common is None or thread in self._own:
             return False
         if thread.start_time_ticks < self._since_ticks:
@@ -191,7 +186,7 @@ class ThreadSweep:
         self._originals.ensure(entry)
         self._entries[entry] = None
 
-    def _give_one(self, thread: Thread, original: str, value: str, swept: Swept) -> None:
+    def _give_one(self, thread: ThreadRef, original: str, value: str, swept: Swept) -> None:
         if self._common is None:
             self._common = original
         if self._folder is not None and original == self._common:
@@ -225,7 +220,7 @@ class ThreadSweep:
             self._forget()
         return swept
 
-    def _back(self, thread: Thread, given: Given, swept: Swept) -> bool:
+    def _back(self, thread: ThreadRef, given: Given, swept: Swept) -> bool:
         now = read_value(self._what, thread.tid)
         if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks or now is None:
             return False
@@ -241,3 +236,7 @@ class ThreadSweep:
         self._own.clear()
         self._left.clear()
         self._common = None
+
+
+def _ref(entry: ThreadValue) -> ThreadRef:
+    return ThreadRef(tid=entry.tid, start_time_ticks=entry.start_time_ticks)

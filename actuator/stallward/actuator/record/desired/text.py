@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef
 from stallward.agent.file_pages import FileAction, FilePages, Victim
+from stallward.agent.threads import ThreadDesire
 
 _SLOT_WORDS: Final = {
     "paused": "pause {slot}",
@@ -38,6 +39,7 @@ _NODE_WORDS: Final = {
     "protected_low_bytes": "guarantee the application {value}",
     "protected_willneed": "read the application's pages back",
     "file_pages": "{value}",
+    "protected_threads": "schedule the application's threads {value}",
 }
 NOTHING: Final = "nothing"
 """The words of a state that moves no lever."""
@@ -107,5 +109,14 @@ def _value_text(field: str, value: Any) -> str:
     if isinstance(value, FilePages):
         return file_pages_text(value)
     if isinstance(value, tuple):
-        return ", ".join(str(one.pid if isinstance(one, ProcessRef) else one) for one in value)
+        return ", ".join(map(_entry_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _entry_text(entry: Any) -> str:
+    if isinstance(entry, ThreadDesire):
+        slice_us, nice, cpus = entry.slice_us, entry.nice, ",".join(map(str, entry.cpus))
+        settings = (slice_us and f"{slice_us} us", nice is not None and f"nice {nice}")
+        words = [word for word in (*settings, cpus and f"CPUs {cpus}") if word]
+        return f"{entry.thread.tid} ({', '.join(words)})"
+    return str(entry.pid if isinstance(entry, ProcessRef) else entry)

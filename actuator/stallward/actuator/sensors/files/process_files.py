@@ -129,10 +129,19 @@ def parse_schedstat(content: bytes, path: Path | str) -> int:
     Raises:
         SensorError: If the content is malformed or cut short.
     """
+    return parse_run_and_wait(content, path)[1]
+
+
+def parse_run_and_wait(content: bytes, path: Path | str) -> tuple[int, int]:
+    """Parse how long one thread ran, and how long it waited for a CPU, in microseconds.
+
+    Raises:
+        SensorError: If the content is malformed or cut short.
+    """
     words = content.split()
     if len(words) != 3 or not content.endswith(b"\n"):
         raise SensorError(path, f"not a thread's schedstat: {content[:60]!r}")
-    return parse_count(words[1], path) // 1000
+    return parse_count(words[0], path) // 1000, parse_count(words[1], path) // 1000
 
 
 def parse_process_io(content: bytes, path: Path | str) -> IoBytes:

@@ -28,6 +28,7 @@ _BY_WISH: Final = {
     pb.WISH_IO_MAX: "minimum",
     pb.WISH_NICE: "minimum",
     pb.WISH_PROTECTED_LOW: "guarantee",
+    pb.WISH_THREADS: "threads",
 }
 """Wishes that have one label for all rules."""
 _LIMIT: Final = {

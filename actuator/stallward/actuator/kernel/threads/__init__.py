@@ -1,0 +1,1 @@
+"""What the kernel knows and sets of single threads."""

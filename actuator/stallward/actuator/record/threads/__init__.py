@@ -1,0 +1,1 @@
+"""The application's threads on the wire."""
