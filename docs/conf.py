@@ -65,6 +65,7 @@ NAVIGATION: Final = {
         "explanation/page-cache",
         "explanation/working-set",
         "explanation/swap-assignment",
+        "explanation/thread-scheduling",
         "explanation/threat-model",
         "glossary",
     ),

@@ -80,4 +80,4 @@ def test_a_broken_entry_does_not_prevent_other_controllers(packages: Path) -> No
 def test_an_unknown_name_is_refused_with_the_known_names(packages: Path) -> None:
     refused = evaluate(packages, "make_controller('nobody')").stderr
     assert "There is no controller 'nobody'" in refused
-    assert "broken, earlyoom, excite, hasty, heracles, latd," in refused
+    assert "broken, bvt, dasec, earlyoom, excite, hasty, heracles, latd," in refused

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stallward.agent.controller import needs_threads
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.registry import controllers, find_entry, make_controller
 from stallward.env.twin.inputs.fitted import load_fitted
@@ -68,6 +69,11 @@ class Arm:
         the guard allows only without budgets.
         """
         return find_entry(self.controller).unbudgeted or self.arguments.get("by") == "pageout"
+
+    @property
+    def moves_threads(self) -> bool:
+        """Whether the guard has to allow settings of the application's threads for this arm."""
+        return not self.runs_policy and needs_threads(make_controller(self.spec))
 
     @property
     def slug(self) -> str:

@@ -55,6 +55,11 @@ SPECS = [
     "ws-pressure:writeback=no",
     "ws-deactivate:at=phase,by=pageout,files=all",
     "ws-promote:who=protected",
+    "dasec",
+    "dasec:answers=latency",
+    "dasec:answers=layout",
+    "dasec:answers=share",
+    "bvt",
 ]
 
 

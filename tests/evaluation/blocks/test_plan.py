@@ -157,6 +157,11 @@ def test_arms_with_arguments_and_repeats() -> None:
     assert [a.runs_policy for a in arms] == [False, False, False, False, True]
 
 
+def test_only_arms_that_schedule_threads_have_the_consent_to() -> None:
+    arms = parse_arms("none,partition,dasec,dasec:answers=share,bvt,onnx:path=/x/p.onnx")
+    assert [a.moves_threads for a in arms] == [False, False, True, True, True, False]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -61,6 +61,23 @@ def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
     assert all("file_cache (no cachestat)" in text for text in reasons.values())
 
 
+def test_a_twin_and_an_old_kernel_leave_out_what_schedules_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario = load_scenario("detector-anon")
+    kept, reasons = leave_out(request("none,dasec,bvt", "twin"), scenario)
+    assert [arm.label for arm in kept.arms] == ["none"]
+    assert all("thread_slice (a twin has no threads)" in text for text in reasons.values())
+    monkeypatch.setattr(
+        "stallward.evaluation.comparison.left_out.why_no_thread_settings",
+        lambda _proc: {Need.THREAD_SLICE: "Linux 6.12 does"},
+    )
+    asked = request("dasec,dasec:answers=layout+share,bvt", "live")
+    kept, reasons = leave_out(asked, scenario)
+    assert [arm.label for arm in kept.arms] == ["dasec:answers=layout+share"]
+    assert set(reasons) == {"dasec", "bvt"}
+
+
 def test_live_everything_runs_where_there_is_swap() -> None:
     asked = request(ARMS, "live")
     assert leave_out(asked, load_scenario("detector-anon")) == (asked, {})

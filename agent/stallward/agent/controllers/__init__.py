@@ -29,6 +29,7 @@ from stallward.agent.controllers.peers.kill_daemons import (
     oomd,
     systemd_oomd,
 )
+from stallward.agent.controllers.peers.scheduling import bvt, dasec
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
@@ -49,6 +50,8 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     *swap_assignment.ENTRIES,
     mat.ENTRY,
     *working_set.ENTRIES,
+    dasec.ENTRY,
+    bvt.ENTRY,
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,

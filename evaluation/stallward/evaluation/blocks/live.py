@@ -184,6 +184,7 @@ def _config(site: BlockSite, run: RunRequest, folder: Path) -> DaemonConfig:
         guard=Budgets(
             lift_budgets=run.lift_budgets or run.arm.lifts_budgets,
             allow_terminate=run.arm.lifts_budgets,
+            allow_protected_threads=run.arm.moves_threads,
         ),
         record=RecordConfig(dir=folder),
     )

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
+from stallward.actuator.levers.process_levers import why_no_thread_settings
 from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
@@ -71,7 +72,7 @@ def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict
     swap_bytes = scenario.sandbox.swap_bytes
     if request.mode == "twin":
         return twin_lacks(swap_bytes)
-    lacks = why_no_file_pages(paths.proc)
+    lacks = {**why_no_file_pages(paths.proc), **why_no_thread_settings(paths.proc)}
     if not (paths.proc / "pressure/memory").exists():
         lacks[Need.MEMORY_STALL] = "the kernel has no PSI"
     return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}

@@ -1,0 +1,1 @@
+"""Controllers of the protected application's own threads."""
