@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from stallward.evaluation.bench.decisions import arms_without_files
+from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.registry import make_controller
+from stallward.agent.testing import CONTEXT, make_sample
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.evaluation.bench.decisions import _threads, arms_without_files, bench_decisions
 from stallward.evaluation.cli import main
+from stallward.models.registry import find_twin
 
 
 def test_every_controller_without_a_file_is_measured() -> None:
     arms = arms_without_files().split(",")
-    assert {"none", "partition", "parties", "systemd-oomd", "rule", "pi"} <= set(arms)
+    assert {"none", "partition", "parties", "systemd-oomd", "rule", "dasec", "bvt"} <= set(arms)
     assert not {"ppo", "onnx", "mpc", "remote"} & set(arms)
 
 
@@ -25,6 +32,25 @@ def test_the_cost_of_a_decision_is_printed(capsys: pytest.CaptureFixture[str]) -
     assert 0.0 < earlyoom["p50_us"] <= earlyoom["p99_us"]
     assert main(options) == 0
     assert "earlyoom" in capsys.readouterr().out
+
+
+def test_what_a_twin_cannot_act_on_is_measured_all_the_same() -> None:
+    fitted = load_fitted(find_twin("detector-anon"))
+    costs = bench_decisions(fitted, "dasec,bvt,swap-assign,ws-flush", ticks=10)
+    assert [cost.needs_threads for cost in costs] == [True, True, False, False]
+    assert all(cost.p50_us > 0.0 for cost in costs)
+
+
+def test_the_threads_that_are_measured_have_something_to_answer() -> None:
+    controller = make_controller("dasec")
+    controller.reset(CONTEXT)
+    answered = set()
+    for tick in range(12):
+        sample = replace(make_sample(tick), protected_threads=_threads(tick))
+        desired = controller.decide(sample, np.zeros(OBSERVATION_SIZE, dtype=np.float32)).desired
+        for thread in desired.protected_threads:
+            answered |= {name for name in ("slice_us", "nice") if getattr(thread, name)}
+    assert answered == {"slice_us", "nice"}
 
 
 def test_an_arm_that_decides_by_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

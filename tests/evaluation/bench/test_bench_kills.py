@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, thread_ids, write_value
+from stallward.actuator.kernel.threads.timeslice import why_no_slice
 from stallward.agent.errors import ControllerError
 from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
 from stallward.evaluation.bench.kills import bench as module
@@ -59,6 +62,36 @@ def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:
         assert len(changes) == 2
         after_end = read_settings([], [process.pid], Paths())
         assert changed_settings(before, after_end) == ()
+
+
+THREADS = """
+import threading
+for _ in range(2):
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+print(flush=True)
+threading.Event().wait()
+"""
+
+
+def test_settings_of_every_thread_are_read() -> None:
+    command = [sys.executable, "-c", THREADS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            tid = thread_ids(Path("/proc"), process.pid)[1]
+            before = read_settings([], [process.pid], Paths())
+            cpu = str(min(os.sched_getaffinity(0)))
+            set_to = {NICE: "19", CPUS: cpu} | ({} if why_no_slice() else {SLICE: "300"})
+            for what, value in set_to.items():
+                write_value(what, tid, value)
+            changes = changed_settings(before, read_settings([], [process.pid], Paths()))
+        finally:
+            process.kill()
+    name = f"thread {tid} of process {process.pid}"
+    known = {what for what in set_to if before[f"{name}: {what}"] != set_to[what]}
+    assert {line.partition(" is ")[0] for line in changes} == {f"{name}: {w}" for w in known}
+    assert NICE in known
 
 
 def test_problems_are_counted_by_the_target_of_the_kill() -> None:
@@ -151,6 +184,15 @@ def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
     assert [kill.problems for kill in tally.kills] == [()] * 8
     assert any(kill.held for kill in tally.kills)
     assert tally.programs_ended > 0
+
+
+@pytest.mark.live
+@pytest.mark.skipif(bool(why_no_slice()), reason=why_no_slice() or "it can")
+def test_a_few_kills_while_threads_are_scheduled_leave_nothing() -> None:
+    tally = Tally()
+    bench_kills(tally, kills=4, controller="dasec", seed=7)
+    assert [kill.problems for kill in tally.kills] == [()] * 4
+    assert any(kill.held for kill in tally.kills)
 
 
 @pytest.mark.live

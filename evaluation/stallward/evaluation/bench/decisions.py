@@ -2,13 +2,15 @@
 
 A twin node is controlled by it, and the CPU time of each step of the engine is taken: of the
 observation, the decision and the guard. What reading the sample and acting cost is not in it; the
-former depends on whether the controller looks at processes.
+former depends on whether the controller looks at processes, or at the application's threads. The
+node counts as one that lacks nothing, because a decision costs the same whether or not a twin can
+act on it, and it has threads for those who look at them.
 """
 
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -16,7 +18,9 @@ import numpy as np
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
+from stallward.agent.controller import needs_threads
 from stallward.agent.registry import controllers, make_controller
+from stallward.agent.threads import ThreadSample
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import Arm, parse_arms
@@ -25,6 +29,9 @@ from stallward.training.progress import Report, silent
 
 _WARM_UP_TICKS: Final = 20
 _NEVER_LATE_S: Final = 1e9
+_THREADS: Final = 8
+"""The threads of the application, for controllers that look at them."""
+_CPUS: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,8 @@ class DecisionCost:
     p99_us: float
     needs_processes: bool
     """Whether the sample must list processes for it."""
+    needs_threads: bool
+    """Whether the sample must list the application's threads for it."""
 
 
 def arms_without_files() -> str:
@@ -79,16 +88,22 @@ def _cost(twin: FittedTwin, arm: Arm, ticks: int, seed: int) -> DecisionCost:
     controller = make_controller(arm.spec)
     engine = Engine(
         settings=EngineSettings(
-            context=node.context(seed=seed),
-            budgets=Budgets(lift_budgets=arm.lifts_budgets, allow_terminate=arm.lifts_budgets),
+            context=replace(node.context(seed=seed), lacks={}),
+            budgets=Budgets(
+                lift_budgets=arm.lifts_budgets,
+                allow_terminate=arm.lifts_budgets,
+                allow_protected_threads=arm.moves_threads,
+            ),
             late_s=_NEVER_LATE_S,
         ),
         configured=controller,
         default=make_controller("none"),
     )
     took_us = []
-    for _ in range(_WARM_UP_TICKS + ticks):
+    for tick in range(_WARM_UP_TICKS + ticks):
         sample = node.sample()
+        if arm.moves_threads:
+            sample = replace(sample, protected_threads=_threads(tick))
         began_ns = time.thread_time_ns()
         outcome = engine.step(sample, late=False)
         took_us.append((time.thread_time_ns() - began_ns) / 1e3)
@@ -99,4 +114,26 @@ def _cost(twin: FittedTwin, arm: Arm, ticks: int, seed: int) -> DecisionCost:
         p50_us=float(p50_us),
         p99_us=float(p99_us),
         needs_processes=controller.needs_processes,
+        needs_threads=needs_threads(controller),
+    )
+
+
+def _threads(tick: int) -> tuple[ThreadSample, ...]:
+    """The threads of an application at a tick: every third waits for a CPU, the others sleep."""
+    return tuple(
+        ThreadSample(
+            pid=1000,
+            tid=1000 + number,
+            start_time_ticks=1,
+            state="R" if (tick + number) % 3 == 0 else "S",
+            cpu=number % _CPUS,
+            run_us=(5_000 + 1_000 * number) * tick,
+            wait_us=3_000 * number * tick,
+            voluntary_switches=tick,
+            involuntary_switches=tick // 2,
+            nice=0,
+            slice_us=1_400,
+            cpus=tuple(range(_CPUS)),
+        )
+        for number in range(_THREADS)
     )

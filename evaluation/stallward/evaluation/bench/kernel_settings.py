@@ -1,19 +1,23 @@
 """All settings of a node that a daemon may have changed, read from the kernel.
 
 These are all writable settings of the groups in every cgroup hierarchy, all vm.* settings, and for
-each process its priority, CPUs, OOM score and whether it is stopped. They do not depend on what
-the levers declare, so a lever that is added later is checked, too.
+each process its OOM score and whether it is stopped, and for each of its threads the nice value,
+the CPUs and the timeslice. They do not depend on what the levers declare, so a lever that is added
+later is checked, too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, read_value, thread_ids
 
 _NOT_SETTINGS: Final = re.compile(
     r"procs|tasks|threads|usage|failcnt|pressure|peak|event|stat|current|force_empty|reclaim"
@@ -23,7 +27,6 @@ _NOT_SETTINGS: Final = re.compile(
 _COUNT_OF_KILLS: Final = re.compile(r"^oom_kill \d+\n?", re.MULTILINE)
 """A counter among the lines of v1 memory.oom_control. Whether a process waits there must be as
 before."""
-_CPUS: Final = re.compile(r"^Cpus_allowed:\s*(\S+)", re.MULTILINE)
 
 Settings = Mapping[str, str]
 """Name of a setting, for messages -> its value."""
@@ -46,7 +49,7 @@ def read_settings(groups: Iterable[str], pids: Iterable[int], paths: Paths) -> S
         _read_folder(folder, settings)
     _read_folder(paths.proc / "sys/vm", settings)
     for pid in pids:
-        _read_process(paths.proc / str(pid), pid, settings)
+        _read_process(paths.proc, pid, settings)
     return settings
 
 
@@ -63,19 +66,21 @@ def _read_folder(folder: Path, settings: dict[str, str]) -> None:
             settings[str(file)] = _COUNT_OF_KILLS.sub("", text)
 
 
-def _read_process(folder: Path, pid: int, settings: dict[str, str]) -> None:
-    stat, status = _read(folder / "stat"), _read(folder / "status")
-    score = _read(folder / "oom_score_adj")
-    if stat is None or status is None or score is None:
+def _read_process(proc: Path, pid: int, settings: dict[str, str]) -> None:
+    stat, score = _read(proc / str(pid) / "stat"), _read(proc / str(pid) / "oom_score_adj")
+    if stat is None or score is None:
         return
-    fields = stat.rpartition(")")[2].split()
-    if fields[0] in {"Z", "X"}:  # it has ended, and its parent has not looked yet
+    state = stat.rpartition(")")[2].split()[0]
+    if state in {"Z", "X"}:  # it has ended, and its parent has not looked yet
         return
-    cpus = _CPUS.search(status)
-    settings[f"process {pid}: stopped"] = "yes" if fields[0] in {"T", "t"} else "no"
-    settings[f"process {pid}: nice"] = fields[16]
-    settings[f"process {pid}: cpus"] = cpus.group(1) if cpus else ""
+    settings[f"process {pid}: stopped"] = "yes" if state in {"T", "t"} else "no"
     settings[f"process {pid}: oom_score_adj"] = score
+    for tid in thread_ids(proc, pid):
+        for what in (NICE, CPUS, SLICE):
+            with contextlib.suppress(KernelFileError):
+                value = read_value(what, tid)
+                if value is not None:  # None: the thread has ended, or has no timeslice
+                    settings[f"thread {tid} of process {pid}: {what}"] = value
 
 
 def _read(file: Path) -> str | None:

@@ -3,9 +3,9 @@
 A daemon controls a small sandbox whose programs compete for memory, by default with a controller
 that moves every lever all the time, and with ``ends`` one that ends programs, too. Its processes
 are killed at random instants: the loop, the service, the recorder, several of them, the guardian,
-or all. A second later all settings of the groups, the node and the processes are read from the
-kernel and compared with those from before the daemon's start. If all processes were killed, this
-is done after the daemon's next start or after ``stallward restore``.
+or all. A second later all settings of the groups, the node, the processes and their threads are
+read from the kernel and compared with those from before the daemon's start. If all processes were
+killed, this is done after the daemon's next start or after ``stallward restore``.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from dataclasses import replace
 from typing import Final
 
+from stallward.agent.controller import needs_threads
 from stallward.agent.registry import make_controller
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import open_sandbox
@@ -26,6 +27,8 @@ from stallward.training.progress import Report, silent
 _MIB: Final = 1 << 20
 _LIMIT_BYTES: Final = 112 * _MIB
 _SWAP_BYTES: Final = 512 * _MIB
+_BUSY_THREADS: Final = 2
+"""Threads of the application that want a CPU, where the controller schedules threads."""
 
 
 def bench_kills(
@@ -52,7 +55,8 @@ def bench_kills(
     Raises:
         StallwardError: If this machine cannot have the sandbox, or the daemon does not start.
     """
-    make_controller(controller)  # refuses an unknown one before anything is started
+    # An unknown controller is refused before anything is started.
+    schedules_threads = needs_threads(make_controller(controller))
     rng = random.Random(seed)  # noqa: S311 - chooses what to kill
     names = list(KILL_TARGETS)
     with (
@@ -62,7 +66,7 @@ def bench_kills(
             swap_bytes=_SWAP_BYTES,
             cache_dir=default_cache_dir(),
         ) as sandbox,
-        Programs(sandbox) as programs,
+        Programs(sandbox, busy_threads=_BUSY_THREADS if schedules_threads else 0) as programs,
         Campaign(sandbox, programs, rng, controller, ends=ends) as campaign,
     ):
         for number in range(kills):

@@ -32,6 +32,8 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import RestoreOptions
 from stallward.actuator.runtime.process_start import command_line
+from stallward.agent.controller import needs_threads
+from stallward.agent.registry import make_controller
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
 from stallward.evaluation.bench.kills.programs import Programs
@@ -228,6 +230,8 @@ def campaign_config(
 ) -> DaemonConfig:
     """The daemon that is killed; a restarted loop acts only after the checks of a kill.
 
+    A controller of the application's threads has the consent that it needs.
+
     Args:
         sandbox: The sandbox that it controls.
         controller: Its controller.
@@ -246,7 +250,11 @@ def campaign_config(
         service=ServiceConfig(socket=folder / "kills.sock"),
         journal=JournalConfig(path=folder / "kills.journal"),
         control=ControlConfig(controller=controller, seed=1),
-        guard=Budgets(lift_budgets=True, allow_terminate=ends),
+        guard=Budgets(
+            lift_budgets=True,
+            allow_terminate=ends,
+            allow_protected_threads=needs_threads(make_controller(controller)),
+        ),
         record=RecordConfig(dir=folder / "kills"),
         restart=RestartConfig(delay_s=delay_s, max_delay_s=delay_s, max_per_minute=10_000),
     )

@@ -4,20 +4,32 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.scheduling import thread_ids
 from stallward.actuator.runtime.process_start import interpreter
 from stallward.env.sandbox.sandbox import Sandbox
+from stallward.evaluation.errors import BenchError
 
 _MIB: Final = 1 << 20
 
-# A program that touches its memory for ever: a file mapped read-only, or anonymous pages.
+_START_TIMEOUT_S: Final = 30.0
+_POLL_S: Final = 0.01
+
+# A program that touches its memory for ever: a file mapped read-only, or anonymous pages. It may
+# have threads besides that want a CPU all the time.
 _PROGRAM: Final = """
-import mmap, sys, time
-size, pause_s, path = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3]
+import mmap, sys, threading, time
+size, pause_s, path, busy = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+def spin():
+    while True:
+        pass
+for _ in range(busy):
+    threading.Thread(target=spin, daemon=True).start()
 if path:
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
@@ -42,6 +54,8 @@ class _Program:
     pause_s: float
     path: str
     """The file that it maps; empty for anonymous pages."""
+    busy_threads: int = 0
+    """How many more threads it has, which want a CPU all the time."""
 
 
 class Programs:
@@ -49,9 +63,10 @@ class Programs:
 
     Args:
         sandbox: Where they run.
+        busy_threads: How many threads of the application want a CPU all the time.
     """
 
-    def __init__(self, sandbox: Sandbox) -> None:
+    def __init__(self, sandbox: Sandbox, *, busy_threads: int = 0) -> None:
         self._sandbox = sandbox
         folder = sandbox.folder
         self._programs = (
@@ -60,6 +75,7 @@ class Programs:
                 size_mib=24,
                 pause_s=0.05,
                 path=str(folder / "app.data"),
+                busy_threads=busy_threads,
             ),
             _Program(group=sandbox.slots[0], size_mib=80, pause_s=0.0, path=""),
             _Program(
@@ -69,7 +85,11 @@ class Programs:
         self._running: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Programs:
-        """Start them."""
+        """Start them, and wait until they have their threads.
+
+        Raises:
+            BenchError: If a program does not start them.
+        """
         try:
             for program in self._programs:
                 if program.path:
@@ -77,6 +97,8 @@ class Programs:
                 process = _start(program)
                 self._running.append(process)
                 program.group.add_pid(process.pid)
+            for program, process in zip(self._programs, self._running, strict=True):
+                self._await_threads(process.pid, 1 + program.busy_threads)
         except BaseException:
             self.__exit__()
             raise
@@ -88,6 +110,16 @@ class Programs:
         for process in self._running:
             process.kill()
             process.wait()
+
+    def _await_threads(self, pid: int, threads: int) -> None:
+        deadline_s = time.monotonic() + _START_TIMEOUT_S
+        while len(thread_ids(self._sandbox.paths.proc, pid)) < threads:
+            if time.monotonic() > deadline_s:
+                raise BenchError(
+                    f"Process {pid} has not started its {threads} threads in time.",
+                    next_step="See whether the machine is busy with something else.",
+                )
+            time.sleep(_POLL_S)
 
     @property
     def pids(self) -> tuple[int, ...]:
@@ -116,8 +148,8 @@ class Programs:
 
 
 def _start(program: _Program) -> subprocess.Popen[bytes]:
-    arguments = [str(program.size_mib * _MIB), str(program.pause_s), program.path]
-    return subprocess.Popen([*interpreter(), "-c", _PROGRAM, *arguments])
+    arguments = (program.size_mib * _MIB, program.pause_s, program.path, program.busy_threads)
+    return subprocess.Popen([*interpreter(), "-c", _PROGRAM, *map(str, arguments)])
 
 
 def _write_uncached(path: Path, size_mib: int) -> None:

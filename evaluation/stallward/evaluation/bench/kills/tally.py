@@ -19,7 +19,7 @@ KILL_TARGETS: Final[dict[str, tuple[float, tuple[str, ...]]]] = {
 """Name of a target -> its share of the kills, and the processes that are killed."""
 MEANINGS: Final = {
     "kills": "kills at random instants, under pressure",
-    "found_held": "kills while a group was paused or limited, or the node was tuned",
+    "found_held": "kills while a setting of a group, the node or a thread was changed",
     "left_after_1_s": "kills with settings not restored 1 s later (all: at the next start)",
     "programs_ended": "programs of the background that ended, and were started again",
     "loop_lost": "kills of other processes after which the loop did not run on",

@@ -269,10 +269,16 @@ def decisions(
         output.print_json([asdict(cost) for cost in costs])
         return
     rows = [
-        (c.arm, f"{c.p50_us:.0f}", f"{c.p99_us:.0f}", "yes" if c.needs_processes else "no")
+        (
+            c.arm,
+            f"{c.p50_us:.0f}",
+            f"{c.p99_us:.0f}",
+            "yes" if c.needs_processes else "no",
+            "yes" if c.needs_threads else "no",
+        )
         for c in costs
     ]
-    output.table(("arm", "p50 us", "p99 us", "processes listed"), rows)
+    output.table(("arm", "p50 us", "p99 us", "processes listed", "threads listed"), rows)
 
 
 @app.command("env", epilog="Example: stallward bench env --json")
