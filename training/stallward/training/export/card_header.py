@@ -76,7 +76,7 @@ def usage(name: str, policy: TrainedPolicy) -> list[str]:
         f"session = onnxruntime.InferenceSession({_quoted(f'{name}.onnx')})",
         "env = gymnasium.make(",
         f'    "stallward.env:{_ENVIRONMENT}",',
-        f"    settings={json.dumps(settings)},",
+        *_dictionary("    settings=", settings),
         ")",
         "observation, _ = env.reset(seed=1)",
         "truncated = False",
@@ -88,6 +88,19 @@ def usage(name: str, policy: TrainedPolicy) -> list[str]:
         f"On a node: `stallward ctl push {name}.onnx`.",
         "",
     ]
+
+
+def _dictionary(before: str, values: Mapping[str, Any]) -> list[str]:
+    """The lines of a Python dictionary, one entry on each."""
+    indent = " " * (len(before) - len(before.lstrip()))
+    lines = [f"{before}{{"]
+    for key, value in values.items():
+        name = f"{indent}    {_quoted(key)}: "
+        if isinstance(value, Mapping):
+            lines += _dictionary(name, value)
+        else:
+            lines.append(f"{name}{_quoted(value) if isinstance(value, str) else repr(value)},")
+    return [*lines, f"{indent}}},"]
 
 
 def _quoted(words: str) -> str:
