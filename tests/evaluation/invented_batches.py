@@ -11,6 +11,7 @@ import numpy as np
 from stallward.env.recording.run_info import NodeInfo
 from stallward.env.sandbox.batch import BatchResult
 from stallward.env.sandbox.group_watch import GroupPeak
+from stallward.env.sandbox.machine_use import MachineUse
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.replication.swap.configurations import Configuration
@@ -62,7 +63,13 @@ class InventedRunner:
             GroupPeak(memory_bytes=(program.mib << 20), threads=program.subtasks + 1)
             for program in configuration.programs
         )
-        return BatchResult(response_s=response_s, peaks=peaks, oom_kills=0, stolen_share=0.01)
+        return BatchResult(
+            response_s=response_s,
+            peaks=peaks,
+            oom_kills=0,
+            stolen_share=0.01,
+            machine=MachineUse(),
+        )
 
     @contextmanager
     def opened(self) -> Iterator[InventedRunner]:

@@ -119,7 +119,7 @@ def test_data_is_made_once_and_again_when_its_commands_change(tmp_path: Path) ->
     assert prepare_data(first, tmp_path / "cache", tmp_path) == data
     assert (data / "kept").exists()
     other = scenario_in(tmp_path, "{data}/name", "{data}/other")
-    assert data_key(other) != data_key(first)
+    assert data_key(other.protected.prepare) != data_key(first.protected.prepare)
 
 
 def test_data_that_cannot_be_made_leaves_nothing(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_a_machine_without_a_sandbox_says_why_and_writes_nothing(
     def refuse(**_settings: object) -> None:
         raise SandboxError("The kernel refuses swap.", next_step="Run as root.")
 
-    place = "stallward.evaluation.replication.swap.session.open_sandbox"
+    place = "stallward.evaluation.replication.batch_session.open_sandbox"
     monkeypatch.setattr(place, refuse)
     out = tmp_path / "contention.json"
     assert main(["experiment", "contention", "case-study", "--out", str(out)]) == MISTAKE

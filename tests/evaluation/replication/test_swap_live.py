@@ -11,8 +11,8 @@ from stallward.actuator.kernel.files import read_text
 from stallward.env.sandbox.zone_memory import memory_file
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
+from stallward.evaluation.replication.batch_session import BatchSession, open_batch_session
 from stallward.evaluation.replication.swap.configurations import MIB, Configuration
-from stallward.evaluation.replication.swap.session import BatchSession, open_batch_session
 
 pytestmark = pytest.mark.live
 TINY = Configuration(

@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from stallward.env.errors import WorkloadError
@@ -38,10 +38,9 @@ def default_state_dir() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "state") / "stallward"
 
 
-def data_key(scenario: Scenario) -> str:
-    """Return the key of a scenario's data, a hash of its commands and of the modules they run."""
-    commands = scenario.protected.prepare
-    digest = hashlib.sha256(json.dumps(commands).encode())
+def data_key(commands: Sequence[Sequence[str]]) -> str:
+    """Return the key of the data of some commands: a hash of them and of the modules they run."""
+    digest = hashlib.sha256(json.dumps([list(argv) for argv in commands]).encode())
     for word in sorted({word for argv in commands for word in argv if word.startswith(_MODULES)}):
         module = importlib.util.find_spec(word)
         if module is not None and module.origin is not None:
@@ -52,10 +51,18 @@ def data_key(scenario: Scenario) -> str:
 def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
     """Run the scenario's prepare commands unless their data exists already.
 
-    The data gets its final name once it is complete. Scenarios with the same commands share it.
+    See :func:`prepare_commands`.
+    """
+    return prepare_commands(scenario.protected.prepare, cache_dir, native_dir)
+
+
+def prepare_commands(commands: Sequence[Sequence[str]], cache_dir: Path, native_dir: Path) -> Path:
+    """Run commands that make data, unless their data exists already.
+
+    The data gets its final name once it is complete. The same commands share it.
 
     Args:
-        scenario: The scenario.
+        commands: The commands, with placeholders.
         cache_dir: The folder that data is kept in.
         native_dir: The folder with the compiled programs (``build_native``).
 
@@ -65,7 +72,7 @@ def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
     Raises:
         WorkloadError: If a command fails; its incomplete data is removed.
     """
-    target = cache_dir / f"data-{data_key(scenario)}"
+    target = cache_dir / f"data-{data_key(commands)}"
     cache_dir.mkdir(parents=True, exist_ok=True)
     with _locked(cache_dir / f"{target.name}.lock"):
         if target.is_dir():
@@ -77,7 +84,7 @@ def prepare_data(scenario: Scenario, cache_dir: Path, native_dir: Path) -> Path:
             data=part, run=part, scratch=part, python=sys.executable, workloads=native_dir, seed=0
         )
         try:
-            for argv in scenario.protected.prepare:
+            for argv in commands:
                 run_to_end(expand_command(argv, places))
             os.sync()  # dirty pages cannot be evicted
             part.rename(target)

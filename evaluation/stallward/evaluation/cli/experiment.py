@@ -139,9 +139,83 @@ def swap_assign(
         output.table(table.headers, table.texts)
         output.line()
     output.line(headline(result))
-    if result.done_runs < result.planned_runs:
-        output.note(
-            f"{result.done_runs} of {result.planned_runs} runs are finished; the same command "
-            "goes on."
-        )
+    _say_what_is_missing(result.done_runs, result.planned_runs)
     output.line(f"{out / 'result.json'}  {page}")
+
+
+@app.command(
+    "compile", epilog="Example: stallward experiment compile --sizes 64,96,256 --minutes 10"
+)
+def compile_sweep(
+    sizes: Annotated[
+        str, typer.Option(help="Sizes of memory in MiB, separated by commas [eight, 64 to 256].")
+    ] = "",
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="How often each arm runs at each size.")
+    ] = 5,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
+    ] = 120.0,
+    out: Annotated[
+        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
+    ] = _DEFAULT_DIR / "compile",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Repeat the compilations of a thesis on working sets (Birkbeck 2011).
+
+    `make -j3` compiles the same files with less and less memory, on the kernel as it is and under
+    each of the thesis's heuristics, which act from user space. The page has the times as box
+    plots, the thesis's fit, and faults, idle processors and disk of each arm. The same command
+    goes on where it stopped.
+    """
+    from stallward.evaluation.replication.compile.experiment import (  # noqa: PLC0415
+        CompileRequest,
+        run_compile_experiment,
+    )
+    from stallward.evaluation.replication.compile.page import (  # noqa: PLC0415
+        arms_table,
+        compile_page,
+        headline,
+    )
+    from stallward.evaluation.replication.compile.steps import SIZES_MIB  # noqa: PLC0415
+    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    request = CompileRequest(
+        out=out,
+        sizes_mib=_mib(sizes) or SIZES_MIB,
+        repeats=repeats,
+        minutes=minutes,
+        seed=seed,
+    )
+    with output.progress("experiment compile") as report:
+        result = run_compile_experiment(request, report)
+    page = out / "report.html"
+    write_experiment_page(compile_page(result), page)
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    if result.sizes:
+        table = arms_table(result)
+        output.table(table.headers, table.texts)
+        output.line()
+    output.line(headline(result))
+    _say_what_is_missing(result.done_runs, result.planned_runs)
+    output.line(f"{out / 'result.json'}  {page}")
+
+
+def _mib(text: str) -> tuple[int, ...]:
+    """Sizes in MiB, from ``64,96``."""
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} names no sizes; write whole numbers of MiB, such as 64,96.",
+            param_hint="--sizes",
+        ) from None
+
+
+def _say_what_is_missing(done: int, planned: int) -> None:
+    if done < planned:
+        output.note(f"{done} of {planned} runs are finished; the same command goes on.")

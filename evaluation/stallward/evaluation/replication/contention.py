@@ -26,8 +26,8 @@ from stallward.evaluation.blocks.request import NO_ARM
 from stallward.evaluation.errors import ReplicationError
 from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts
 from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.replication.batch_session import open_batch_session
 from stallward.evaluation.replication.swap.configurations import Configuration
-from stallward.evaluation.replication.swap.session import open_batch_session
 from stallward.evaluation.results.interval import Interval
 from stallward.training.progress import Report, silent
 

@@ -9,8 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.sharing.contention import MeasuredApplication
-from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts, bootstrap_ratio
-from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.replication.figures import (
+    mean_over_runs,
+    one_minus,
+    over_cases,
+    ratio_of_means,
+)
 from stallward.evaluation.replication.swap.configurations import Configuration
 from stallward.evaluation.replication.swap.result import (
     ApplicationFigures,
@@ -19,7 +23,7 @@ from stallward.evaluation.replication.swap.result import (
     BatchRun,
     ConfigurationFigures,
 )
-from stallward.evaluation.results.interval import UNKNOWN, Interval
+from stallward.evaluation.results.interval import Interval
 
 Array = NDArray[np.float64]
 UNMANAGED: Final = "none"
@@ -96,15 +100,11 @@ def _responses(runs: Sequence[BatchRun], names: Sequence[str]) -> Array:
 def _arm(
     response_s: Array, unmanaged_s: Array, alone_s: Array, names: Sequence[str], seed: int
 ) -> ArmFigures:
-    repeats = len(response_s)
-    counts = block_counts(repeats, RESAMPLES, np.random.default_rng(seed)) / repeats
     return ArmFigures(
-        runs=repeats,
-        response_s={
-            name: _mean(response_s[:, i], counts, repeats) for i, name in enumerate(names)
-        },
-        total_s=_mean(response_s.sum(axis=1), counts, repeats),
-        lengthened=_mean(_lengthened(response_s, alone_s), counts, repeats),
+        runs=len(response_s),
+        response_s={name: mean_over_runs(response_s[:, i], seed) for i, name in enumerate(names)},
+        total_s=mean_over_runs(response_s.sum(axis=1), seed),
+        lengthened=mean_over_runs(_lengthened(response_s, alone_s), seed),
         lower=_lower(response_s.sum(axis=1), unmanaged_s.sum(axis=1), seed),
         lower_lengthened=_lower(
             _lengthened(response_s, alone_s), _lengthened(unmanaged_s, alone_s), seed
@@ -117,32 +117,8 @@ def _lengthened(response_s: Array, alone_s: Array) -> Array:
     return np.asarray((response_s / alone_s - 1.0).mean(axis=1))
 
 
-def _mean(values: Array, counts: Array, repeats: int) -> Interval:
-    return interval(float(values.mean()), counts @ values, blocks=repeats, scale=Scale.LOG)
-
-
 def _lower(values: Array, unmanaged: Array, seed: int) -> Interval:
-    """One minus the ratio of the means over the repeats that both have, resampled together."""
-    repeats = min(len(values), len(unmanaged))
-    values, unmanaged = values[:repeats], unmanaged[:repeats]
-    counts = block_counts(repeats, RESAMPLES, np.random.default_rng(seed))
-    ratio = interval(
-        float(values.mean() / unmanaged.mean()),
-        bootstrap_ratio(values, unmanaged, counts),
-        blocks=repeats,
-        scale=Scale.LOG,
-    )
-    return _one_minus(ratio)
-
-
-def _one_minus(ratio: Interval) -> Interval:
-    if ratio.value is None:
-        return UNKNOWN
-    return Interval(
-        value=1.0 - ratio.value,
-        low=None if ratio.high is None else 1.0 - ratio.high,
-        high=None if ratio.low is None else 1.0 - ratio.low,
-    )
+    return one_minus(ratio_of_means(values, unmanaged, seed))
 
 
 def summarise(configurations: Sequence[ConfigurationFigures], seed: int) -> dict[str, ArmSummary]:
@@ -177,16 +153,5 @@ def _most(found: Sequence[tuple[float | None, str]]) -> tuple[float | None, str]
 
 
 def _over_configurations(found: Sequence[tuple[float | None, str]], seed: int) -> Interval:
-    """One minus the geometric mean of the ratios; the configurations are resampled."""
-    ratios = np.array([1.0 - value for value, _ in found if value is not None])
-    if not ratios.size or ratios.min() <= 0.0:
-        return UNKNOWN
-    counts = block_counts(ratios.size, RESAMPLES, np.random.default_rng(seed)) / ratios.size
-    logs = np.log(ratios)
-    mean = interval(
-        float(np.exp(logs.mean())),
-        np.asarray(np.exp(counts @ logs)),
-        blocks=int(ratios.size),
-        scale=Scale.LOG,
-    )
-    return _one_minus(mean)
+    ratios = [None if value is None else 1.0 - value for value, _ in found]
+    return one_minus(over_cases(ratios, seed))

@@ -16,6 +16,7 @@ from stallward.env.sandbox.batch import BatchResult
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import ReplicationError
+from stallward.evaluation.replication.batch_session import open_batch_session
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
 from stallward.evaluation.replication.swap.analysis import (
     configuration_figures,
@@ -32,7 +33,6 @@ from stallward.evaluation.replication.swap.result import (
     ConfigurationFigures,
     SwapExperimentResult,
 )
-from stallward.evaluation.replication.swap.session import open_batch_session
 from stallward.evaluation.replication.swap.steps import (
     ALONE_RUNS,
     ARMS,

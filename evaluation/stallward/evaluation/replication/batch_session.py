@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -25,21 +25,35 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.run_info import NodeInfo
-from stallward.env.sandbox.batch import BatchResult, run_batch
+from stallward.env.sandbox.batch import BatchProgram, BatchResult, run_batch
 from stallward.env.sandbox.block import Workplace
-from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.data_cache import default_cache_dir, prepare_commands
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.workloads.native.build import build_native
-from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import ReplicationError
-from stallward.evaluation.replication.swap.configurations import Configuration
 
 SWAP_BYTES: Final = 1 << 30
 """The size of the swap file, where the node has no swap: three times what all data takes."""
 TICK_S: Final = 0.1
 ATTEMPTS: Final = 3
 """How often a run is tried in which the kernel kills."""
+
+
+class BatchConfiguration(Protocol):
+    """Applications that run together, and the memory that they have."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def zone_bytes(self) -> int:
+        """The memory of the zone."""
+
+    @property
+    def programs(self) -> Sequence[BatchProgram]:
+        """The application of each slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +66,8 @@ class BatchSession:
 
     def run(
         self,
-        configuration: Configuration,
-        programs: Mapping[int, SubtaskProgram],
+        configuration: BatchConfiguration,
+        programs: Mapping[int, BatchProgram],
         *,
         arm: Arm,
         seed: int,
@@ -90,7 +104,7 @@ class BatchSession:
 
 
 def batch_config(
-    sandbox: Sandbox, configuration: Configuration, folder: Path, arm: Arm
+    sandbox: Sandbox, configuration: BatchConfiguration, folder: Path, arm: Arm
 ) -> DaemonConfig:
     """The daemon of one run. No application is protected: the document has equal ones.
 
@@ -120,13 +134,19 @@ def batch_config(
 
 @contextmanager
 def open_batch_session(
-    *, slots: int, zone_bytes: int, cache_dir: Path | None = None, paths: Paths = DEFAULT_PATHS
+    *,
+    slots: int,
+    zone_bytes: int,
+    prepare: Sequence[Sequence[str]] = (),
+    cache_dir: Path | None = None,
+    paths: Paths = DEFAULT_PATHS,
 ) -> Iterator[BatchSession]:
     """Compile the programs, and make a sandbox for them with swap of its own.
 
     Args:
         slots: The most applications at a time.
         zone_bytes: The most memory that a configuration has.
+        prepare: The commands that make the data of the applications, with placeholders.
         cache_dir: The folder for builds and the swap file; by default the user's cache.
         paths: The roots of the kernel's files.
 
@@ -136,6 +156,7 @@ def open_batch_session(
     require(paths)
     cache_dir = cache_dir or default_cache_dir()
     native = build_native(cache_dir)
+    data = prepare_commands(prepare, cache_dir, native) if prepare else native
     with open_sandbox(
         slots=slots,
         limit_bytes=zone_bytes,
@@ -146,6 +167,6 @@ def open_batch_session(
     ) as sandbox:
         yield BatchSession(
             sandbox=sandbox,
-            workplace=Workplace(data=native, native=native, cache_dir=cache_dir),
+            workplace=Workplace(data=data, native=native, cache_dir=cache_dir),
             node=node_info(cache_dir, paths),
         )

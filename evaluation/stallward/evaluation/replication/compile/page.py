@@ -1,0 +1,209 @@
+"""The page of the compile sweep: what the thesis found and what we did. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from stallward.evaluation.replication.compile.charts import (
+    ARM_COLOUR,
+    FIT_COLOUR,
+    UNPATCHED_COLOUR,
+    box_chart,
+    time_chart,
+)
+from stallward.evaluation.replication.compile.published import (
+    FOUND,
+    PROFILE_FAULTS,
+    PROFILE_IDLE,
+    PROFILE_REQUESTS,
+    SOURCE,
+)
+from stallward.evaluation.replication.compile.result import CompileResult, PowerFit, SizeFigures
+from stallward.evaluation.replication.compile.steps import ARMS, JOBS, UNPATCHED
+from stallward.evaluation.report.experiment_page import (
+    ExperimentPage,
+    PageCell,
+    PageChart,
+    PageSection,
+    PageTable,
+)
+from stallward.evaluation.results.interval import Interval
+
+_MIB: Final = 1 << 20
+NOT_REPEATED: Final = (
+    "Linux 3.0.0 on a machine of 36 to 1024 MB: here 24 files in a group whose memory is limited, "
+    "with a copy of the compiler that is charged to it; the kernel and everything else are "
+    "outside.",
+    "Patches in the kernel: here the same things by system calls, at most ten times a second.",
+    "16 and 512 pages a grab (6.3.3): user space can clear the referenced bits of a process only "
+    "512 pages at a time, and the other sizes only set how long a lock is held.",
+    "The variant under RCU (6.5) and activating pages (7.4): they differ in locks of the kernel, "
+    "or in lists that user space does not reach.",
+    "Profiles of the kernel: the shares of its functions. Faults, requests and idle time are "
+    "counted instead.",
+)
+"""What of the document could not be repeated, and why."""
+
+
+def compile_page(result: CompileResult) -> ExperimentPage:
+    """The whole page."""
+    sections: list[PageSection] = []
+    if result.sizes:
+        sections += [_times(result), _arms(result), _boxes(result), _why(result)]
+    sections += [
+        PageSection(title="What could not be repeated", notes=NOT_REPEATED),
+        _method(result),
+    ]
+    return ExperimentPage(
+        experiment="experiment compile",
+        source=SOURCE,
+        headline=headline(result),
+        sections=sections,
+    )
+
+
+def headline(result: CompileResult) -> str:
+    """What was found, in a sentence."""
+    ratios = {arm: one for arm, one in result.ratios.items() if arm != UNPATCHED}
+    if not ratios:
+        return "No repeat is complete yet."
+    better = [arm for arm, one in ratios.items() if one.high is not None and one.high < 1.0]
+    worse = [arm for arm, one in ratios.items() if one.low is not None and one.low > 1.0]
+    return (
+        f"Certainly faster than the unpatched kernel over all sizes: {_names(better)}. Certainly "
+        f"slower: {_names(worse)}. In the thesis none was faster, and most lost where memory was "
+        "shortest."
+    )
+
+
+def _names(arms: list[str]) -> str:
+    return ", ".join(arms) or "none"
+
+
+def arms_table(result: CompileResult) -> PageTable:
+    """Every arm: what the thesis found, and the time over the unpatched kernel's."""
+    ends = (result.sizes[0], result.sizes[-1])
+    rows = [
+        (
+            PageCell(arm),
+            PageCell(FOUND[arm].section),
+            PageCell(FOUND[arm].found),
+            _ratio(result.ratios[arm]),
+            *(_ratio(size.arms[arm].ratio) for size in ends),
+        )
+        for arm in ARMS
+        if arm != UNPATCHED
+    ]
+    return PageTable(
+        headers=(
+            "arm",
+            "section",
+            "thesis",
+            "time over unpatched, all sizes",
+            *(f"at {size.zone_mib} MiB" for size in ends),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def fit_text(fit: PowerFit | None) -> str:
+    """A fit in words."""
+    if fit is None:
+        return "too few runs"
+    return (
+        f"T = {fit.k:.3g} / M^{fit.power:.3g} + {fit.c_s:.1f} s, which explains "
+        f"{100 * fit.explained_share:.0f} % of the variance"
+    )
+
+
+def _ratio(figure: Interval) -> PageCell:
+    if figure.value is None:
+        return PageCell("-")
+    if figure.low is None or figure.high is None:
+        return PageCell(f"{figure.value:.2f}")
+    return PageCell(f"{figure.value:.2f}", f"{figure.low:.2f} to {figure.high:.2f}")
+
+
+def _times(result: CompileResult) -> PageSection:
+    return PageSection(
+        title="Time by memory",
+        what="Each dot is a run without a controller; the curve is the thesis's fit to them.",
+        key={UNPATCHED: UNPATCHED_COLOUR, "T = k / M^4 + c": FIT_COLOUR},
+        charts=(PageChart(svg=time_chart(result.sizes, result.fit, label="Time by memory")),),
+        notes=(
+            f"The thesis's power: {fit_text(result.fit)}.",
+            f"The best power: {fit_text(result.free_fit)}.",
+        ),
+    )
+
+
+def _arms(result: CompileResult) -> PageSection:
+    return PageSection(
+        title="Every heuristic",
+        what="Time over that of the unpatched kernel: below 1 is faster.",
+        table=arms_table(result),
+    )
+
+
+def _boxes(result: CompileResult) -> PageSection:
+    return PageSection(
+        title="Every size",
+        what="A box has the middle half of the runs, and a thick line at the median.",
+        key={UNPATCHED: UNPATCHED_COLOUR, "the arm": ARM_COLOUR},
+        charts=tuple(
+            PageChart(title=arm, svg=box_chart(result.sizes, arm, label=f"{arm} beside unpatched"))
+            for arm in ARMS
+            if arm != UNPATCHED
+        ),
+    )
+
+
+def _why(result: CompileResult) -> PageSection:
+    size = result.sizes[0]
+    faults, idle, requests = (
+        now / before for before, now in (PROFILE_FAULTS, PROFILE_IDLE, PROFILE_REQUESTS)
+    )
+    return PageSection(
+        title="Why",
+        what=(
+            f"At {size.zone_mib} MiB, means over the runs. In the thesis, clearing bits made "
+            f"{faults:.1f} times the ticks in the page fault handler, {idle:.1f} times the idle "
+            f"ones and {requests:.1f} times those in requests of the disk (40 MB, one run)."
+        ),
+        table=why_table(size),
+    )
+
+
+def why_table(size: SizeFigures) -> PageTable:
+    """Faults, idle processors and disk of every arm, at one size of memory."""
+    return PageTable(
+        headers=("arm", "time, s", "major faults", "disk requests", "disk, MiB", "CPUs idle"),
+        rows=tuple(
+            (
+                PageCell(arm),
+                PageCell(f"{one.mean_s.value:.1f}" if one.mean_s.value is not None else "-"),
+                PageCell(f"{one.major_faults:,.0f}"),
+                PageCell(f"{one.disk_requests:,.0f}"),
+                PageCell(f"{one.disk_mib:,.0f}"),
+                PageCell(f"{100 * one.idle_share:.0f} %"),
+            )
+            for arm, one in size.arms.items()
+        ),
+    )
+
+
+def _method(result: CompileResult) -> PageSection:
+    node = result.node
+    return PageSection(
+        title="Method",
+        notes=(
+            f"`make -j{JOBS}` of 24 generated C files with gcc -O2, alone in a group whose memory "
+            "is limited. Before each run the group is emptied, and the tree and the copy of the "
+            "compiler are dropped from the page cache.",
+            "Each repeat has every arm once at every size, in an order that is drawn.",
+            f"A compilation had at most {result.peak_bytes / _MIB:.0f} MiB in memory and swap.",
+            f"{result.done_runs} of {result.planned_runs} runs; steal time at most "
+            f"{100 * result.stolen_share_worst:.1f} % in a run.",
+            f"Linux {node.kernel}, {node.kind} cgroups, {node.cpu_count} processors.",
+        ),
+    )
