@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -64,3 +66,42 @@ def test_one_that_fails_is_named_with_what_it_wrote(
 ) -> None:
     with pytest.raises(WorkloadError, match=r"wrong ended with status 2 .* --mib"):
         run_batch(sandbox, {0: program("wrong", mib=0)}, workplace=workplace, limit_bytes=64 * MIB)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shell:
+    """A command that reports nothing."""
+
+    script: str
+    name: str = "shell"
+    report: str = ""
+
+    @property
+    def argv(self) -> tuple[str, ...]:
+        return ("sh", "-c", self.script)
+
+
+def test_the_end_of_a_program_that_reports_nothing_is_seen(
+    sandbox: Sandbox, workplace: Workplace
+) -> None:
+    programs = {0: Shell(script="sleep 0.5"), 1: Shell(script="true", name="quick")}
+    result = run_batch(sandbox, programs, workplace=workplace, limit_bytes=64 * MIB)
+    assert 0.5 <= result.response_s[0] < 60.0
+    assert result.response_s[1] < result.response_s[0]
+    assert result.oom_kills == 0
+
+
+def test_a_part_that_the_kernel_killed_makes_the_run_invalid_and_no_error(
+    tmp_path: Path, programs: Path
+) -> None:
+    """The child needs more than there is; its parent then fails with a status of its own."""
+    child = f"{sys.executable} -c 'bytearray(200 << 20)'"
+    with open_sandbox(slots=1, limit_bytes=64 * MIB, swap_bytes=0, cache_dir=tmp_path) as made:
+        result = run_batch(
+            made,
+            {0: Shell(script=f"{child} || exit 2")},
+            workplace=Workplace(data=programs, native=programs, cache_dir=tmp_path),
+            limit_bytes=64 * MIB,
+        )
+    assert result.oom_kills >= 1
+    assert result.response_s == {}

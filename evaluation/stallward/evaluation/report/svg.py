@@ -62,7 +62,7 @@ def linear_ticks(low: float, high: float, count: int = 6) -> list[float]:
     power = 10.0 ** np.floor(np.log10(raw))
     step = next(s * power for s in (1.0, 2.0, 5.0, 10.0) if s * power >= raw)
     first = np.ceil(low / step) * step
-    return [float(v) for v in np.arange(first, high + step * 1e-6, step)]
+    return [float(v) + 0.0 for v in np.arange(first, high + step * 1e-6, step)]  # -0 becomes 0
 
 
 def tag(name: str, *children: str, **attributes: object) -> str:
