@@ -10,8 +10,8 @@ import numpy as np
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.env.sandbox.batch import BatchResult
-from stallward.env.sandbox.group_watch import GroupPeak
-from stallward.env.sandbox.machine_use import MachineUse
+from stallward.env.sandbox.watch.group_watch import GroupPeak
+from stallward.env.sandbox.watch.machine_use import MachineUse
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.replication.swap.configurations import Configuration

@@ -59,7 +59,7 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/demo/run.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/comparison/left_out.py": ENTRY_POINT,
-    "evaluation/stallward/evaluation/replication/swap/session.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/replication/batch_session.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
 }
 """Files that may use the roots of this machine by default, and why."""

@@ -12,8 +12,8 @@ import pytest
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.env.sandbox.batch import BatchProgram, BatchResult
-from stallward.env.sandbox.group_watch import GroupPeak
-from stallward.env.sandbox.machine_use import MachineUse
+from stallward.env.sandbox.watch.group_watch import GroupPeak
+from stallward.env.sandbox.watch.machine_use import MachineUse
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import PlanError, ReplicationError
 from stallward.evaluation.replication.batch_session import BatchConfiguration
@@ -178,7 +178,7 @@ def test_the_page_has_pictures_and_says_what_could_not_be_repeated(tmp_path: Pat
     assert "T = 9" in html
     table = arms_table(result)
     assert len(table.rows) == len(ARMS) - 1
-    assert "1.50" in {row[0].text: row[3].text for row in table.rows}["promote most-run"]
+    assert "1.5" in {row[0].text: row[3].text for row in table.rows}["promote most-run"]
 
 
 def test_a_page_of_an_unfinished_repeat_says_so(tmp_path: Path) -> None:

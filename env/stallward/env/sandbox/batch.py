@@ -13,11 +13,11 @@ from typing import Final, Protocol
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.block import Workplace, make_places
 from stallward.env.sandbox.data_cache import evict
-from stallward.env.sandbox.group_watch import GroupPeak, GroupWatch
 from stallward.env.sandbox.launch import Program, start
-from stallward.env.sandbox.machine_use import MachineUse, MachineWatch
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.sandbox.steal_time import StealTime
+from stallward.env.sandbox.watch.group_watch import GroupPeak, GroupWatch
+from stallward.env.sandbox.watch.machine_use import MachineUse, MachineWatch
+from stallward.env.sandbox.watch.steal_time import StealTime
 from stallward.env.scenario.scenario import Command, expand
 from stallward.env.workloads.native.subtasks import parse_times
 
@@ -97,7 +97,7 @@ def run_batch(
                 daemon or contextlib.nullcontext(),
                 GroupWatch(sandbox.slots, sandbox.paths.proc) as watch,
             ):
-                machine = MachineWatch()
+                machine = MachineWatch(sandbox.paths.proc)
                 steal_time, start_s = StealTime.from_now(), time.monotonic()
                 for slot, program in programs.items():
                     started[slot] = start(

@@ -17,7 +17,7 @@ from stallward.env.recording.recording import Requests, Units
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.launch import Program, start, wait_for
 from stallward.env.sandbox.oom_log import OomLog
-from stallward.env.sandbox.steal_time import StealTime
+from stallward.env.sandbox.watch.steal_time import StealTime
 from stallward.env.scenario.scenario import Command, Places, expand, running_phases
 
 _READY_TIMEOUT_S: Final = 60.0

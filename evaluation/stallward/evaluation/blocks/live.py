@@ -31,7 +31,7 @@ from stallward.env.sandbox.block import (
 from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.steal_time import probe_steal_share
+from stallward.env.sandbox.watch.steal_time import probe_steal_share
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError

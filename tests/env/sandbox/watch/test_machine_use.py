@@ -6,18 +6,18 @@ import os
 import time
 from pathlib import Path
 
-from stallward.env.sandbox.machine_use import MachineWatch
+from stallward.env.sandbox.watch.machine_use import MachineWatch
 
 
 def test_time_in_which_nothing_runs_is_idle() -> None:
-    watch = MachineWatch()
+    watch = MachineWatch(Path("/proc"))
     time.sleep(0.5)
     use = watch.since()
     assert 0.0 <= use.idle_s <= 1.5 * (os.cpu_count() or 1)
 
 
 def test_what_is_written_and_synced_is_counted(tmp_path: Path) -> None:
-    watch = MachineWatch()
+    watch = MachineWatch(Path("/proc"))
     with (tmp_path / "file").open("wb") as file:
         file.write(os.urandom(8 << 20))
         os.fsync(file.fileno())

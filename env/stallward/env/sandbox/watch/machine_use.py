@@ -30,7 +30,7 @@ class MachineWatch:
         proc: The /proc directory; its vmstat tells the faults.
     """
 
-    def __init__(self, proc: Path = Path("/proc")) -> None:
+    def __init__(self, proc: Path) -> None:
         self._vmstat = proc / "vmstat"
         self._before = self._now()
 

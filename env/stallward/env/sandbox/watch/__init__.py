@@ -1,0 +1,1 @@
+"""What is measured from outside while programs run: groups, steal time, the whole machine."""
