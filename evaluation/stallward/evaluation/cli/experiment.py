@@ -144,11 +144,11 @@ def swap_assign(
 
 
 @app.command(
-    "compile", epilog="Example: stallward experiment compile --sizes 64,96,256 --minutes 10"
+    "compile", epilog="Example: stallward experiment compile --sizes 48,64,96,192 --minutes 10"
 )
 def compile_sweep(
     sizes: Annotated[
-        str, typer.Option(help="Sizes of memory in MiB, separated by commas [eight, 64 to 256].")
+        str, typer.Option(help="Sizes of memory in MiB, separated by commas [seven, 48 to 192].")
     ] = "",
     repeats: Annotated[
         int, typer.Option(min=1, max=1000, help="How often each arm runs at each size.")

@@ -1,6 +1,6 @@
 """Writes C files, a Makefile and copies of the compiler's programs: a tree that ``make`` compiles.
 
-Run: ``python -m stallward.env.workloads.jobs.compile_tree DIR --files 24 --functions 30``
+Run: ``python -m stallward.env.workloads.jobs.compile_tree DIR --files 12 --functions 30``
 
 The copies make the compiler's own pages count: those of an installed compiler are in the page
 cache already, charged to somebody else, and a sandbox would use them for free.
@@ -71,7 +71,7 @@ def main() -> None:
     """Write the tree that the command line names."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=24)
+    parser.add_argument("--files", type=int, default=12)
     parser.add_argument("--functions", type=int, default=30)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -19,7 +19,7 @@ from stallward.evaluation.replication.compile.published import (
     SOURCE,
 )
 from stallward.evaluation.replication.compile.result import CompileResult, PowerFit, SizeFigures
-from stallward.evaluation.replication.compile.steps import ARMS, JOBS, UNPATCHED
+from stallward.evaluation.replication.compile.steps import ARMS, FILES, JOBS, UNPATCHED
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -31,9 +31,9 @@ from stallward.evaluation.results.interval import Interval
 
 _MIB: Final = 1 << 20
 NOT_REPEATED: Final = (
-    "Linux 3.0.0 on a machine of 36 to 1024 MB: here 24 files in a group whose memory is limited, "
-    "with a copy of the compiler that is charged to it; the kernel and everything else are "
-    "outside.",
+    "Linux 3.0.0 on a machine of 36 to 1024 MB: here a dozen files in a group whose memory is "
+    "limited, with a copy of the compiler that is charged to it; the kernel and everything else "
+    "are outside.",
     "Patches in the kernel: here the same things by system calls, at most ten times a second.",
     "16 and 512 pages a grab (6.3.3): user space can clear the referenced bits of a process only "
     "512 pages at a time, and the other sizes only set how long a lock is held.",
@@ -197,9 +197,9 @@ def _method(result: CompileResult) -> PageSection:
     return PageSection(
         title="Method",
         notes=(
-            f"`make -j{JOBS}` of 24 generated C files with gcc -O2, alone in a group whose memory "
-            "is limited. Before each run the group is emptied, and the tree and the copy of the "
-            "compiler are dropped from the page cache.",
+            f"`make -j{JOBS}` of {FILES} generated C files with gcc -O2, alone in a group whose "
+            "memory is limited. Before each run the group is emptied, and the tree and the copy "
+            "of the compiler are dropped from the page cache.",
             "Each repeat has every arm once at every size, in an order that is drawn.",
             f"A compilation had at most {result.peak_bytes / _MIB:.0f} MiB in memory and swap.",
             f"{result.done_runs} of {result.planned_runs} runs; steal time at most "

@@ -24,7 +24,8 @@ ARMS: Final = {
     "clear most-run": "ws-pressure:victim=most-run,at=distress",
 }
 """Name of an arm -> its controller. The first is the kernel as it is."""
-SIZES_MIB: Final = (64, 72, 80, 96, 112, 128, 192, 256)
+SIZES_MIB: Final = (48, 56, 64, 80, 96, 128, 192)
+FILES: Final = 12
 JOBS: Final = 3
 """As in the thesis: ``make -j3`` on two processors."""
 PREPARE: Final = (
@@ -34,7 +35,7 @@ PREPARE: Final = (
         "stallward.env.workloads.jobs.compile_tree",
         "{data}/tree",
         "--files",
-        "24",
+        str(FILES),
         "--functions",
         "30",
     ),
