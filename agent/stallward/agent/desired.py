@@ -25,6 +25,9 @@ LIMIT_RATIOS: Final = (1.0, 0.8, 0.6, 0.4, 0.25, 0.1)
 LIMIT_SLACK_RATIO: Final = 1 / 64
 """A limit that differs from the one in force by less than this share of it is not written."""
 
+MAX_SWAPPINESS: Final = 200
+"""The highest swappiness that a kernel takes, from 5.8 on; before it was 100."""
+
 DEFAULT_FLOOR_BYTES: Final = 16 * MIB
 """The lowest limit of a slot for which no other floor is configured."""
 

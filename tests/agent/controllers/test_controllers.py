@@ -147,6 +147,9 @@ def test_the_conformance_test_says_what_a_controller_does_wrong(
         ("static:limit=0.4+0", "not a ratio"),
         ("static:pause=x", "names no slots"),
         ("static:profile=fast", "no tuning profile 'fast'.*flush"),
+        ("static:swappiness=201", "outside 0 to 200"),
+        ("static:swappiness=-1", "outside 0 to 200"),
+        ("static:swappiness=0.5", "not a whole number"),
         ("excite:pause=1.5", "probability"),
         ("onnx", "needs a policy file"),
     ],
@@ -247,6 +250,18 @@ def test_static_takes_one_share_for_all_slots_or_one_for_each() -> None:
     assert limits == [None, int(0.4 * 300 * MIB)]
     limits = [s.limit_bytes for s in run("static:limit=0.5", samples)[-1].desired.slots]
     assert limits == [int(0.5 * 300 * MIB)] * 2
+
+
+@pytest.mark.parametrize("value", [0, 20, 200])
+def test_static_gives_every_group_the_swappiness_that_it_is_told(value: int) -> None:
+    for profile in ("default", "keep-cache", "keep-anon"):
+        decisions = run(f"static:profile={profile},swappiness={value}", [make_sample(0)])
+        tuning = decisions[0].desired.tuning
+        assert tuning.swappiness == value
+        assert tuning.protected_swappiness is None, "a value of its own would stay in force"
+        assert str(value) in tuning.name
+    flush = run(f"static:profile=flush,swappiness={value}", [make_sample(0)])[0]
+    assert flush.desired.tuning.dirty_ratio == 100, "the rest of the profile stays"
 
 
 def test_excite_logs_the_probability_of_each_action() -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args
 
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.agent.controller import Decision
-from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.desired import MAX_SWAPPINESS, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.file_pages import (
     GRAB_PAGES,
     HARMLESS_FILE_ACTIONS,
@@ -24,7 +24,6 @@ from stallward.agent.file_pages import (
 )
 from stallward.agent.threads import ThreadDesire, ThreadRef
 
-MAX_SWAPPINESS: Final = 200
 MAX_LIMIT_BYTES: Final = 1 << 62
 MAX_CPUS: Final = 8192
 """The largest number of CPUs that a Linux kernel is built for."""

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
-from stallward.agent.desired import MIB, PROFILES, DesiredState, SlotDesire, Tuning
+from stallward.agent.desired import (
+    MAX_SWAPPINESS,
+    MIB,
+    PROFILES,
+    DesiredState,
+    SlotDesire,
+    Tuning,
+)
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
@@ -64,7 +72,7 @@ class StaticController(IgnoresTarget):
         self._ratios = _ratios(arguments.get("limit", "1"))
         self._limit_mib = number(arguments, "limit_mib", 0.0, low=0.0, high=_MAX_LIMIT_MIB)
         self._zone_share = number(arguments, "zone_share", 0.0)
-        self._tuning = _profile(arguments.get("profile", "default"))
+        self._tuning = _tuning(arguments)
         if not 0.0 <= self._zone_share <= 1.0:
             raise ControllerError(
                 "zone_share must be between 0 and 1.",
@@ -120,6 +128,26 @@ class StaticController(IgnoresTarget):
         return Decision(desired=DesiredState(slots=slots, tuning=self._tuning), reason="fixed")
 
 
+def _tuning(arguments: Mapping[str, str]) -> Tuning:
+    """The profile, with the swappiness that the arguments name."""
+    profile = _profile(arguments.get("profile", "default"))
+    if "swappiness" not in arguments:
+        return profile
+    value = number(arguments, "swappiness", 60.0, low=0.0, high=MAX_SWAPPINESS)
+    if not value.is_integer():
+        raise ControllerError(
+            f"swappiness={value:g} is not a whole number.",
+            next_step=f"Try swappiness={round(value)}.",
+        )
+    # The application's own swappiness of a profile would stay in force instead.
+    return replace(
+        profile,
+        name=f"{profile.name}-swappiness-{value:.0f}",
+        swappiness=int(value),
+        protected_swappiness=None,
+    )
+
+
 def _profile(name: str) -> Tuning:
     for profile in PROFILES:
         if profile.name == name:
@@ -138,6 +166,8 @@ PARAMETERS = {
     "zone_share": "limit as a share of the zone's memory instead, 0..1",
     "slots": "slots the limit is for: all, or numbers joined by + (default all)",
     "profile": "tuning profile: default, flush, keep-cache or keep-anon",
+    "swappiness": "swappiness of all groups, the application's too, in place of the profile's: "
+    "0..200 (kernels before 5.8: 0..100)",
 }
 
 
