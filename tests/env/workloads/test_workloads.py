@@ -157,6 +157,22 @@ def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
     assert data.stat().st_size == 4 << 20
 
 
+def test_a_hog_that_touches_once_holds_what_it_was_told_to(programs: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data.bin"
+    write_random_file(data, size_mib=16, seed=1)
+    for program in ("anon_once", "file_once"):
+        report = tmp_path / program
+        argv = ("--program", "10", "--file", str(data), "--block", "4", "--report", str(report))
+        with running(str(programs / program), *argv) as hog:
+            wait_for_units(report, 10)
+            time.sleep(0.3)
+            assert last_units(report) == 10, "it goes on touching"
+            status = Path(f"/proc/{hog.pid}/status").read_text()
+            kind = "RssAnon" if program == "anon_once" else "RssFile"
+            held_kib = int(status.partition(f"{kind}:")[2].split()[0])
+            assert 10 * 1024 <= held_kib < 14 * 1024
+
+
 @pytest.mark.parametrize(
     ("argv", "message"),
     [

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stallward.env.errors import WorkloadError
 
-PROGRAMS = ("anon", "file_once", "file_loop", "dirty", "load", "subtasks")
+PROGRAMS = ("anon", "anon_once", "file_once", "file_loop", "dirty", "load", "subtasks")
 _FLAGS = ("-O2", "-std=gnu11", "-pthread")
 
 

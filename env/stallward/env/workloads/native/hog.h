@@ -30,6 +30,7 @@ struct hog {
     const char *report_path; /* lines "monotonic_s cumulative_units" are appended here */
     const char *file_path;   /* data file of the file-backed hogs */
     double rate_mib_s;       /* the highest rate; 0 = as fast as possible */
+    size_t block_mib;        /* what is allocated at a time; 0 = everything */
     int random_order;        /* touch chunks in random order instead of scanning */
     uint64_t seed;
     struct step steps[MAX_STEPS];
@@ -107,6 +108,8 @@ static inline void hog_parse(struct hog *h, int argc, char **argv)
             h->file_path = value;
         else if (!strcmp(key, "--rate"))
             h->rate_mib_s = strtod(value, NULL);
+        else if (!strcmp(key, "--block"))
+            h->block_mib = (size_t)strtoul(value, NULL, 10);
         else if (!strcmp(key, "--seed"))
             h->seed = strtoull(value, NULL, 10);
         else if (!strcmp(key, "--order"))
@@ -156,6 +159,22 @@ static inline void hog_worked(struct hog *h, double mib)
     if (h->due_ns > now) {
         struct timespec t = {(time_t)(h->due_ns / 1000000000u), (long)(h->due_ns % 1000000000u)};
         clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL);
+    }
+}
+
+/* The size of the next block of which `left` MiB are still to be allocated. */
+static inline size_t hog_block_mib(const struct hog *h, size_t left)
+{
+    return h->block_mib > 0 && h->block_mib < left ? h->block_mib : left;
+}
+
+/* Keep what there is, and report no further work, for ever. */
+static inline void hog_hold(struct hog *h)
+{
+    for (;;) {
+        struct timespec t = {0, REPORT_PERIOD_NS};
+        hog_report(h, now_ns());
+        nanosleep(&t, NULL);
     }
 }
 
