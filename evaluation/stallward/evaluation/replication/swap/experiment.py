@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import ReplicationError
 from stallward.evaluation.replication.batch_session import open_batch_session
+from stallward.evaluation.replication.missing_runs import make_missing
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
 from stallward.evaluation.replication.swap.analysis import (
     configuration_figures,
@@ -141,22 +141,26 @@ class _Experiment:
 
     def run(self, session: BatchRunner, missing: Sequence[Step], report: Report) -> None:
         """Make runs until none is missing, or the time is over."""
-        began_s = time.monotonic()
-        for number, step in enumerate(missing):
-            if time.monotonic() - began_s >= 60.0 * self._request.minutes:
-                return
-            what = "alone" if step.slot is not None else step.arm
-            report(f"{step.configuration.name}: {what}", number / len(missing))
-            programs = dict(enumerate(step.configuration.programs))
-            if step.slot is not None:
-                programs = {step.slot: programs[step.slot]}
-            arm = step.controller(self._contention_path(step.configuration))
-            if "{contention}" in ARMS[step.arm]:
-                self._write_contention(step.configuration)
-            result = session.run(
-                step.configuration, programs, arm=arm, seed=self._request.seed + step.repeat
-            )
-            self._store.put(step.key, _as_run(result, programs, session.node))
+        make_missing(
+            missing,
+            lambda step: self._make(session, step),
+            minutes=self._request.minutes,
+            report=report,
+            describe=_describe,
+        )
+
+    def _make(self, session: BatchRunner, step: Step) -> None:
+        """Make one run and keep it."""
+        programs = dict(enumerate(step.configuration.programs))
+        if step.slot is not None:
+            programs = {step.slot: programs[step.slot]}
+        arm = step.controller(self._contention_path(step.configuration))
+        if "{contention}" in ARMS[step.arm]:
+            self._write_contention(step.configuration)
+        result = session.run(
+            step.configuration, programs, arm=arm, seed=self._request.seed + step.repeat
+        )
+        self._store.put(step.key, _as_run(result, programs, session.node))
 
     def _contention_path(self, configuration: Configuration) -> Path:
         return (self._request.out / f"contention-{configuration.name}.json").absolute()
@@ -235,6 +239,11 @@ class _Experiment:
             for repeat in range(1, self._request.repeats + 1)
         )
         return [run for run in map(self.stored, steps) if run is not None]
+
+
+def _describe(step: Step) -> str:
+    what = "alone" if step.slot is not None else step.arm
+    return f"{step.configuration.name}: {what}"
 
 
 def _as_run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from stallward.evaluation.replication.cells import percent, seconds
 from stallward.evaluation.replication.swap.analysis import UNMANAGED
 from stallward.evaluation.replication.swap.charts import (
     APPLICATION_COLOURS,
@@ -35,7 +36,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.results.interval import UNKNOWN, Interval
+from stallward.evaluation.results.interval import UNKNOWN
 
 _MIB = 1 << 20
 NOT_REPEATED = (
@@ -50,25 +51,6 @@ NOT_REPEATED = (
     "changed.",
 )
 """What of the document could not be repeated, and why."""
-
-
-def percent(figure: Interval) -> PageCell:
-    """A share with its interval."""
-    if figure.value is None:
-        return PageCell("-")
-    if figure.low is None or figure.high is None:
-        return PageCell(f"{100 * figure.value:.0f} %")
-    interval = f"{100 * figure.low:.0f} to {100 * figure.high:.0f} %"
-    return PageCell(f"{100 * figure.value:.0f} %", interval)
-
-
-def seconds(figure: Interval) -> PageCell:
-    """A time with its interval."""
-    if figure.value is None:
-        return PageCell("-")
-    if figure.low is None or figure.high is None:
-        return PageCell(f"{figure.value:.2f} s")
-    return PageCell(f"{figure.value:.2f} s", f"{figure.low:.2f} to {figure.high:.2f}")
 
 
 def swap_page(result: SwapExperimentResult) -> ExperimentPage:

@@ -1,0 +1,1 @@
+"""The experiments of the latd thesis, repeated in a sandbox."""
