@@ -28,6 +28,15 @@ class Part(StrEnum):
     LARGER = "larger"
 
 
+class LatdPart(StrEnum):
+    """Which of the experiments of the latd thesis."""
+
+    ALL = "all"
+    SCENARIOS = "scenarios"
+    UTILISATION = "utilisation"
+    SWAPPINESS = "swappiness"
+
+
 @app.command(epilog="Example: stallward experiment contention detector-anon --seconds 20")
 def contention(
     workload: Annotated[
@@ -214,6 +223,68 @@ def _mib(text: str) -> tuple[int, ...]:
             f"{text!r} names no sizes; write whole numbers of MiB, such as 64,96.",
             param_hint="--sizes",
         ) from None
+
+
+@app.command(epilog="Example: stallward experiment latd --part scenarios --repeats 1")
+def latd(
+    part: Annotated[LatdPart, typer.Option(help="Which of the experiments.")] = LatdPart.ALL,
+    repeats: Annotated[
+        int, typer.Option(min=1, max=1000, help="How often every setting runs.")
+    ] = 3,
+    minutes: Annotated[
+        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
+    ] = 120.0,
+    out: Annotated[
+        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
+    ] = _DEFAULT_DIR / "latd",
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Repeat the experiments of the latd thesis (UNC Charlotte 2019).
+
+    A detector runs alone, beside hogs of anonymous memory and of page cache, and under latd's
+    three algorithms; then beside hogs of several sizes, and with several values of the swappiness.
+    The page has the thesis's figures and ours. The same command goes on where it stopped.
+    """
+    from stallward.evaluation.replication.latd.experiment import (  # noqa: PLC0415
+        LatdExperimentRequest,
+        run_latd_experiment,
+    )
+    from stallward.evaluation.replication.latd.page import headline, latd_page  # noqa: PLC0415
+    from stallward.evaluation.replication.latd.steps import SWAPPED_HOG  # noqa: PLC0415
+    from stallward.evaluation.replication.latd.tables import (  # noqa: PLC0415
+        memory_table,
+        scenario_table,
+        sweep_table,
+    )
+    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    request = LatdExperimentRequest(
+        out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
+    )
+    with output.progress("experiment latd") as report:
+        result = run_latd_experiment(request, report)
+    page = out / "report.html"
+    write_experiment_page(latd_page(result), page)
+    if as_json:
+        output.print_json(to_json(result))
+        return
+    tables = []
+    if result.scenarios:
+        tables += [scenario_table(result), memory_table(result)]
+    if result.utilisation:
+        tables.append(sweep_table(result.utilisation, "wanted", share=True))
+    if result.swappiness:
+        tables.append(
+            sweep_table({str(SWAPPED_HOG): result.swappiness}, "swappiness", share=False)
+        )
+    for table in tables:
+        output.table(table.headers, table.texts)
+        output.line()
+    output.line(headline(result))
+    _say_what_is_missing(result.done_runs, result.planned_runs)
+    output.line(f"{out / 'result.json'}  {page}")
 
 
 def _say_what_is_missing(done: int, planned: int) -> None:

@@ -29,7 +29,7 @@ from stallward.evaluation.results.interval import Interval
 Array = NDArray[np.float64]
 COLOURS: Final = 8
 _DASHES: Final = (None, "7 3", "2 3", "9 3 2 3")
-_MARKED_QUANTILES: Final = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+_MARKED: Final = (0.5, 0.95, 0.99)
 _CURVE_POINTS: Final = 400
 
 
@@ -55,29 +55,41 @@ def styles(arms: Sequence[str]) -> dict[str, Style]:
     return by_label
 
 
-def cdf_chart(latencies_ms: Mapping[str, Array], style: Mapping[str, Style], slo_ms: float) -> str:
-    """The latency distributions: log time by a probability axis that stretches the tail."""
+def cdf_chart(
+    latencies_ms: Mapping[str, Array],
+    style: Mapping[str, Style],
+    slo_ms: float | None = None,
+    *,
+    axis: str = "latency from the scheduled arrival, ms",
+    marked: Sequence[float] = _MARKED,
+) -> str:
+    """The latency distributions: log time by a probability axis that stretches the tail.
+
+    ``axis`` says what the latency is, and quantiles in ``marked`` have a dot on every curve.
+    """
     width, height = 1040.0, 430.0
     pooled_ms = np.concatenate([v for v in latencies_ms.values() if v.size])
     low, high = float(np.quantile(pooled_ms, 0.001)) * 0.8, float(pooled_ms.max()) * 1.1
-    low = max(min(low, slo_ms * 0.8), 1e-3)
-    x = Scale(low=low, high=max(high, slo_ms * 1.3), start=52, end=width - 12, warp=log10)
+    if slo_ms is not None:
+        low, high = min(low, slo_ms * 0.8), max(high, slo_ms * 1.3)
+    x = Scale(low=max(low, 1e-3), high=high, start=52, end=width - 12, warp=log10)
     y = Scale(low=0.0, high=0.9995, start=height - 40, end=14, warp=nines)
-    parts = [_log_axis(x, 14, height - 40, "latency from the scheduled arrival, ms")]
+    parts = [_log_axis(x, 14, height - 40, axis)]
     for share in (0.0, 0.5, 0.75, 0.9, 0.95, 0.99, 0.999):
         parts.append(line(52, y(share), width - 12, y(share), class_="grid"))
         parts.append(text(46, y(share) + 4, f"{100 * share:g} %", class_="end"))
-    for share, name in _MARKED_QUANTILES:
+    for share in marked:
         parts.append(line(52, y(share), width - 12, y(share), class_="rule"))
-        parts.append(text(56, y(share) - 4, name))
-    parts.append(line(x(slo_ms), 14, x(slo_ms), height - 40, class_="slo"))
-    parts.append(text(x(slo_ms) + 5, 24, f"SLO {number(slo_ms, 'ms')} ms"))
+        parts.append(text(56, y(share) - 4, f"p{100 * share:g}"))
+    if slo_ms is not None:
+        parts.append(line(x(slo_ms), 14, x(slo_ms), height - 40, class_="slo"))
+        parts.append(text(x(slo_ms) + 5, 24, f"SLO {number(slo_ms, 'ms')} ms"))
     for name, values in latencies_ms.items():
-        parts.append(_curve(values, x, y, style[name]))
+        parts.append(_curve(values, x, y, style[name], marked))
     return svg(width, height, parts, label="Latency distributions per arm")
 
 
-def _curve(values: Array, x: Scale, y: Scale, style: Style) -> str:
+def _curve(values: Array, x: Scale, y: Scale, style: Style, marked: Sequence[float]) -> str:
     if values.size == 0:
         return ""
     shares = 1.0 - 10.0 ** -np.linspace(0.0, 3.3, _CURVE_POINTS)
@@ -93,12 +105,12 @@ def _curve(values: Array, x: Scale, y: Scale, style: Style) -> str:
             stroke_linejoin="round",
         )
     ]
-    for share, name in _MARKED_QUANTILES:
+    for share in marked:
         value = float(np.quantile(values, share))
         parts.append(
             tag(
                 "circle",
-                title(f"{style.label} {name} {number(value, 'ms')} ms"),
+                title(f"{style.label} p{100 * share:g} {number(value, 'ms')} ms"),
                 cx=x(value),
                 cy=y(share),
                 r=4.5,
