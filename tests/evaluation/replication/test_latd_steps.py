@@ -1,0 +1,84 @@
+"""What the experiments of the latd thesis run, and in which order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from stallward.agent.registry import make_controller
+from stallward.evaluation.replication.latd.steps import (
+    ISOLATED,
+    SCENARIOS,
+    SWAPPINESS,
+    SWAPPINESS_SWEEP,
+    SWEEP,
+    plan_steps,
+    settings_of,
+)
+from stallward.evaluation.replication.latd.workload import (
+    DETECTOR_MIB,
+    MIB,
+    ZONE_MIB,
+    hog_mib,
+    hog_scenario,
+)
+
+
+def test_the_hog_wants_what_the_detector_leaves_of_a_share_of_the_memory() -> None:
+    for used in (0.7, 0.99, 1.1):
+        assert (hog_mib(used) + DETECTOR_MIB) / ZONE_MIB == pytest.approx(used, abs=0.001)
+        argv = hog_scenario("anon-once", used).background[0].command.argv
+        assert argv[argv.index("--program") + 1] == str(hog_mib(used))
+
+
+def test_every_hog_is_a_program_of_its_own_kind() -> None:
+    programs = {
+        name: setting.scenario.background[0].command.argv[0].rpartition("/")[2]
+        for name, setting in SCENARIOS.items()
+        if setting.controller == "none" and setting.hog is not None
+    }
+    assert programs == {
+        "anon": "anon_once",
+        "anon-again": "anon",
+        "file-once": "file_once",
+        "file-again": "file_loop",
+    }
+    anon = SCENARIOS["anon"].scenario
+    assert anon.sandbox.limit_bytes == ZONE_MIB * MIB
+    assert anon.sandbox.swap_bytes > 0
+
+
+def test_all_share_the_data_of_the_detector() -> None:
+    prepared = {setting.scenario.protected.prepare for setting in settings_of("all")}
+    assert len(prepared) == 1
+
+
+def test_every_part_has_the_detector_alone() -> None:
+    for part in ("all", "scenarios", "utilisation", "swappiness"):
+        assert SCENARIOS[ISOLATED] in settings_of(part)  # type: ignore[arg-type]
+
+
+def test_the_parts_are_the_experiments_of_the_thesis() -> None:
+    controllers = {setting.controller for setting in SCENARIOS.values()}
+    assert controllers == {"none", "latd", "latd-cgroup", "latd-grow"}
+    assert {hog.partition("-")[0] for hog in SWEEP} == {"anon", "file"}, "both kinds of hog"
+    assert SWAPPINESS == (20, 40, 60, 80, 90, 100)
+    for value, setting in SWAPPINESS_SWEEP.items():
+        controller = make_controller(setting.controller)
+        assert controller.name == "static"
+        assert setting.controller.endswith(str(value))
+
+
+def test_every_repeat_has_every_setting_once_in_an_order_that_is_drawn() -> None:
+    steps = plan_steps("all", repeats=3, seed=1)
+    assert len({step.key for step in steps}) == len(steps)
+    names = [[step.setting.name for step in steps if step.repeat == n] for n in (1, 2, 3)]
+    assert Counter(names[0]) == Counter(names[1]) == Counter(names[2])
+    assert set(Counter(names[0]).values()) == {1}
+    assert names[0] != names[1], "the order is drawn"
+
+
+def test_a_longer_plan_begins_with_a_shorter_one() -> None:
+    short, longer = (plan_steps("all", repeats, 7) for repeats in (1, 3))
+    assert longer[: len(short)] == short
