@@ -55,6 +55,7 @@ NAVIGATION: Final = {
         "how-to/policy-for-a-node",
         "how-to/write-a-controller",
         "how-to/assign-swap",
+        "how-to/repeat-latd",
         "how-to/use-other-libraries",
     ),
     "Understand it": (
@@ -66,6 +67,7 @@ NAVIGATION: Final = {
         "explanation/working-set",
         "explanation/swap-assignment",
         "explanation/thread-scheduling",
+        "explanation/latd",
         "explanation/threat-model",
         "glossary",
     ),
