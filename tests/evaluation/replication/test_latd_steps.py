@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import get_args
 
 import pytest
 
@@ -13,6 +14,7 @@ from stallward.evaluation.replication.latd.steps import (
     SWAPPINESS,
     SWAPPINESS_SWEEP,
     SWEEP,
+    Part,
     plan_steps,
     settings_of,
 )
@@ -55,8 +57,8 @@ def test_all_share_the_data_of_the_detector() -> None:
 
 
 def test_every_part_has_the_detector_alone() -> None:
-    for part in ("all", "scenarios", "utilisation", "swappiness"):
-        assert SCENARIOS[ISOLATED] in settings_of(part)  # type: ignore[arg-type]
+    for part in get_args(Part):
+        assert SCENARIOS[ISOLATED] in settings_of(part)
 
 
 def test_the_parts_are_the_experiments_of_the_thesis() -> None:

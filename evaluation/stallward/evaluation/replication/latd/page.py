@@ -203,6 +203,11 @@ def _memory(result: LatdExperimentResult) -> PageSection:
             for name, one in result.scenarios.items()
         ),
         table=memory_table(result),
+        notes=tuple(
+            f"{name} in the thesis: {one.memory}."
+            for name, one in PUBLISHED.items()
+            if one.memory and name in result.scenarios
+        ),
     )
 
 

@@ -13,7 +13,6 @@ RISE_AT: Final = 0.99
 """The share of memory in use below which it saw no appreciable rise of the latency."""
 BEST_SWAPPINESS: Final = 90
 """The swappiness that gave the best latency; the thesis has no figures of the others."""
-GIB: Final = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,5 +55,3 @@ PUBLISHED: Final = {
 """Name of a scenario -> its figures. In isolation latencies are 30 to 45 ms with a p95 of 40 ms;
 the 20 and 10 times of the text are of 30 ms. Beside a file read once it saw no effect. Algorithm
 3 was never run."""
-EXPECTED_RISE: Final = {"anon": True, "file-once": False, "file-again": True}
-"""Name of a scenario -> whether the thesis saw a rise."""

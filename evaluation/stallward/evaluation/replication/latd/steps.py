@@ -56,8 +56,8 @@ SCENARIOS: Final = {
     "latd-cgroup": Setting(hog="file-again", controller="latd-cgroup"),
     "latd-grow": Setting(hog="file-again", controller="latd-grow"),
 }
-"""Name of a scenario -> its setting. The second and the last two of the hogs without control are
-those of the thesis; ``anon-again`` touches its memory again and again."""
+"""Name of a scenario -> its setting. Those with ``anon-again``, which touches its memory again and
+again, are not in the thesis, and neither is ``latd-grow``."""
 SWEPT_HOGS: Final[tuple[Hog, ...]] = ("anon-once", "anon-again", "file-again")
 SWEEP: Final = {
     hog: {used: Setting(hog=hog, utilisation=used) for used in UTILISATIONS} for hog in SWEPT_HOGS
@@ -65,7 +65,7 @@ SWEEP: Final = {
 """Hog -> utilisation -> setting, without control."""
 SWAPPED_HOG: Final[Hog] = "anon-again"
 """The hog of the swappiness sweep."""
-SWAPPINESS_SWEEP: Final = {
+SWAPPINESS_SWEEP: Final[dict[float, Setting]] = {
     value: Setting(hog=SWAPPED_HOG, controller=f"static:swappiness={value}")
     for value in SWAPPINESS
 }

@@ -67,7 +67,6 @@ def memory_table(result: LatdExperimentResult) -> PageTable:
             PageCell(_work(found.figures)),
             PageCell(f"{100 * found.figures.stopped_share:.0f} %"),
             PageCell(f"{found.figures.terminated} of {found.figures.runs}"),
-            PageCell(PUBLISHED.get(name, NOTHING).memory),
         )
         for name, found in result.scenarios.items()
     ]
@@ -81,7 +80,6 @@ def memory_table(result: LatdExperimentResult) -> PageTable:
             "hog's work",
             "stopped",
             "hog ended",
-            "thesis",
         ),
         rows=tuple(rows),
     )
