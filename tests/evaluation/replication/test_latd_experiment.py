@@ -14,13 +14,14 @@ from stallward.evaluation.replication.latd.experiment import (
     LatdExperimentRequest,
     run_latd_experiment,
 )
-from stallward.evaluation.replication.latd.page import NOT_REPEATED, headline, latd_page
+from stallward.evaluation.replication.latd.page import headline, latd_page
 from stallward.evaluation.replication.latd.result import LatdExperimentResult
 from stallward.evaluation.replication.latd.tables import (
     memory_table,
     scenario_table,
     sweep_table,
 )
+from stallward.evaluation.replication.latd.texts import NOT_REPEATED
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 
@@ -116,7 +117,7 @@ def test_the_page_has_the_figures_of_the_thesis_and_ours(tmp_path: Path) -> None
         "latd": ("70 ms", "2 x", ""),
         "latd-cgroup": ("40 ms", "1 x", ""),
     }
-    assert "with Algorithm 1 2.0 times (thesis: 2)" in headline(result)
+    assert "2.0 times under latd beside that (thesis: 2)" in headline(result)
     page = render_experiment_page(latd_page(result))
     # beside each other, distributions, over time, memory, two sweeps
     assert page.count("<svg") == 2 + 1 + 9 + 9 + 2

@@ -39,6 +39,7 @@ from stallward.evaluation.replication.latd.tables import (
     scenario_table,
     sweep_table,
 )
+from stallward.evaluation.replication.latd.texts import MEANING, NOT_REPEATED
 from stallward.evaluation.replication.latd.workload import ZONE_MIB
 from stallward.evaluation.report.charts import Style, cdf_chart, styles
 from stallward.evaluation.report.experiment_page import (
@@ -46,32 +47,8 @@ from stallward.evaluation.report.experiment_page import (
     PageChart,
     PageSection,
 )
+from stallward.evaluation.results.interval import Interval
 
-MEANING: Final = {
-    ISOLATED: "the detector alone",
-    "anon": "a hog allocates anonymous memory, touches it once and holds it",
-    "anon-again": "a hog touches its anonymous memory again and again",
-    "file-once": "a hog reads a mapped file once",
-    "file-again": "a hog reads a mapped file again and again",
-    "latd": "as anon, with Algorithm 1",
-    "latd-again": "as anon-again, with Algorithm 1",
-    "latd-cgroup": "as file-again, with Algorithm 2",
-    "latd-grow": "as file-again, with Algorithm 3",
-}
-"""Name of a scenario -> what runs in it."""
-NOT_REPEATED: Final = (
-    "The laptop with 16 GB, and YOLOv3 on its GPU: here the zone is a 26th of that, and a "
-    "detector of about the same shape (mapped weights, an image read for each request) runs on a "
-    "CPU. So compare multiples of the latency in isolation rather than milliseconds.",
-    "Each of 1,000 images read once: here 150 images are drawn at random, and about an eighth of "
-    "them is read for the first time in the measured part.",
-    "The program of its listing G.2: it writes once through MAP_PRIVATE, which makes anonymous "
-    "pages. The text, pages of a file that are read again and again, is what runs here.",
-    "Miss rates by cachestat: it estimates them from four kernel functions, which have changed. "
-    "Here every lookup is counted, of the detector alone and of both programs.",
-    "Figures of Algorithm 3, and of the swappiness: the thesis has none.",
-)
-"""What of the thesis could not be repeated, or is not as it was, and why."""
 _SWEEP_COLOURS: Final = ("var(--c0)", "var(--c3)", "var(--c1)")
 
 
@@ -97,19 +74,18 @@ def headline(result: LatdExperimentResult) -> str:
     """What was found, in sentences."""
     parts = []
     for name, what in (
-        ("anon", "Beside a hog of anonymous memory"),
+        ("anon", "beside a hog of anonymous memory"),
+        ("latd", "under latd beside that"),
         ("file-again", "beside a file read again and again"),
-        ("latd", "with Algorithm 1"),
-        ("latd-cgroup", "with Algorithm 2"),
+        ("latd-cgroup", "under latd-cgroup beside that"),
     ):
         found, theirs = result.scenarios.get(name), PUBLISHED[name].times
         if found is not None and found.figures.times_isolated.value is not None:
-            parts.append(
-                f"{what} {found.figures.times_isolated.value:.1f} times (thesis: {theirs:g})"
-            )
+            ours = found.figures.times_isolated.value
+            parts.append(f"{ours:.1f} times {what} (thesis: {theirs:g})")
     if not parts:
         return "The scenarios have no finished run yet."
-    return f"The p95 of the detector as a multiple of that alone. {', '.join(parts)}."
+    return f"The detector's p95 as a multiple of its p95 alone: {', '.join(parts)}."
 
 
 def _scenarios(result: LatdExperimentResult) -> list[PageSection]:
@@ -119,22 +95,24 @@ def _scenarios(result: LatdExperimentResult) -> list[PageSection]:
     style[ISOLATED] = Style(label=ISOLATED, colour="var(--ref0)", dash="7 3", reference=True)
     found = result.scenarios
     key = {name: style[name].colour for name in names}
-    rows = {
-        kind: [
-            BesideRow(
-                label=name,
-                colour=style[name].colour,
-                ours=one.figures.times_isolated if kind == "times" else one.figures.miss_share,
-                theirs=(
-                    PUBLISHED.get(name, NOTHING).times
-                    if kind == "times"
-                    else PUBLISHED.get(name, NOTHING).miss_share
-                ),
-            )
-            for name, one in found.items()
-        ]
-        for kind in ("times", "misses")
-    }
+    times = [
+        BesideRow(
+            label=name,
+            colour=style[name].colour,
+            ours=one.figures.times_isolated,
+            theirs=PUBLISHED.get(name, NOTHING).times,
+        )
+        for name, one in found.items()
+    ]
+    misses = [
+        BesideRow(
+            label=name,
+            colour=style[name].colour,
+            ours=_in_percent(one.figures.miss_share),
+            theirs=_hundredfold(PUBLISHED.get(name, NOTHING).miss_share),
+        )
+        for name, one in found.items()
+    ]
     beside = PageSection(
         title="The thesis and here",
         what=(
@@ -146,12 +124,12 @@ def _scenarios(result: LatdExperimentResult) -> list[PageSection]:
             PageChart(
                 title="p95 / p95 alone",
                 svg=beside_chart(
-                    rows["times"], unit=" x", log=True, label="p95 as multiples of isolation"
+                    times, unit=" x", log=True, label="p95 as multiples of isolation"
                 ),
             ),
             PageChart(
                 title="Miss rate",
-                svg=beside_chart(rows["misses"], unit="", log=False, label="Miss rates"),
+                svg=beside_chart(misses, unit=" %", log=False, label="Miss rates"),
             ),
         ),
         table=scenario_table(result),
@@ -173,6 +151,18 @@ def _scenarios(result: LatdExperimentResult) -> list[PageSection]:
         ),
     )
     return [beside, distributions, _over_time(found, key), _memory(result)]
+
+
+def _in_percent(share: Interval) -> Interval:
+    return Interval(
+        value=_hundredfold(share.value),
+        low=_hundredfold(share.low),
+        high=_hundredfold(share.high),
+    )
+
+
+def _hundredfold(value: float | None) -> float | None:
+    return None if value is None else 100.0 * value
 
 
 def _over_time(found: Mapping[str, ScenarioFigures], key: Mapping[str, str]) -> PageSection:
