@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from invented_detector import IMAGES, InventedDetector
 
+from stallward.env.errors import SandboxError, WorkloadError
+from stallward.env.sandbox.block import make_workplace
 from stallward.evaluation.errors import PlanError, ReplicationError
 from stallward.evaluation.replication.latd.experiment import (
     RESULT_FILE,
@@ -16,6 +21,7 @@ from stallward.evaluation.replication.latd.experiment import (
 )
 from stallward.evaluation.replication.latd.page import headline, latd_page
 from stallward.evaluation.replication.latd.result import LatdExperimentResult
+from stallward.evaluation.replication.latd.steps import ISOLATED, SCENARIOS
 from stallward.evaluation.replication.latd.tables import (
     memory_table,
     scenario_table,
@@ -95,6 +101,34 @@ def test_time_that_is_over_begins_nothing(tmp_path: Path) -> None:
     result = run(tmp_path / "out", InventedDetector(interrupt_at=0), repeats=2, minutes=0.0)
     assert (result.done_runs, result.planned_runs) == (9, 18)
     assert result.scenarios["anon"].figures.p95_ms.low is None, "one repeat: no interval"
+
+
+def test_a_node_that_cannot_run_it_says_why_and_loses_nothing(tmp_path: Path) -> None:
+    run(tmp_path / "out", repeats=1)
+
+    @contextmanager
+    def refused() -> Iterator[InventedDetector]:
+        raise SandboxError("The kernel refused to use a swap file.", next_step="Enable swap.")
+        yield  # a context manager has one
+
+    with pytest.raises(SandboxError, match="swap file"):
+        run_latd_experiment(request(tmp_path / "out", repeats=2), opener=refused)
+    again = run(tmp_path / "out", InventedDetector(interrupt_at=0), repeats=1)
+    assert again.done_runs == 9
+
+
+@pytest.mark.parametrize("module", ["onnx", "onnxruntime"])
+def test_a_program_that_is_absent_is_named_before_anything_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == module else found(name)
+    )
+    with pytest.raises(WorkloadError, match=f"python:{module}") as raised:
+        make_workplace(SCENARIOS[ISOLATED].scenario, tmp_path)
+    assert f"pip install {module}" in raised.value.next_step
+    assert not any(tmp_path.iterdir())
 
 
 def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
