@@ -65,7 +65,7 @@ def test_the_scenarios_have_their_figures(tmp_path: Path) -> None:
 def test_memory_is_compared_before_and_after_the_hog_starts(tmp_path: Path) -> None:
     result = run(tmp_path / "out", repeats=1)
     rows = {row[0]: row for row in memory_table(result).texts}
-    assert rows["anon"][1:4] == ("184 to 92", "300 to 200", "450 to 225")
+    assert rows["anon"][1:4] == ("184 to 92", "300 to 200", "1736 to 868")
     assert rows["isolated"][3] == "", "there is no hog"
 
 

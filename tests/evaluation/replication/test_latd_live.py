@@ -17,7 +17,7 @@ from stallward.evaluation.replication.latd.session import (
     open_detector_session,
 )
 from stallward.evaluation.replication.latd.steps import SCENARIOS, Setting
-from stallward.evaluation.replication.latd.workload import MIB, hog_mib
+from stallward.evaluation.replication.latd.workload import MIB, SHORT, hog_mib
 
 pytestmark = pytest.mark.live
 SWAPPINESS = 37
@@ -69,7 +69,7 @@ def test_a_hog_takes_the_memory_and_swappiness_is_what_it_was_told(
     assert run.latency_ms
     assert all(latency > 0 for latency in run.latency_ms)
     most = max(run.memory.hog_bytes)
-    assert 0.5 * hog_mib(0.99) < most / MIB < 1.1 * hog_mib(0.99)
+    assert 0.5 * hog_mib(SHORT) < most / MIB < 1.1 * hog_mib(SHORT)
     assert max(run.memory.detector_bytes) > 150 * MIB, "its weights are mapped"
     assert run.memory.images[-1] > run.memory.images[0]
     if not run.not_counted:

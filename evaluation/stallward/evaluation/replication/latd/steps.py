@@ -11,12 +11,12 @@ import numpy as np
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.replication.latd.published import RISE_AT
-from stallward.evaluation.replication.latd.workload import Hog, hog_scenario
+from stallward.evaluation.replication.latd.workload import ENDLESS, SHORT, Hog, hog_scenario
 
 Part = Literal["all", "scenarios", "utilisation", "swappiness"]
 SWAPPINESS: Final = (20, 40, 60, 80, 90, 100)
 """The values of the swappiness that the thesis plots."""
-UTILISATIONS: Final = (0.7, 0.9, 0.95, RISE_AT, 1.1)
+UTILISATIONS: Final = (0.9, 0.95, RISE_AT, 1.03, SHORT)
 """How much detector and hog want together, as shares of the memory."""
 ISOLATED: Final = "isolated"
 
@@ -27,7 +27,7 @@ class Setting:
 
     hog: Hog | None = None
     """The hog beside the detector; ``None`` for none."""
-    utilisation: float = RISE_AT
+    utilisation: float = SHORT
     """How much both want together, as a share of the memory."""
     controller: str = "none"
 
@@ -47,11 +47,11 @@ class Setting:
 
 SCENARIOS: Final = {
     ISOLATED: Setting(),
-    "anon": Setting(hog="anon-once"),
+    "anon": Setting(hog="anon-once", utilisation=ENDLESS),
     "anon-again": Setting(hog="anon-again"),
     "file-once": Setting(hog="file-once"),
     "file-again": Setting(hog="file-again"),
-    "latd": Setting(hog="anon-once", controller="latd"),
+    "latd": Setting(hog="anon-once", utilisation=ENDLESS, controller="latd"),
     "latd-again": Setting(hog="anon-again", controller="latd"),
     "latd-cgroup": Setting(hog="file-again", controller="latd-cgroup"),
     "latd-grow": Setting(hog="file-again", controller="latd-grow"),

@@ -8,7 +8,7 @@ from stallward.evaluation.replication.latd.steps import ISOLATED
 
 MEANING: Final = {
     ISOLATED: "the detector alone",
-    "anon": "a hog allocates anonymous memory, touches it once and holds it",
+    "anon": "a hog allocates anonymous memory without end, touches it once and holds it",
     "anon-again": "a hog touches its anonymous memory again and again",
     "file-once": "a hog reads a mapped file once",
     "file-again": "a hog reads a mapped file again and again",

@@ -28,6 +28,12 @@ MIB: Final = 1 << 20
 ZONE_MIB: Final = 640
 DETECTOR_MIB: Final = 184
 """What the detector holds without its images: 28 MiB of anonymous memory, and the weights."""
+SHORT: Final = 1.1
+"""What detector and hog want together where memory is short, as a share of it. The thesis has 99 %
+of memory in use, and so has a zone of which more is wanted than there is."""
+ENDLESS: Final = 3.0
+"""The same with the hog of its listing, which allocates without end: this is where it is when the
+run ends, with most of it in swap."""
 BURN_IN_S: Final = 8.0
 """How long the detector runs before the hog starts and the measurement begins."""
 MEASURED_S: Final = 20.0
