@@ -52,6 +52,7 @@ def test_the_scenarios_have_their_figures(tmp_path: Path) -> None:
     assert alone.p50_ms.value == pytest.approx(20.0, rel=0.02)
     assert alone.p50_ms.value < alone.p95_ms.value < alone.p98_ms.value < alone.p99_ms.value  # type: ignore[operator]
     assert alone.work_mib_per_s is None
+    assert (alone.times_isolated.value, alone.times_isolated.low) == (1.0, None)
     for name, times in (("anon-again", 20.0), ("file-again", 10.0), ("latd-cgroup", 2.0)):
         figures = result.scenarios[name].figures
         assert figures.times_isolated.value == pytest.approx(times, rel=0.05)

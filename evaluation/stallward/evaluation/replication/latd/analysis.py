@@ -61,7 +61,11 @@ def setting_figures(
         p95_ms=p95,
         p98_ms=p98,
         p99_ms=p99,
-        times_isolated=_times(float(values[_P95]), draws[:, _P95], len(runs), isolated, rng),
+        times_isolated=(
+            Interval(value=1.0, low=None, high=None)
+            if runs == isolated
+            else _times(float(values[_P95]), draws[:, _P95], len(runs), isolated, rng)
+        ),
         miss_share=_miss_share([run.detector_lookups for run in runs], counts),
         zone_miss_share=_miss_share([run.zone_lookups for run in runs], counts),
         detector_bytes=_before_and_least(memory, [one.detector_bytes for one in memory]),
