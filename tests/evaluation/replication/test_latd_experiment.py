@@ -14,6 +14,7 @@ from invented_detector import IMAGES, InventedDetector
 from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.block import make_workplace
 from stallward.evaluation.errors import PlanError, ReplicationError
+from stallward.evaluation.replication.latd.charts import BesideRow, beside_chart
 from stallward.evaluation.replication.latd.experiment import (
     RESULT_FILE,
     LatdExperimentRequest,
@@ -29,6 +30,7 @@ from stallward.evaluation.replication.latd.tables import (
 )
 from stallward.evaluation.replication.latd.texts import NOT_REPEATED
 from stallward.evaluation.report.experiment_page import render_experiment_page
+from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 
 
@@ -164,6 +166,18 @@ def test_the_page_has_the_figures_of_the_thesis_and_ours(tmp_path: Path) -> None
         *NOT_REPEATED[:1],
     ):
         assert text in page
+
+
+def test_an_interval_that_is_far_too_wide_leaves_the_values_readable() -> None:
+    wide = Interval(value=50.0, low=0.01, high=90_000.0)
+    narrow = Interval(value=20.0, low=19.0, high=21.0)
+    rows = [
+        BesideRow(label=label, colour="red", ours=ours, theirs=40.0)
+        for label, ours in (("wide", wide), ("narrow", narrow))
+    ]
+    drawn = beside_chart(rows, unit=" ms", log=True, label="latencies")
+    assert ">100 ms<" in drawn
+    assert ">1000 ms<" not in drawn
 
 
 @pytest.mark.parametrize("part", ["utilisation", "swappiness"])

@@ -53,15 +53,10 @@ def beside_chart(rows: Sequence[BesideRow], *, unit: str, log: bool, label: str)
     """Figures of the thesis (hollow) beside ours (filled, with 95 % intervals)."""
     row, width, left = 34.0, 500.0, 96.0
     height = row * len(rows) + 40
-    ends = [
-        value
-        for one in rows
-        for value in (one.ours.low, one.ours.value, one.ours.high, one.theirs)
-        if value
-    ] or [1.0]
+    low, high = _range([one.ours for one in rows], [one.theirs for one in rows])
     x = Scale(
-        low=0.8 * max(min(ends), 0.02 * max(ends)) if log else 0.0,
-        high=(1.4 if log else 1.1) * max(ends),
+        low=0.8 * low if log else 0.0,
+        high=(1.4 if log else 1.1) * high,
         start=left,
         end=width - 16,
         warp=log10 if log else np.asarray,
@@ -88,6 +83,16 @@ def beside_chart(rows: Sequence[BesideRow], *, unit: str, log: bool, label: str)
             )
             parts.append(circle)
     return svg(width, height, parts, label=label)
+
+
+def _range(
+    figures: Sequence[Interval], beside: Sequence[float | None] = ()
+) -> tuple[float, float]:
+    """What an axis must show: all values, and intervals up to three times beyond them."""
+    values = [value for value in (*(one.value for one in figures), *beside) if value] or [1.0]
+    low, high = min(values), max(values)
+    ends = [end for one in figures for end in (one.low, one.high) if end is not None]
+    return max(min([low, *ends]), low / 3.0), min(max([high, *ends]), high * 3.0)
 
 
 def _ours(row: BesideRow, x: Scale, y: float, unit: str) -> str:
@@ -189,16 +194,8 @@ def sweep_chart(
     """
     width, height = 760.0, 300.0
     values = sorted({value for one in lines for value in one.points})
-    latencies = [
-        end
-        for one in lines
-        for figure in one.points.values()
-        for end in (figure.low, figure.value, figure.high)
-        if end
-    ] or [1.0]
-    y = Scale(
-        low=0.7 * min(latencies), high=1.5 * max(latencies), start=height - 48, end=10, warp=log10
-    )
+    low, high = _range([figure for one in lines for figure in one.points.values()])
+    y = Scale(low=0.7 * low, high=1.5 * high, start=height - 48, end=10, warp=log10)
     step = (width - 110) / max(len(values) - 1, 1)
     at = {value: 72 + step * i for i, value in enumerate(values)}
     parts = [line(52, height - 48, width - 14, height - 48, class_="axis")]

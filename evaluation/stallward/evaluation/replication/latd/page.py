@@ -84,7 +84,7 @@ def headline(result: LatdExperimentResult) -> str:
             ours = found.figures.times_isolated.value
             parts.append(f"{ours:.1f} times {what} (thesis: {theirs:g})")
     if not parts:
-        return "The scenarios have no finished run yet."
+        return "Sweeps only: no run of the scenarios is finished."
     return f"The detector's p95 as a multiple of its p95 alone: {', '.join(parts)}."
 
 
