@@ -13,6 +13,7 @@ from invented_detector import IMAGES, InventedDetector
 
 from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.block import make_workplace
+from stallward.evaluation.cli import main
 from stallward.evaluation.errors import PlanError, ReplicationError
 from stallward.evaluation.replication.latd.charts import BesideRow, beside_chart
 from stallward.evaluation.replication.latd.experiment import (
@@ -193,3 +194,18 @@ def test_lookups_that_were_not_counted_are_unknown_not_zero(tmp_path: Path) -> N
     assert result.scenarios["anon"].figures.miss_share.value is None
     page = render_experiment_page(latd_page(result))
     assert "not counted: page cache by eBPF: not permitted" in page
+
+
+def test_the_command_shows_what_is_finished_and_what_is_left(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    run(out, part="all", repeats=1)
+    argv = ["experiment", "latd", "--out", str(out), "--repeats", "2", "--minutes", "0"]
+    assert main(argv) == 0
+    shown = capsys.readouterr()
+    assert "38.64 %" in shown.out
+    assert "2.0 times under latd beside that (thesis: 2)" in shown.out
+    assert "28 of 56 runs are finished" in shown.out + shown.err
+    assert (out / "report.html").read_text().startswith("<!doctype html>")
+    assert main([*argv, "--part", "none"]) == 2
