@@ -19,6 +19,16 @@ app = typer.Typer(
 )
 _DEFAULT_DIR = Path("build/experiment")
 
+Repeats = Annotated[
+    int, typer.Option(min=1, max=1000, help="How often each setting runs with each arm.")
+]
+Minutes = Annotated[
+    float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
+]
+Out = Annotated[
+    Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
+]
+
 
 class Part(StrEnum):
     """Which of a document's experiments."""
@@ -97,15 +107,9 @@ def contention(
 @app.command("swap-assign", epilog="Example: stallward experiment swap-assign --minutes 10")
 def swap_assign(
     part: Annotated[Part, typer.Option(help="Which of the two experiments.")] = Part.ALL,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="How often each arm runs in each configuration.")
-    ] = 5,
-    minutes: Annotated[
-        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
-    ] = 120.0,
-    out: Annotated[
-        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
-    ] = _DEFAULT_DIR / "swap-assign",
+    repeats: Repeats = 5,
+    minutes: Minutes = 120.0,
+    out: Out = _DEFAULT_DIR / "swap-assign",
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -159,15 +163,9 @@ def compile_sweep(
     sizes: Annotated[
         str, typer.Option(help="Sizes of memory in MiB, separated by commas [seven, 48 to 192].")
     ] = "",
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="How often each arm runs at each size.")
-    ] = 5,
-    minutes: Annotated[
-        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
-    ] = 120.0,
-    out: Annotated[
-        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
-    ] = _DEFAULT_DIR / "compile",
+    repeats: Repeats = 5,
+    minutes: Minutes = 120.0,
+    out: Out = _DEFAULT_DIR / "compile",
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -228,15 +226,9 @@ def _mib(text: str) -> tuple[int, ...]:
 @app.command(epilog="Example: stallward experiment latd --part scenarios --repeats 1")
 def latd(
     part: Annotated[LatdPart, typer.Option(help="Which of the experiments.")] = LatdPart.ALL,
-    repeats: Annotated[
-        int, typer.Option(min=1, max=1000, help="How often every setting runs.")
-    ] = 3,
-    minutes: Annotated[
-        float, typer.Option(min=0.0, max=LONGEST_S / 60, help="Begin no run after so long.")
-    ] = 120.0,
-    out: Annotated[
-        Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
-    ] = _DEFAULT_DIR / "latd",
+    repeats: Repeats = 3,
+    minutes: Minutes = 120.0,
+    out: Out = _DEFAULT_DIR / "latd",
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:

@@ -26,6 +26,11 @@ def milliseconds(figure: Interval) -> PageCell:
     return _number(figure, 0 if (figure.value or 0.0) >= 10.0 else 1, " ms")
 
 
+def ratio(figure: Interval) -> PageCell:
+    """A ratio near 1 with its interval."""
+    return _number(figure, 2, "")
+
+
 def factor(figure: Interval) -> PageCell:
     """A ratio with its interval."""
     return _number(figure, 1, " x")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -32,6 +31,7 @@ from stallward.evaluation.replication.compile.steps import (
     Step,
     plan_steps,
 )
+from stallward.evaluation.replication.missing_runs import make_missing
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
 from stallward.evaluation.results.serialise import save
 from stallward.training.progress import Report, silent
@@ -115,7 +115,23 @@ def run_compile_experiment(
     if missing and request.minutes > 0:
         report("preparing programs", 0.0)
         with (opener or (lambda: _open(request)))() as session:
-            _run(session, missing, store, request, report)
+
+            def make(step: Step) -> None:
+                result = session.run(
+                    MemorySize(zone_mib=step.zone_mib),
+                    {0: Compilation()},
+                    arm=step.controller,
+                    seed=request.seed,
+                )
+                store.put(step.key, _as_run(result, session.node))
+
+            make_missing(
+                missing,
+                make,
+                minutes=request.minutes,
+                report=report,
+                describe=lambda step: f"{step.zone_mib} MiB: {step.arm}",
+            )
     result = _result(store, steps, request)
     save(request.out / RESULT_FILE, result)
     return result
@@ -128,27 +144,6 @@ def _open(request: CompileRequest) -> AbstractContextManager[CompileRunner]:
                 f"There is no {program}.", next_step="Install it, e.g. `apt-get install gcc make`."
             )
     return open_batch_session(slots=1, zone_bytes=max(request.sizes_mib) * MIB, prepare=PREPARE)
-
-
-def _run(
-    session: CompileRunner,
-    missing: Sequence[Step],
-    store: RunStore,
-    request: CompileRequest,
-    report: Report,
-) -> None:
-    began_s = time.monotonic()
-    for number, step in enumerate(missing):
-        if time.monotonic() - began_s >= 60.0 * request.minutes:
-            return
-        report(f"{step.zone_mib} MiB: {step.arm}", number / len(missing))
-        result = session.run(
-            MemorySize(zone_mib=step.zone_mib),
-            {0: Compilation()},
-            arm=step.controller,
-            seed=request.seed,
-        )
-        store.put(step.key, _as_run(result, session.node))
 
 
 def _as_run(result: BatchResult, node: NodeInfo) -> CompileRun:

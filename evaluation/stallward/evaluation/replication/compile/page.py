@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stallward.evaluation.replication.cells import ratio
 from stallward.evaluation.replication.compile.charts import (
     ARM_COLOUR,
     FIT_COLOUR,
@@ -27,7 +28,6 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.results.interval import Interval
 
 _MIB: Final = 1 << 20
 NOT_REPEATED: Final = (
@@ -88,8 +88,8 @@ def arms_table(result: CompileResult) -> PageTable:
             PageCell(arm),
             PageCell(FOUND[arm].section),
             PageCell(FOUND[arm].found),
-            _ratio(result.ratios[arm]),
-            *(_ratio(size.arms[arm].ratio) for size in ends),
+            ratio(result.ratios[arm]),
+            *(ratio(size.arms[arm].ratio) for size in ends),
         )
         for arm in ARMS
         if arm != UNPATCHED
@@ -114,14 +114,6 @@ def fit_text(fit: PowerFit | None) -> str:
         f"T = {fit.k:.3g} / M^{fit.power:.3g} + {fit.c_s:.1f} s, which explains "
         f"{100 * fit.explained_share:.0f} % of the variance"
     )
-
-
-def _ratio(figure: Interval) -> PageCell:
-    if figure.value is None:
-        return PageCell("-")
-    if figure.low is None or figure.high is None:
-        return PageCell(f"{figure.value:.2f}")
-    return PageCell(f"{figure.value:.2f}", f"{figure.low:.2f} to {figure.high:.2f}")
 
 
 def _times(result: CompileResult) -> PageSection:
