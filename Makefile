@@ -23,13 +23,13 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
-	@scripts/setup.sh workloads proto checks
+	@scripts/setup.sh workloads peers proto checks
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
 	exit $$((calm > live ? calm : live))
 
 test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts the failures
-	@scripts/setup.sh workloads
+	@scripts/setup.sh workloads peers
 	@.venv/bin/python tests/project/live_busy.py $(or $(N),20)
 
 test-lowest:  ## tests with the oldest dependencies allowed; ARGS="tests/agent" for some of them

@@ -3,7 +3,8 @@
 # usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs. "workloads" stands
 #                                        for the programs of the scenarios that the tests run,
 #                                        "workloads-all" for those of all shipped scenarios (800 MB
-#                                        more, some of it from PyPI), "vm" and "uml" for what
+#                                        more, some of it from PyPI), "peers" for the daemons that
+#                                        arms named peer:NAME run, "vm" and "uml" for what
 #                                        `make test-vm` needs to boot its machines, "proto" for the
 #                                        generator of the wire code, "checks" for the group of that
 #                                        name in pyproject.toml.
@@ -29,6 +30,7 @@ for package in "$@"; do
       packages="$packages $workloads etcd-server ffmpeg g++ default-jdk-headless make"
       packages="$packages mariadb-server nats-server nodejs bwa gawk groonga-bin imagemagick knot"
       packages="$packages lighttpd php-apcu php-fpm prometheus slapd" ;;
+    peers)      packages="$packages earlyoom lxcfs nohang" ;;
     *)          packages="$packages $package" ;;
   esac
 done
@@ -53,6 +55,14 @@ for package in $packages; do
     php-fpm)    ls /usr/sbin/php-fpm[0-9]* >/dev/null 2>&1 || missing="$missing php-fpm" ;;
     bwa|gawk|lighttpd|prometheus|slapd)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
+    lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
+    earlyoom|nohang)
+      # With systemd their packages start them, and they would end programs of the whole machine.
+      if command -v "$package" >/dev/null 2>&1; then :
+      elif [ -d /run/systemd/system ]; then
+        say "not installed: $package, which would end programs of this whole machine; what needs it"
+        say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop"
+      else missing="$missing $package"; fi ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)

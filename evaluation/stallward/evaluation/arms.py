@@ -10,6 +10,7 @@ from typing import Final
 from stallward.agent.controller import needs_threads
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.registry import controllers, find_entry, make_controller
+from stallward.env.sandbox.peers.programs import Peer, find_peer
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
 
@@ -19,6 +20,9 @@ process, or the fitted twin that ``mpc`` plans with."""
 
 REMOTE_ARMS: Final = ("remote", "mpc")
 """The controllers that decide in a separate process and act over gRPC."""
+
+PEER: Final = "peer"
+"""``peer:NAME``: a program of other people runs as itself, and the daemon does nothing."""
 
 ALL: Final = "all"
 """What stands for every controller that can be compared without a file or a client."""
@@ -38,7 +42,7 @@ class Arm:
     """The arm as the user wrote it, and its name in results. ``none#2`` is a second arm with the
     controller ``none`` (an A/A comparison)."""
     spec: str
-    """The spec for ``make_controller``: the label without ``#2``."""
+    """The label without ``#2``: the spec for ``make_controller``, or ``peer:NAME``."""
 
     @property
     def controller(self) -> str:
@@ -50,6 +54,15 @@ class Arm:
         """The arguments of the spec, which the registry has checked."""
         rest = self.spec.partition(":")[2]
         return dict(part.split("=", 1) for part in rest.split(",") if "=" in part)
+
+    @property
+    def peer(self) -> Peer | None:
+        """The program that acts in place of a controller; ``None`` for all other arms.
+
+        Raises:
+            WorkloadError: If there is none of that name, which :func:`make_arms` has checked.
+        """
+        return find_peer(self.spec.partition(":")[2]) if self.controller == PEER else None
 
     @property
     def runs_policy(self) -> bool:
@@ -68,12 +81,16 @@ class Arm:
         It runs as published then, or it pages out what runs (``ws-deactivate:by=pageout``), which
         the guard allows only without budgets.
         """
+        if self.peer is not None:
+            return False
         return find_entry(self.controller).unbudgeted or self.arguments.get("by") == "pageout"
 
     @property
     def moves_threads(self) -> bool:
         """Whether the guard has to allow settings of the application's threads for this arm."""
-        return not self.runs_policy and needs_threads(make_controller(self.spec))
+        if self.runs_policy or self.peer is not None:
+            return False
+        return needs_threads(make_controller(self.spec))
 
     @property
     def slug(self) -> str:
@@ -115,6 +132,7 @@ def make_arms(labels: list[str]) -> list[Arm]:
     Raises:
         PlanError: If there is no label, or an arm is named twice.
         ControllerError: If a controller is unknown, or its arguments are wrong.
+        WorkloadError: If a peer is unknown.
     """
     if not labels:
         raise PlanError("No arm was named.", next_step="Try --arms none,latd,ppo.")
@@ -135,6 +153,8 @@ def make_arms(labels: list[str]) -> list[Arm]:
 
 
 def _check(arm: Arm) -> None:
+    if arm.peer is not None:
+        return
     if not arm.runs_policy:
         make_controller(arm.spec)
         return

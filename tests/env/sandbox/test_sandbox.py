@@ -49,6 +49,7 @@ def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
         protected=zone.child("app"),
         slots=(zone.child("slot0"),),
         load=hierarchy.group("stallward/1-load"),
+        peer=hierarchy.group("stallward/1-peer"),
         folder=tmp_path / "stallward-1",
         paths=Paths(),
     )

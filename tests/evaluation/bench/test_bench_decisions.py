@@ -56,3 +56,5 @@ def test_the_threads_that_are_measured_have_something_to_answer() -> None:
 def test_an_arm_that_decides_by_a_file_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "decisions", "--arms", "ppo"]) == 2
     assert "decides by a file" in capsys.readouterr().err
+    assert main(["bench", "decisions", "--arms", "peer:earlyoom"]) == 2
+    assert "in a program of its own" in capsys.readouterr().err

@@ -277,6 +277,7 @@ def test_arms_and_scenarios_as_json(capsys: pytest.CaptureFixture[str]) -> None:
         "latd-grow",
         "onnx",
         "remote",
+        "peer:earlyoom",
     } <= arms
     assert main(["scenarios", "--json"]) == 0
     scenarios = json.loads(capsys.readouterr().out)

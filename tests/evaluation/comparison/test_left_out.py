@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -11,6 +12,7 @@ import pytest
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import Need
 from stallward.agent.registry import controllers
+from stallward.env.errors import WorkloadError
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
@@ -129,6 +131,40 @@ def test_all_is_every_controller_that_can_be_compared() -> None:
     assert shipped - {label.partition(":")[0] for label in labels} == {
         "excite", "onnx", "remote", "storm",
     }  # fmt: skip
+
+
+PEER_ARMS = "none,peer:earlyoom,peer:nohang"
+
+
+def test_a_twin_has_no_processes_for_a_peer() -> None:
+    kept, reasons = leave_out(request(PEER_ARMS, "twin"), load_scenario("detector-anon"))
+    assert [arm.label for arm in kept.arms] == ["none"]
+    assert "a twin has no processes" in reasons["peer:earlyoom"]
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_its_packages(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scenario, asked = load_scenario("detector-anon"), request(PEER_ARMS, "live")
+    monkeypatch.setattr(shutil, "which", lambda name: None if name == "lxcfs" else "/x")
+    monkeypatch.setattr(Path, "exists", lambda _path: True)
+    kept, reasons = leave_out(asked, scenario)
+    assert [arm.label for arm in kept.arms] == ["none"]
+    assert "`apt-get install lxcfs`" in reasons["peer:nohang"]
+    monkeypatch.setattr(shutil, "which", lambda _name: "/x")
+    assert leave_out(asked, scenario) == (asked, {})
+
+
+def test_a_peer_is_allowed_nothing_by_the_guard() -> None:
+    (arm,) = parse_arms("peer:earlyoom#2")
+    assert arm.peer is not None
+    assert arm.peer.name == "earlyoom"
+    assert not any((arm.lifts_budgets, arm.moves_threads, arm.runs_policy, arm.decides_remotely))
+
+
+def test_an_unknown_peer_is_refused_and_the_peers_are_named() -> None:
+    with pytest.raises(WorkloadError, match=r"no peer 'oomf'.*earlyoom, nohang"):
+        parse_arms("none,peer:oomf")
 
 
 def test_mpc_is_left_out_where_there_is_no_twin_to_plan_on() -> None:

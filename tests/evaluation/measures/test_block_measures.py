@@ -87,7 +87,7 @@ def test_a_block_shorter_than_a_window_is_refused(series: BlockSeries) -> None:
         reduce(replace(series, end_s=series.start_s + 0.5))
 
 
-def _recorded(path: Path, units: Units) -> BlockSeries:
+def _recorded(path: Path, units: Units, peer_kills: int = 0) -> BlockSeries:
     """A block of 10 s after 2 s of burn-in in which two of three terminations succeeded.
 
     In the ticks of the terminations the default controller decided.
@@ -111,6 +111,7 @@ def _recorded(path: Path, units: Units) -> BlockSeries:
             slo_ms=30.0,
             node=NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33),
             slot_names=("a", "b", "c"),
+            peer_kills=peer_kills,
         ),
         ticks=ticks,
         requests=Requests.empty(),
@@ -131,6 +132,7 @@ def test_a_group_that_was_terminated_before_it_reported_has_no_work(tmp_path: Pa
 
 def test_terminated_processes_are_counted_where_the_signal_was_sent(tmp_path: Path) -> None:
     assert reduce(_recorded(tmp_path / "run", Units.empty())).terminated == 2
+    assert reduce(_recorded(tmp_path / "peer", Units.empty(), peer_kills=3)).terminated == 5
 
 
 def test_the_share_of_ticks_of_the_default_controller_is_measured(tmp_path: Path) -> None:

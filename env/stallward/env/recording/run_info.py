@@ -69,6 +69,8 @@ class RunInfo:
     """How many processes the kernel killed because memory ran out."""
     limit_kills: NonNegativeInt = 0
     """How many of them it killed because of a slot's own limit, which the arm had set."""
+    peer_kills: NonNegativeInt = 0
+    """How many background processes the peer of an arm ``peer:NAME`` ended."""
     stolen_share: NonNegativeFloat = 0.0
     """Steal time as a share of the measured CPU time; 0 if unknown."""
     missing: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from stallward.env.recording.run_info import Condition
 from stallward.env.sandbox.block_programs import BlockPrograms
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.data_cache import check_needs, evict, prepare_data
+from stallward.env.sandbox.peers.programs import Peer
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Places, Scenario, expand
 from stallward.env.workloads.native.build import build_native
@@ -71,6 +72,7 @@ def run_block(
     out_dir: Path,
     seed: int,
     ended: Event | None = None,
+    peer: Peer | None = None,
 ) -> BlockResult:
     """Run one block and collect its result.
 
@@ -88,9 +90,10 @@ def run_block(
         out_dir: An existing folder for the daemon's recording.
         seed: The seed of the arrivals and the background.
         ended: Ends the block before its time once it is set.
+        peer: A peer that runs beside the daemon and may end the background programs.
 
     Raises:
-        WorkloadError: If a program fails.
+        WorkloadError: If a program fails, or the peer cannot run here.
         SandboxError: If the sandbox cannot be set up or emptied.
     """
     sandbox.kill()
@@ -115,7 +118,7 @@ def run_block(
             limit_bytes=limit_bytes,
             out_dir=out_dir,
         )
-        block = BlockPrograms(site=site, places=places, seed=seed, ended=ended)
+        block = BlockPrograms(site=site, places=places, seed=seed, ended=ended, peer=peer)
         try:
             return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
         finally:

@@ -17,6 +17,8 @@ from stallward.env.recording.recording import Requests, Units
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.launch import Program, start, wait_for
 from stallward.env.sandbox.oom_log import OomLog
+from stallward.env.sandbox.peers.programs import Peer
+from stallward.env.sandbox.peers.running import RunningPeer
 from stallward.env.sandbox.watch.steal_time import StealTime
 from stallward.env.scenario.scenario import Command, Places, expand, running_phases
 
@@ -37,10 +39,17 @@ class BlockPrograms:
         places: The values of the placeholders.
         seed: The seed of the arrivals and the background.
         ended: Ends the block before its time once it is set.
+        peer: A peer that runs beside the daemon.
     """
 
     def __init__(
-        self, *, site: BlockSite, places: Places, seed: int, ended: Event | None = None
+        self,
+        *,
+        site: BlockSite,
+        places: Places,
+        seed: int,
+        ended: Event | None = None,
+        peer: Peer | None = None,
     ) -> None:
         self._site = site
         self._places = places
@@ -48,6 +57,7 @@ class BlockPrograms:
         self._ended = ended or Event()
         self._server: Program | None = None
         self._load: Program | None = None
+        self._peer = None if peer is None else RunningPeer(peer, site.sandbox, places)
         self._slots: dict[int, Program] = {}
         self._started: list[Program] = []
         self._oom_log = OomLog()
@@ -58,10 +68,12 @@ class BlockPrograms:
             program.process.wait()
         self._oom_log.close()
 
-    def _start(self, name: str, command: Command, group: Cgroup) -> Program:
+    def _start(
+        self, name: str, command: Command, group: Cgroup, inside: tuple[str, ...] = ()
+    ) -> Program:
         sandbox = self._site.sandbox
         further = () if group is sandbox.load else sandbox.shared_dirs
-        program = start(name, command, group, self._places, further)
+        program = start(name, command, group, self._places, further, inside)
         self._started.append(program)
         return program
 
@@ -74,7 +86,11 @@ class BlockPrograms:
         self._oom_log.read()
         if condition != "background":
             self._start_server()
-        with daemon(self._site) if daemon else contextlib.nullcontext():
+        with contextlib.ExitStack() as beside:
+            if self._peer is not None:
+                beside.enter_context(self._peer)
+            if daemon is not None:
+                beside.enter_context(daemon(self._site))
             if condition != "background":
                 self._start_load()
             start_s = time.monotonic()
@@ -105,6 +121,7 @@ class BlockPrograms:
             psi_some_share=share,
             oom_kills=sandbox.oom_kills() - oom_before,
             limit_kills=self._limit_kills(),
+            peer_kills=0 if self._peer is None else self._peer.count_ended(),
             stolen_share=stolen_share,
         )
 
@@ -175,8 +192,10 @@ class BlockPrograms:
                 if starts:
                     spec = self._site.scenario.background[slot]
                     group = self._site.sandbox.slots[slot]
-                    self._slots[slot] = self._start(spec.name, spec.command, group)
-            for program in (self._server, self._load):
+                    inside = () if self._peer is None else self._peer.enter
+                    self._slots[slot] = self._start(spec.name, spec.command, group, inside)
+            peer = None if self._peer is None else self._peer.program
+            for program in (self._server, self._load, peer):
                 if program is not None:
                     program.check(may_end=False)
             for program in self._slots.values():

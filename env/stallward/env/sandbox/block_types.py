@@ -71,6 +71,8 @@ class BlockResult:
     arm sets. Any other means that the block is invalid."""
     stolen_share: float
     """Steal time as a share of the CPU time in the measured time."""
+    peer_kills: int = 0
+    """Background processes that the block's peer ended, by its own log."""
 
     @property
     def measured(self) -> Requests:

@@ -70,8 +70,12 @@ def start(
     group: Cgroup,
     places: Places,
     further_dirs: tuple[Path, ...] = (),
+    inside: tuple[str, ...] = (),
 ) -> Program:
     """Start ``command`` inside ``group`` and the groups of ``further_dirs``.
+
+    ``inside`` is a command that runs another one, to which it comes before the groups are entered,
+    e.g. ``nsenter``.
 
     Its output goes to ``{run}/NAME.log``, which is in memory, so that the program does not stall
     on its log while the disk is busy.
@@ -89,7 +93,7 @@ def start(
     try:
         with log.open("ab") as output:
             process = subprocess.Popen(
-                ["sh", "-c", _ENTER, "sh", str(command.nice), *entries, "--", *argv],
+                [*inside, "sh", "-c", _ENTER, "sh", str(command.nice), *entries, "--", *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -6,6 +6,7 @@ These are its groups, in every hierarchy of the node::
     stallward/ID/app        the protected application
     stallward/ID/slot0 ...  the background groups
     stallward/ID-load       the load generator, which is outside of the pressure
+    stallward/ID-peer       a peer under comparison, made only for one
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ class Sandbox:
     """The background groups, in order."""
     load: Cgroup
     """The group of the load generator, outside of the limit."""
+    peer: Cgroup
+    """The group of a peer under comparison, outside of the limit; it is made only for one."""
     folder: Path
     """A temporary folder, removed with the sandbox even if its owner is killed."""
     paths: Paths
@@ -80,12 +83,12 @@ class Sandbox:
         limit_memory(self.zone, limit_bytes, swap=self.swap)
 
     def kill(self) -> None:
-        """Kill everything in the sandbox and in the load generator's group.
+        """Kill everything in the sandbox, in the load generator's group and in the peer's.
 
         Raises:
             SandboxError: If a process survives.
         """
-        left = (*self.zone.kill(), *self.load.kill())
+        left = (*self.zone.kill(), *self.load.kill(), *self.peer.kill())
         if left:
             raise SandboxError(f"Processes {list(left)} of the sandbox cannot be killed.")
 
@@ -219,6 +222,7 @@ def _entries(sandbox: Sandbox) -> tuple[JournalEntry, ...]:
     own: tuple[JournalEntry, ...] = (
         OwnedGroup(sandbox.load.name),
         OwnedGroup(sandbox.zone.name),
+        OwnedGroup(sandbox.peer.name),
         OwnedFolder(sandbox.folder),
     )
     return own if sandbox.swap_path is None else (*own, SwapFile(sandbox.swap_path))
@@ -233,6 +237,7 @@ def _plan(
         protected=zone.child("app"),
         slots=tuple(zone.child(f"slot{index}") for index in range(slots)),
         load=hierarchy.group(f"stallward/{identity}-load"),
+        peer=hierarchy.group(f"stallward/{identity}-peer"),
         folder=Path(tempfile.gettempdir()) / f"stallward-{identity}",
         paths=paths,
         swap_path=swap_path,

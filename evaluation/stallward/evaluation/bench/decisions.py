@@ -66,15 +66,15 @@ def bench_decisions(
         report: Called with the progress.
 
     Raises:
-        BenchError: If an arm runs a policy.
+        BenchError: If an arm runs a policy, or is a peer.
         StallwardError: If an arm is not known.
     """
     parsed = parse_arms(arms)
     costs = []
     for number, arm in enumerate(parsed):
-        if arm.runs_policy or arm.decides_remotely:
+        if arm.runs_policy or arm.decides_remotely or arm.peer:
             raise BenchError(
-                f"The arm {arm.label!r} decides by a file.",
+                f"The arm {arm.label!r} decides by a file or in a program of its own.",
                 next_step="Name controllers that decide by rules.",
             )
         report(arm.label, number / len(parsed))

@@ -30,6 +30,7 @@ from stallward.env.sandbox.block import (
 )
 from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.sandbox.peers.programs import versions_of
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.sandbox.watch.steal_time import probe_steal_share
 from stallward.env.scenario.scenario import Scenario
@@ -102,6 +103,7 @@ class LiveSession:
                 burn_in_s=run.burn_in_s,
                 out_dir=files,
                 seed=run.seed,
+                peer=run.arm.peer,
             )
             write_recording(
                 out,
@@ -130,9 +132,10 @@ class LiveSession:
             slot_names=tuple(group.name for group in self.scenario.background),
             slot_floors_bytes=tuple(group.floor_bytes for group in self.scenario.background),
             scenario_parameters=self.scenario.content,
-            versions=versions(),
+            versions={**versions(), **(versions_of(run.arm.peer) if run.arm.peer else {})},
             oom_kills=result.oom_kills,
             limit_kills=result.limit_kills,
+            peer_kills=result.peer_kills,
             stolen_share=result.stolen_share,
             missing=missing,
             policy_sha256=run.policy_sha256,
@@ -171,7 +174,7 @@ def open_session(
 
 def _config(site: BlockSite, run: RunRequest, folder: Path) -> DaemonConfig:
     control = ControlConfig(
-        controller="none" if run.arm.runs_policy else run.arm.spec,
+        controller="none" if run.arm.runs_policy or run.arm.peer else run.arm.spec,
         slo_ms=run.slo_ms,
         seed=run.seed,
     )

@@ -9,22 +9,24 @@ from stallward.actuator.cli.options import Json
 
 
 def arms(as_json: Json = False) -> None:
-    """List the controllers to compare, and their arguments.
+    """List the arms to compare, and their arguments.
 
     An arm is NAME or NAME:key=value,key=value; NAME#2 is a second arm with the same controller.
+    With peer:NAME the program itself runs, and the daemon only watches.
     """
     from stallward.agent.registry import controllers  # noqa: PLC0415
+    from stallward.env.sandbox.peers.programs import PEERS  # noqa: PLC0415
 
     entries = controllers()
+    peers = [(f"peer:{peer.name}", peer.summary) for peer in PEERS]
     if as_json:
-        output.print_json(
-            [
-                {"name": e.name, "summary": e.summary, "parameters": dict(e.parameters)}
-                for e in entries
-            ]
-        )
+        listed = [(e.name, e.summary, dict(e.parameters)) for e in entries]
+        listed += [(name, summary, {}) for name, summary in peers]
+        keys = ("name", "summary", "parameters")
+        output.print_json([dict(zip(keys, values, strict=True)) for values in listed])
         return
-    output.table(("arm", "what it does"), [(e.name, e.summary) for e in entries])
+    rows = [(e.name, e.summary) for e in entries]
+    output.table(("arm", "what it does"), [*rows, *peers])
     for entry in entries:
         if entry.parameters:
             output.line()

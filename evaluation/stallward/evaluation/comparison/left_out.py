@@ -11,6 +11,7 @@ from stallward.actuator.levers.process_levers import why_no_thread_settings
 from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
+from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.lacks import twin_lacks
 from stallward.evaluation.arms import Arm, find_policy_of
@@ -42,6 +43,10 @@ def leave_out(
     )
     reasons: dict[str, str] = {}
     for arm in request.arms:
+        if arm.peer is not None:
+            if why := _why_no_peer(request, arm.peer):
+                reasons[arm.label] = why
+            continue
         if arm.controller == "mpc":
             reasons.update(_without_twin(arm, scenario))
         if arm.runs_policy:  # it does what it can with the levers that there are
@@ -56,6 +61,13 @@ def leave_out(
         )
     kept = tuple(arm for arm in request.arms if arm.label not in reasons)
     return replace(request, arms=kept), reasons
+
+
+def _why_no_peer(request: ComparisonRequest, peer: Peer) -> str:
+    """Why a peer cannot run; empty if it can."""
+    if request.mode == "twin":
+        return f"The peer {peer.name!r} is a program, and a twin has no processes."
+    return why_not(peer)
 
 
 def _without_twin(arm: Arm, scenario: Scenario) -> dict[str, str]:

@@ -210,7 +210,7 @@ def _can_run(run: RunInfo) -> bool:
     except StallwardError:
         return False
     if policy is None:
-        return not arm.runs_policy
+        return not arm.runs_policy and arm.peer is None
     return run.policy_sha256 in ("", file_sha256(policy))
 
 

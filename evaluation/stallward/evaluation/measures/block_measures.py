@@ -193,9 +193,9 @@ def _progress(recording: Recording, slot: int) -> Progress:
 
 
 def terminated_processes(recording: Recording) -> int:
-    """How many background processes the arm terminated."""
+    """How many background processes the arm terminated: by its levers, or as a peer."""
     changes = (json.loads(text) for text in recording.actions.get("applied", ()) if text)
-    return sum(
+    return recording.run.peer_kills + sum(
         str(lever).startswith("terminate:") and bool(ok)
         for tick in changes
         for lever, _value, ok, *_ in tick

@@ -1,0 +1,124 @@
+"""The peers: which program each is, how its package starts it, and what it writes."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.env.errors import WorkloadError
+
+_FUSE: Final = Path("/dev/fuse")
+_NOHANG_CONFIG: Final = Path("/etc/nohang/nohang-desktop.conf")
+_TOOLS: Final = {"lxcfs": "lxcfs", "nsenter": "util-linux", "unshare": "util-linux"}
+"""Program -> Debian package of what shows a peer the sandbox, and nothing else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peer:
+    """A daemon that ends programs when memory runs low."""
+
+    name: str
+    """Its name in arms."""
+    command: tuple[str, ...]
+    """How its Debian package starts it."""
+    package: str
+    """The Debian package."""
+    files: tuple[Path, ...] = ()
+    """Files that it needs, of the same package."""
+    ended: re.Pattern[str]
+    """Matches once in its log for each process that it has ended."""
+
+    @property
+    def summary(self) -> str:
+        """What it is, in one line."""
+        return f"{self.name} itself, as Debian starts it; it sees the sandbox only, live only"
+
+    @property
+    def program(self) -> str:
+        """The program that is started."""
+        return self.name
+
+    def count_ended(self, log: str) -> int:
+        """How many processes it has ended, by its own log."""
+        return len(self.ended.findall(log))
+
+
+PEERS: Final = (
+    Peer(
+        name="earlyoom",
+        command=("earlyoom", "-r", "3600"),
+        package="earlyoom",
+        ended=re.compile(r"^process exited after ", re.MULTILINE),
+    ),
+    Peer(
+        name="nohang",
+        # Python keeps lines back that go to a file, unless it is told not to.
+        command=(
+            "env", "PYTHONUNBUFFERED=1",
+            "nohang", "--monitor", "--config", str(_NOHANG_CONFIG),
+        ),
+        package="nohang",
+        files=(_NOHANG_CONFIG,),
+        ended=re.compile(r"^The victim (?:died|became a zombie) in ", re.MULTILINE),
+    ),
+)  # fmt: skip
+"""All peers, in the order in which they are listed."""
+
+
+def find_peer(name: str) -> Peer:
+    """Find a peer by its name.
+
+    Raises:
+        WorkloadError: If there is none of that name.
+    """
+    for peer in PEERS:
+        if peer.name == name:
+            return peer
+    names = ", ".join(peer.name for peer in PEERS)
+    raise WorkloadError(
+        f"There is no peer {name!r}.", next_step=f"Name one that there is: {names}."
+    )
+
+
+def why_not(peer: Peer) -> str:
+    """Say what is missing here to run a peer, in one sentence; empty if nothing is."""
+    missing = _not_installed({peer.program: peer.package, **_TOOLS})
+    if any(not file.exists() for file in peer.files):
+        missing.append(peer.package)
+    packages = " ".join(dict.fromkeys(missing))
+    if packages:
+        return (
+            f"The peer {peer.name!r} needs Debian packages that are not installed: "
+            f"`apt-get install {packages}`."
+        )
+    if not _FUSE.exists():
+        return (
+            f"The peer {peer.name!r} sees the sandbox by lxcfs, which needs FUSE, and there is no "
+            f"{_FUSE}."
+        )
+    return ""
+
+
+def _not_installed(packages: dict[str, str]) -> list[str]:
+    """The packages of the programs that are not found."""
+    return [package for program, package in packages.items() if shutil.which(program) is None]
+
+
+def versions_of(peer: Peer) -> dict[str, str]:
+    """Debian package -> version, of a peer and of what shows it the sandbox."""
+    wanted = "${Package} ${Version}\n"
+    try:
+        shown = subprocess.run(
+            ["dpkg-query", "--show", f"--showformat={wanted}", peer.package, "lxcfs"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    except OSError:  # another distribution's
+        return {}
+    pairs = (line.partition(" ") for line in shown.stdout.splitlines())
+    return {package: version for package, _, version in pairs if version}
