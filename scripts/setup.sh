@@ -57,9 +57,10 @@ for package in $packages; do
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
     earlyoom|nohang)
-      # With systemd their packages start them, and they would end programs of the whole machine.
+      # Their packages start them, unless a policy forbids it as in most containers, and they would
+      # end programs of the whole machine.
       if command -v "$package" >/dev/null 2>&1; then :
-      elif [ -d /run/systemd/system ]; then
+      elif [ -d /run/systemd/system ] || [ ! -x /usr/sbin/policy-rc.d ]; then
         say "not installed: $package, which would end programs of this whole machine; what needs it"
         say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop"
       else missing="$missing $package"; fi ;;
