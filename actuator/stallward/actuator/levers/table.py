@@ -375,6 +375,9 @@ _NOTES: Final = """
   clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
   file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
   CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.
+- What `file_pages` reads in (`willneed`) is charged to the daemon's group, because the daemon asks
+  for it. So it is outside the limit of the victim's group, which then has more memory than its
+  limit says ([how that was seen](../lab/2026-11-27-compilations.md)).
 - The first rate limit of a disk makes the kernel empty its queue, which may take a while: a thread
   waits for it. Loop devices, zram and device mappings are not limited; the disks below them are.
 """
