@@ -65,10 +65,8 @@ def _lifetimes(time: int, faults: NDArray[np.int64] | Array) -> Array:
     return np.asarray(time / np.maximum(faults, 1.0))
 
 
-def primary_knee(function: Lifetime) -> LifetimePoint | None:
-    """The maximum of g(x) / x; the first, if there are several. ``None`` without any point."""
-    if not function.mean_pages.size:
-        return None
+def primary_knee(function: Lifetime) -> LifetimePoint:
+    """The maximum of g(x) / x; the first, if there are several. There is at least one point."""
     return _point(function, int(np.argmax(function.lifetime / function.mean_pages)))
 
 
@@ -77,8 +75,6 @@ def inflection(function: Lifetime) -> LifetimePoint | None:
 
     ``None`` if the knee is too close to the begin of the function to say.
     """
-    if not function.mean_pages.size:
-        return None
     knee = int(np.argmax(function.lifetime / function.mean_pages))
     sizes, lifetimes = function.mean_pages[: knee + 1], function.lifetime[: knee + 1]
     if np.unique(sizes).size < _LEAST_POINTS or sizes[-1] <= sizes[0]:
@@ -101,30 +97,16 @@ def _point(function: Lifetime, place: int) -> LifetimePoint:
     )
 
 
-def mean_space_time(function: Lifetime, *, fault_time: float, overhead: float) -> Array:
+def mean_space_time(function: Lifetime, waiting: float) -> Array:
     """Memory that each unit of a program's time costs, x + x (D + gamma) / g(x), in pages.
 
     Args:
         function: The lifetime function.
-        fault_time: D, in the unit of time.
-        overhead: gamma, in the unit of time.
+        waiting: D + gamma, in the unit of time.
     """
-    waiting = (fault_time + overhead) / function.lifetime
-    return np.asarray(function.mean_pages * (1.0 + waiting))
+    return np.asarray(function.mean_pages * (1.0 + waiting / function.lifetime))
 
 
-def lru_space_time(curve: LruCurve, *, fault_time: float, overhead: float) -> Array:
-    """As :func:`mean_space_time`, exactly: with the resident size at each fault.
-
-    While memory fills, the n-th fault finds n pages, its own included; then every fault finds it
-    full.
-    """
-    filled = curve.sizes.astype(np.float64)
-    filling = filled * (filled + 1.0) / 2.0
-    at_faults = filling + filled * (curve.faults - filled)
-    return np.asarray(curve.mean_pages + (fault_time + overhead) * at_faults / max(curve.time, 1))
-
-
-def least(function: Lifetime, costs: Array) -> LifetimePoint | None:
-    """The point of a function that costs least."""
-    return _point(function, int(np.argmin(costs))) if costs.size else None
+def least(function: Lifetime, costs: Array) -> LifetimePoint:
+    """The point of a function, of at least one point, that costs least."""
+    return _point(function, int(np.argmin(costs)))

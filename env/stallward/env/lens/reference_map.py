@@ -38,6 +38,22 @@ class AddressRange:
 WHOLE: Final = AddressRange(0, 1 << 64)
 
 
+def parse_range(text: str) -> AddressRange:
+    """Read a range such as ``0x4000000-0x5000000``.
+
+    Raises:
+        TraceError: If it is none.
+    """
+    begin, dash, end = text.partition("-")
+    try:
+        return AddressRange(int(begin, 16), int(end if dash else "", 16))
+    except ValueError as error:
+        raise TraceError(
+            f"{text} is no range of addresses.",
+            next_step="Give its begin and its end, such as 0x4000000-0x5000000.",
+        ) from error
+
+
 @dataclass(frozen=True, slots=True)
 class ReferenceMap:
     """Which regions were touched when."""

@@ -20,6 +20,7 @@ from stallward.evaluation.cli import (
     record,
     show,
     verdict,
+    workingset,
 )
 from stallward.evaluation.cli.bench import commands
 
@@ -85,6 +86,9 @@ app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(
 app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_policy.ope)
 app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
     off_policy.explain
+)
+app.command(epilog="Example: stallward workingset -- sqlite3 :memory: 'select 1'")(
+    workingset.workingset
 )
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)

@@ -1,0 +1,1 @@
+"""What `stallward workingset` found: figures, files and pictures."""
