@@ -10,6 +10,7 @@ import fuzz_targets_process
 import fuzz_targets_results
 import fuzz_targets_signals
 import fuzz_targets_sources
+import fuzz_targets_traces
 import fuzz_targets_wire
 from fuzz_target import Target
 
@@ -25,6 +26,7 @@ def targets() -> dict[str, Target]:
         fuzz_targets_results,
         fuzz_targets_wire,
         fuzz_targets_sources,
+        fuzz_targets_traces,
     )
     every_target = [target for module in modules for target in module.targets()]
     by_name = {target.name: target for target in every_target}

@@ -35,6 +35,7 @@ COMMANDS = (
     "bench",
     "arms",
     "scenarios",
+    "workingset",
 )
 CTL = (
     "status",

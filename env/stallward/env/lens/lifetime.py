@@ -23,7 +23,7 @@ from stallward.env.lens.working_set import WorkingSetCurve
 
 _STEPS: Final = 400
 """Sizes at which the slope is looked at, equally far apart in their logarithm."""
-_SMOOTHED: Final = 4.0
+_SMOOTHED: Final = 12.0
 """Standard deviation of the smoothing, in steps."""
 _LEAST_POINTS: Final = 8
 

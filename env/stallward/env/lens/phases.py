@@ -22,7 +22,9 @@ from stallward.agent.observation.phase_change import (
 from stallward.env.lens.sizes import SizeSeries
 
 _SAMPLES: Final = 32
-_NUMBERS: Final = PhaseThresholds(threshold_s=0.2, settle_s=1.0, averaged_s=10.0)
+_FEW_PAGES: Final = 16
+"""Added to every size, so that a page more or less of a few makes no phase."""
+_NUMBERS: Final = PhaseThresholds(threshold_s=0.2, settle_s=0.5, averaged_s=10.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,7 @@ def find_phases(series: SizeSeries) -> Phases:
     was_inside = False
     for place, pages in enumerate(series.pages.tolist()):
         # The detector takes no group of less than LEAST_BYTES seriously.
-        ended = detector.update(pages * LEAST_BYTES, elapsed)
+        ended = detector.update((pages + _FEW_PAGES) * LEAST_BYTES, elapsed)
         is_inside = detector.phase_bytes is not None
         if is_inside and (ended or not was_inside):
             number += 1

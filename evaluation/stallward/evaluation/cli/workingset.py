@@ -77,9 +77,10 @@ def workingset(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = _DEFAULT_DIR,
     as_json: Json = False,
 ) -> None:
-    """Analyse a program's memory references in one pass: working set, lifetime, LRU, phases.
+    """Analyse when a program uses which of its memory.
 
-    The trace is Valgrind Lackey's text (`valgrind --tool=lackey --trace-mem=yes`), from a file, a
+    One pass gives its working set over time, lifetime functions, LRU curve and phases. The trace
+    is Valgrind Lackey's text (`valgrind --tool=lackey --trace-mem=yes`), from a file, a
     pipe, or of a command that is traced right away. Time is counted in instructions.
     """
     from stallward.agent.errors import UsageError  # noqa: PLC0415

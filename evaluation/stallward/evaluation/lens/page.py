@@ -162,9 +162,10 @@ def _costs(curves: Mapping[str, PolicyCurve], result: WorkingsetResult) -> PageS
     return PageSection(
         title="Space-time product",
         what=(
-            f"C / T = x + x (D + gamma) / g(x). A fault takes D = {short_count(settings.fault_time)} "
-            f"{settings.clock}, and costs the system gamma = {short_count(settings.overhead)} under "
-            f"LRU and {short_count(settings.working_set_overhead)} under the working-set policy."
+            "C / T = x + x (D + gamma) / g(x). A fault takes D = "
+            f"{short_count(settings.fault_time)} {settings.clock}, and costs the system gamma = "
+            f"{short_count(settings.overhead)} under LRU and "
+            f"{short_count(settings.working_set_overhead)} under the working-set policy."
         ),
         key={name: COLOURS[name] for name in curves},
         charts=(PageChart(svg=space_time_chart(curves, result.policies)),),
