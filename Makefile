@@ -23,7 +23,7 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
-	@scripts/setup.sh workloads peers proto checks
+	@scripts/setup.sh workloads peers valgrind proto checks
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm"; calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm"; live=$$?; \
 	exit $$((calm > live ? calm : live))
@@ -54,7 +54,7 @@ fuzz:  ## give every reader 100,000 bad inputs (about an hour; INPUTS=N, TARGETS
 	  --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),1) $(TARGETS)
 
 setup:  ## only the set-up: .venv and system packages
-	@scripts/setup.sh workloads
+	@scripts/setup.sh workloads valgrind
 
 proto:  ## regenerate the wire code from proto/
 	@scripts/setup.sh proto

@@ -64,6 +64,7 @@ for package in $packages; do
         say "not installed: $package, which would end programs of this whole machine; what needs it"
         say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop"
       else missing="$missing $package"; fi ;;
+    valgrind)   command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;
     postgresql) ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1 || missing="$missing postgresql" ;;
     vm)

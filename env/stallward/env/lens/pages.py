@@ -108,8 +108,7 @@ class PageTable:
     @property
     def page_numbers(self) -> NDArray[np.uint64]:
         """Index of a page -> its address divided by the size of pages."""
-        mask = np.uint64(2 ** (64 - self._shift) - 1)
-        return self._numbers[: self.pages].view(np.uint64) & mask
+        return self._numbers[: self.pages].view(np.uint64)
 
     def touches(self, references: References) -> Iterator[Touches]:
         """Yield the touches of some references.
@@ -170,6 +169,12 @@ def _place(keys: Times, indices: Indices, key: int) -> int:
     while indices[place] != _EMPTY and keys[place] != key:
         place = (place + 1) & (size - 1)
     return int(place)
+
+
+@model
+def _page_of(address: int, shift: int) -> int:
+    """The number of the page that holds an address; addresses from 2^63 on are negative."""
+    return int(np.int64(np.uint64(address) >> np.uint64(shift)))
 
 
 @kernel
@@ -236,8 +241,8 @@ def find_touches(
             now += ticks[kind]
         if selected[kind]:
             data = 1 if kind != INSTRUCTION else 0
-            first = addresses[i] >> shift
-            last = (addresses[i] + sizes[i] - 1) >> shift
+            first = _page_of(addresses[i], shift)
+            last = _page_of(addresses[i] + sizes[i] - 1, shift)
             while first + done <= last and count < touched.size:
                 page = first + done
                 if recent[data] != page or recent_index[data] == _EMPTY:

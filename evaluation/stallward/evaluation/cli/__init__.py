@@ -108,7 +108,16 @@ def _usage(error: Exception) -> int:
 
 
 _EXTRAS = {
-    "train": ("torch", "stable_baselines3", "gymnasium", "pyarrow", "onnx", "cmaes", "sklearn"),
+    "train": (
+        "torch",
+        "stable_baselines3",
+        "gymnasium",
+        "numba",
+        "pyarrow",
+        "onnx",
+        "cmaes",
+        "sklearn",
+    ),
     "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
     "workloads": ("duckdb",),
 }
