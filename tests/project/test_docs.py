@@ -106,6 +106,8 @@ def unknown_words(words: list[str]) -> list[str]:
         if word not in subcommands:
             return [word]
         command = subcommands[word]
+    if "--" in words:
+        words = words[: words.index("--")]  # what follows is another program's
     known = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
     given = [word.partition("=")[0] for word in words if word.startswith("--")]
     return [option for option in given if option not in known]
