@@ -6,6 +6,7 @@ import io
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ import pytest
 from stallward.env.lens.analysis import Analysis, AnalysisSettings, analyse
 from stallward.env.lens.reference_map import AddressRange
 from stallward.evaluation.cli import main
+from stallward.evaluation.cli.workingset import ending_on_interrupt
 from stallward.evaluation.lens.figures import LRU, WORKING_SET, Costs, workingset_result
 from stallward.evaluation.lens.files import write_analysis
 from stallward.evaluation.lens.result import WorkingsetResult
@@ -178,6 +180,23 @@ def test_what_was_read_of_a_broken_trace_is_kept(
     kept = load(WorkingsetResult, tmp_path / "out/result.json")
     assert kept.error is not None
     assert kept.lines > 5000
+
+
+def test_an_interrupt_ends_the_reading_and_what_was_read_is_kept() -> None:
+    chunks = iter([b"I  00001000,4\n", b"I  00002000,4\n", b"I  00003000,4\n"])
+
+    def read_into(view: memoryview) -> int:
+        chunk = next(chunks)
+        if b"2000" in chunk:
+            signal.raise_signal(signal.SIGINT)
+        view[: len(chunk)] = chunk
+        return len(chunk)
+
+    before = signal.getsignal(signal.SIGINT)
+    with ending_on_interrupt(read_into) as until_then:
+        found = analyse(until_then, AnalysisSettings(thetas=(5,)))
+    assert (found.lines, str(found.error)) == (2, "The trace was interrupted.")
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")

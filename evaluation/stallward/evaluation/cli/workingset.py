@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from io import FileIO
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +19,7 @@ from stallward.actuator.cli.options import Json
 
 if TYPE_CHECKING:
     from stallward.env.lens.analysis import Analysis, AnalysisSettings
+    from stallward.env.lens.lackey import ReadInto
     from stallward.evaluation.lens.result import WorkingsetResult
 
 _DEFAULT_DIR = Path("build/workingset")
@@ -131,11 +135,38 @@ def _analysed(
     from stallward.env.lens.valgrind import traced_program  # noqa: PLC0415
 
     if command:
-        with traced_program(command) as read_into:
-            return analyse(read_into, settings, report=_reporter())
+        with traced_program(command) as read_into, ending_on_interrupt(read_into) as until_then:
+            return analyse(until_then, settings, report=_reporter())
     opened = FileIO(0, closefd=False) if trace == _STDIN else FileIO(str(trace))
-    with opened as file:
-        return analyse(lambda view: file.readinto(view) or 0, settings, report=_reporter())
+    with (
+        opened as file,
+        ending_on_interrupt(lambda view: file.readinto(view) or 0) as until_then,
+    ):
+        return analyse(until_then, settings, report=_reporter())
+
+
+@contextmanager
+def ending_on_interrupt(read_into: ReadInto) -> Iterator[ReadInto]:
+    """Let the first Ctrl-C end the reading, so that what was read is analysed; not the second."""
+    from stallward.env.errors import TraceError  # noqa: PLC0415
+
+    interrupted = False
+
+    def end(_number: int, _frame: FrameType | None) -> None:
+        nonlocal interrupted
+        interrupted = True
+        signal.signal(signal.SIGINT, previous)
+
+    def read(view: memoryview) -> int:
+        if interrupted:
+            raise TraceError("The trace was interrupted.")
+        return read_into(view)
+
+    previous = signal.signal(signal.SIGINT, end)
+    try:
+        yield read
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def _reporter() -> Callable[[int], None]:
