@@ -5,8 +5,9 @@ included. A memory of c pages that replaces the least recently used page misses 
 touches with distances beyond c, and the first ones.
 
 The most recent pages stand in a short list that is searched from the front. All others have a
-stamp that rises with how recently they were used, and a Fenwick tree (1994) counts the stamps
-above one. Stamps are given anew when they run out, so memory is for pages only.
+stamp that rises with how recently they were used. Which stamps are in use is a bit each, and a
+Fenwick tree (1994) over words of 64 bits counts them. Stamps are given anew when they run out, so
+memory is for pages only.
 
 Sampled (SHARDS, Waldspurger and others, FAST 2015), only pages whose number has a small hash value
 are looked at, a share ``rate`` of all. Distances are divided by the rate, and so are counts. As in
@@ -24,6 +25,14 @@ from numpy.typing import NDArray
 
 from stallward.env.errors import TraceError
 from stallward.env.lens.pages import Touches
+from stallward.env.lens.stamps import (
+    WORD_BITS,
+    Words,
+    change_stamp,
+    give_stamps_again,
+    renumber,
+    stamps_up_to,
+)
 from stallward.env.twin.simd.jit import kernel, model
 
 GROUPS: Final = 16
@@ -66,9 +75,10 @@ class StackDistances:
         self._counts = np.zeros((groups, 1), dtype=np.int64)
         self._filling = np.empty(0, dtype=np.int64)
         self._recent = np.full(_RECENT, _NONE, dtype=np.int64)
-        self._stamps = np.empty(0, dtype=np.int64)
-        self._tree = np.zeros(_LEAST_STAMPS + 1, dtype=np.int32)
-        self._stamped = np.full(_LEAST_STAMPS + 1, _NONE, dtype=np.int64)
+        self._stamps = np.empty(0, dtype=np.int32)
+        self._bits = np.zeros(_LEAST_STAMPS // WORD_BITS, dtype=np.uint64)
+        self._tree = np.zeros(self._bits.size + 1, dtype=np.int32)
+        self._stamped = np.empty(_LEAST_STAMPS, dtype=np.int32)
         self._state = np.array([0, 0, 0], dtype=np.int64)  # pages, stamps given, stamps in use
 
     def feed(self, touches: Touches, page_numbers: NDArray[np.uint64]) -> None:
@@ -84,27 +94,27 @@ class StackDistances:
             self._filling,
             self._recent,
             self._stamps,
+            self._bits,
             self._tree,
             self._stamped,
             self._state,
         )
 
     def _make_room(self, pages: int) -> None:
-        known = int(self._state[0])
         if self._stamps.size < pages:
-            for name in ("_stamps", "_filling"):
-                grown = np.full(2 * pages, _NONE, dtype=np.int64)
-                grown[:known] = getattr(self, name)[:known]
-                setattr(self, name, grown)
+            self._stamps = np.resize(self._stamps, 2 * pages)
+            self._filling = np.resize(self._filling, 2 * pages)
             counts = np.zeros((self._counts.shape[0], 2 * pages + 1), dtype=np.int64)
             counts[:, : self._counts.shape[1]] = self._counts
             self._counts = counts
-        if self._tree.size - 1 < 3 * pages:
-            stamped = np.full(6 * pages + 1, _NONE, dtype=np.int64)
-            stamped[: self._stamped.size] = self._stamped
-            self._stamped = stamped
-            self._tree = np.zeros(6 * pages + 1, dtype=np.int32)
-            give_stamps_again(self._stamps, self._tree, self._stamped, self._state)
+        if self._stamped.size < 2 * pages:
+            words = -(-4 * pages // WORD_BITS)
+            bits = np.zeros(words, dtype=np.uint64)
+            bits[: self._bits.size] = self._bits
+            self._bits = bits
+            self._stamped = np.resize(self._stamped, words * WORD_BITS)
+            self._tree = np.zeros(words + 1, dtype=np.int32)
+            give_stamps_again(self._stamps, self._bits, self._tree, self._stamped, self._state)
 
     def curve(self, time: int) -> LruCurve:
         """The curve so far; ``time`` is T."""
@@ -167,60 +177,6 @@ def _hash_of(number: int) -> int:
     return int(np.int64(mixed >> np.uint64(64 - _HASH_BITS)))
 
 
-@model
-def _count_up(tree: NDArray[np.int32], place: int, by: int) -> None:
-    """Count a stamp more or less."""
-    while place < tree.size:
-        tree[place] += by
-        place += place & -place
-
-
-@model
-def _up_to(tree: NDArray[np.int32], place: int) -> int:
-    """How many stamps up to one are in use."""
-    count = np.int64(0)
-    while place > 0:
-        count += tree[place]
-        place -= place & -place
-    return int(count)
-
-
-@model
-def _give_again(
-    stamps: NDArray[np.int64],
-    tree: NDArray[np.int32],
-    stamped: NDArray[np.int64],
-    state: NDArray[np.int64],
-) -> None:
-    """Give the pages new stamps from 1 on, in the same order."""
-    given = 0
-    for old in range(1, state[1] + 1):
-        page = stamped[old]
-        if page != _NONE:
-            stamped[old] = _NONE
-            given += 1
-            stamped[given] = page
-            stamps[page] = given
-    state[1] = given
-    for place in range(1, tree.size):
-        tree[place] = 1 if place <= given else 0
-    for place in range(1, tree.size):
-        above = place + (place & -place)
-        if above < tree.size:
-            tree[above] += tree[place]
-
-
-@kernel
-def give_stamps_again(
-    stamps: NDArray[np.int64],
-    tree: NDArray[np.int32],
-    stamped: NDArray[np.int64],
-    state: NDArray[np.int64],
-) -> None:
-    """Give the pages new stamps, for a tree of another size."""
-    _give_again(stamps, tree, stamped, state)
-
-
 @kernel
 def count_distances(
     pages: NDArray[np.int32],
@@ -230,9 +186,10 @@ def count_distances(
     counts: NDArray[np.int64],
     filling: NDArray[np.int64],
     recent: NDArray[np.int64],
-    stamps: NDArray[np.int64],
+    stamps: NDArray[np.int32],
+    bits: Words,
     tree: NDArray[np.int32],
-    stamped: NDArray[np.int64],
+    stamped: NDArray[np.int32],
     state: NDArray[np.int64],
 ) -> None:
     """Count the distances of some touches.
@@ -246,7 +203,8 @@ def count_distances(
         filling: Filled: index of a page -> when it was touched first.
         recent: The most recent pages, in order; changed.
         stamps: Index of a page -> its stamp; changed.
-        tree: Counts stamps; changed.
+        bits: Which stamps are in use; changed.
+        tree: Counts them by words; changed.
         stamped: Stamp -> the page that has it; changed.
         state: Pages known, stamps given, stamps in use; changed.
     """
@@ -283,18 +241,18 @@ def count_distances(
             continue
         if not new:
             # Those in the list, and those with a higher stamp, were touched since.
-            stamp = stamps[page]
-            counts[group, _RECENT + in_use - _up_to(tree, stamp) + 1] += 1
-            _count_up(tree, stamp, -1)
-            stamped[stamp] = _NONE
+            stamp = int(stamps[page])
+            counts[group, _RECENT + in_use - stamps_up_to(bits, tree, stamp) + 1] += 1
+            change_stamp(bits, tree, stamp, -1)
             in_use -= 1
         if ahead != _NONE:
-            if state[1] + 1 >= tree.size:
-                _give_again(stamps, tree, stamped, state)
+            if state[1] == stamped.size:
+                renumber(stamps, bits, tree, stamped, state)
+            stamp = int(state[1])
+            stamps[ahead] = stamp
+            stamped[stamp] = ahead
+            change_stamp(bits, tree, stamp, 1)
             state[1] += 1
-            stamps[ahead] = state[1]
-            stamped[state[1]] = ahead
-            _count_up(tree, state[1], 1)
             in_use += 1
     state[0] = known
     state[2] = in_use
