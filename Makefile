@@ -71,9 +71,10 @@ policy: build/twins  ## fit, tune and train again from recordings/ (100 minutes;
 	@.venv/bin/stallward train --twin build/twins --judged-on build/twins --out build/run \
 	  --thresholds build/rule.toml --thresholds build/pi.toml
 	@.venv/bin/stallward export build/run --out build/policy.onnx
-	@.venv/bin/stallward ope recordings \
-	  --arms onnx:path=build/policy.onnx,rule:path=build/rule.toml,pi:path=build/pi.toml \
-	  || { [ $$? -eq 1 ] && echo "Refused by recordings of random settings; docs/explanation/off-policy.md: how often that is right."; }
+	@for arms in onnx:path=build/policy.onnx rule:path=build/rule.toml,pi:path=build/pi.toml; do \
+	  .venv/bin/stallward ope recordings --arms $$arms \
+	  || { [ $$? -eq 1 ] && echo "Refused by recordings of random actions; how often that is right:" \
+	       "docs/explanation/off-policy.md"; } || exit 1; done
 
 build/twins:
 	@scripts/setup.sh

@@ -38,6 +38,7 @@ ALLOWED = {
     "actuator/stallward/actuator/sensors/missing.py": SIGNALS,
     "actuator/stallward/actuator/sensors/signal_table.py": SIGNALS,
     "env/stallward/env/sandbox/launch.py": INSIDE,
+    "env/stallward/env/sandbox/peers/running.py": INSIDE,
     "env/stallward/env/workloads/postgres.py": INSIDE,
     "env/stallward/env/workloads/program_loop.py": INSIDE,
     "evaluation/stallward/evaluation/bench/memory.py": OWN,
@@ -60,6 +61,7 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/comparison/left_out.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/replication/batch_session.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/replication/latd/session.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
 }
 """Files that may use the roots of this machine by default, and why."""

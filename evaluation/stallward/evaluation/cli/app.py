@@ -83,7 +83,7 @@ app.add_typer(experiment.app, name="experiment")
 app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
-app.command(epilog="Example: stallward ope recordings --arms ppo,rule")(off_policy.ope)
+app.command(epilog="Example: stallward ope recordings --arms ppo")(off_policy.ope)
 app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
     off_policy.explain
 )

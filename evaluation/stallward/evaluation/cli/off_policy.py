@@ -19,7 +19,7 @@ def ope(
     ] = None,
     arms: Annotated[
         str, typer.Option(help="Candidates, separated by commas; see `stallward arms`.")
-    ] = "ppo,rule,pi",
+    ] = "rule,pi",
     reference: Annotated[
         str,
         typer.Option(
