@@ -1,6 +1,6 @@
 # Begin with `make demo` and `make test`.
 .PHONY: demo check test test-live-busy test-lowest test-vm docs diagrams fuzz setup proto recordings \
-  policy clean help
+  policy arms clean help
 
 # Byte code is kept whatever the caller's environment says: without it every process compiles torch
 # and scipy anew, and the tests take twice as long.
@@ -61,6 +61,8 @@ proto:  ## regenerate the wire code from proto/
 	cd proto && ../build/proto/bin/python -m grpc_tools.protoc -I . --python_out=. --pyi_out=. \
 	  --grpc_python_out=. stallward/proto/v1/stallward.proto
 
+ARMS_SCENARIOS := detector-anon memcached-mix
+
 recordings:  ## make the shipped recordings that are missing (all: 11 hours, as root)
 	@scripts/setup.sh workloads-all
 	@.venv/bin/stallward record --all --out recordings
@@ -80,6 +82,12 @@ build/twins:
 	@scripts/setup.sh
 	@.venv/bin/stallward fit recordings --generations 340 --out build/twins.new
 	@mv build/twins.new build/twins
+
+arms:  ## compare every controller on two scenarios, live, and write docs/arms.md (an hour, as root)
+	@scripts/setup.sh workloads
+	@for scenario in $(ARMS_SCENARIOS); do .venv/bin/stallward compare $$scenario --arms all --live \
+	  --blocks 1 --block-seconds 24 --burn-in-seconds 8 --out build/arms/$$scenario || exit 1; done
+	@.venv/bin/python scripts/arms_table.py $(addprefix build/arms/,$(ARMS_SCENARIOS))
 
 clean:  ## remove build output
 	rm -rf build dist

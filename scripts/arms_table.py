@@ -1,0 +1,91 @@
+"""Write the table of every arm in ``docs/arms.md`` from comparisons of ``--arms all``.
+
+``python scripts/arms_table.py DIRECTORY...`` reads the results of ``stallward compare`` in the
+directories; ``make arms`` makes them before.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from stallward.evaluation.report.text import cell, seconds, target
+from stallward.evaluation.results.comparison import ComparisonResult, Metrics, load_result
+
+PAGE: Final = Path(__file__).parents[1] / "docs/arms.md"
+HEAD: Final = """\
+# Every arm, live
+
+Every [controller](reference/controllers.md) that ships, on the same load and the same memory.
+Intervals are 95 %, over the windows of one block of each arm, or over blocks if there are
+several. So they do not contain how far two blocks of the same arm may be apart, and only large
+differences mean anything. *Work* is the background's, relative to having the machine alone;
+*ended* is how many of its programs the arm ended.
+
+```sh
+make arms    # an hour, as root; makes this page again
+```
+"""
+
+
+def page(results: Sequence[ComparisonResult]) -> str:
+    """The page, from one comparison a scenario. Pure."""
+    return "\n".join([HEAD, *(_section(result) for result in results)])
+
+
+def _section(result: ComparisonResult) -> str:
+    table, method, node = result.table, result.method, result.node
+    arms = sorted(
+        table.arms.items(), key=lambda item: -(item[1].metrics.slo_attainment.value or 0.0)
+    )
+    rows = [
+        ("application alone", table.references.alone, 0),
+        ("ample memory", table.references.ample, 0),
+        *((f"`{label}`", arm.metrics, arm.facts.ended_processes) for label, arm in arms),
+    ]
+    lines = [
+        f"## {result.scenario}",
+        "",
+        *textwrap.wrap(
+            f"Target: {target(table)} ({table.slo_source}). {method.rounds} "
+            f"{'round' if method.rounds == 1 else 'rounds'} of {seconds(method.block_s)} after "
+            f"{seconds(method.burn_in_s)} of burn-in; Linux {node.kernel.partition('-')[0]}, "
+            f"{node.kind} cgroups, {node.cpu_count} CPUs.",
+            100,
+        ),
+        "",
+        "| arm | met | p50, ms | p95, ms | p99, ms | work | ended |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        *(_row(*row) for row in rows),
+    ]
+    if method.left_out:
+        lines += ["", *(f"- Left out: {why}" for why in method.left_out.values())]
+    return "\n".join((*lines, ""))
+
+
+def _row(label: str, metrics: Metrics, ended: int) -> str:
+    figures = (
+        cell(metrics.slo_attainment, "share"),
+        cell(metrics.p50_ms, "ms"),
+        cell(metrics.p95_ms, "ms"),
+        cell(metrics.p99_ms, "ms"),
+        "" if label == "application alone" else cell(metrics.background_work, "share"),
+        str(ended) if ended else "",
+    )
+    return f"| {label} | {' | '.join(figures)} |"
+
+
+def main() -> None:
+    """Write the page from the directories on the command line."""
+    results = [load_result(Path(name)) for name in sys.argv[1:]]
+    if not results:
+        sys.exit(f"usage: python {sys.argv[0]} DIRECTORY...")
+    PAGE.write_text(page(results), encoding="utf-8")
+    print(PAGE)
+
+
+if __name__ == "__main__":
+    main()
