@@ -73,7 +73,7 @@ NAVIGATION: Final = {
         "explanation/threat-model",
         "glossary",
     ),
-    "Results": ("results", "lab/index"),
+    "Results": ("results", "arms", "lab/index"),
     "Reference": (
         "reference/config",
         "reference/controllers",
