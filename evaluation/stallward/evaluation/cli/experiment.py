@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
+
+if TYPE_CHECKING:
+    from stallward.evaluation.report.experiment_page import ExperimentPage, PageTable
 
 app = typer.Typer(
     help="Repeat published experiments on this machine (needs root).",
@@ -126,34 +130,19 @@ def swap_assign(
     )
     from stallward.evaluation.replication.swap.page import (  # noqa: PLC0415
         case_study_table,
-        headline,
         larger_table,
         swap_page,
     )
-    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     request = SwapExperimentRequest(
         out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
     )
     with output.progress("experiment swap-assign") as report:
         result = run_swap_experiment(request, report)
-    page = out / "report.html"
-    write_experiment_page(swap_page(result), page)
-    if as_json:
-        output.print_json(to_json(result))
-        return
-    if result.case_study is not None:
-        table = case_study_table(result.case_study)
-        output.table(table.headers, table.texts)
-        output.line()
+    tables = [] if result.case_study is None else [case_study_table(result.case_study)]
     if result.larger:
-        table = larger_table(result)
-        output.table(table.headers, table.texts)
-        output.line()
-    output.line(headline(result))
-    _say_what_is_missing(result.done_runs, result.planned_runs)
-    output.line(f"{out / 'result.json'}  {page}")
+        tables.append(larger_table(result))
+    _show(result, swap_page(result), tables, out, as_json=as_json)
 
 
 @app.command(
@@ -183,11 +172,8 @@ def compile_sweep(
     from stallward.evaluation.replication.compile.page import (  # noqa: PLC0415
         arms_table,
         compile_page,
-        headline,
     )
     from stallward.evaluation.replication.compile.steps import SIZES_MIB  # noqa: PLC0415
-    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     request = CompileRequest(
         out=out,
@@ -198,18 +184,8 @@ def compile_sweep(
     )
     with output.progress("experiment compile") as report:
         result = run_compile_experiment(request, report)
-    page = out / "report.html"
-    write_experiment_page(compile_page(result), page)
-    if as_json:
-        output.print_json(to_json(result))
-        return
-    if result.sizes:
-        table = arms_table(result)
-        output.table(table.headers, table.texts)
-        output.line()
-    output.line(headline(result))
-    _say_what_is_missing(result.done_runs, result.planned_runs)
-    output.line(f"{out / 'result.json'}  {page}")
+    tables = [arms_table(result)] if result.sizes else []
+    _show(result, compile_page(result), tables, out, as_json=as_json)
 
 
 def _mib(text: str) -> tuple[int, ...]:
@@ -242,26 +218,19 @@ def latd(
         LatdExperimentRequest,
         run_latd_experiment,
     )
-    from stallward.evaluation.replication.latd.page import headline, latd_page  # noqa: PLC0415
+    from stallward.evaluation.replication.latd.page import latd_page  # noqa: PLC0415
     from stallward.evaluation.replication.latd.steps import SWAPPED_HOG  # noqa: PLC0415
     from stallward.evaluation.replication.latd.tables import (  # noqa: PLC0415
         memory_table,
         scenario_table,
         sweep_table,
     )
-    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     request = LatdExperimentRequest(
         out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
     )
     with output.progress("experiment latd") as report:
         result = run_latd_experiment(request, report)
-    page = out / "report.html"
-    write_experiment_page(latd_page(result), page)
-    if as_json:
-        output.print_json(to_json(result))
-        return
     tables = []
     if result.scenarios:
         tables += [scenario_table(result), memory_table(result)]
@@ -271,14 +240,43 @@ def latd(
         tables.append(
             sweep_table({str(SWAPPED_HOG): result.swappiness}, "swappiness", share=False)
         )
+    _show(result, latd_page(result), tables, out, as_json=as_json)
+
+
+class _Finished(Protocol):
+    """What the results of all experiments say."""
+
+    @property
+    def done_runs(self) -> int: ...
+
+    @property
+    def planned_runs(self) -> int: ...
+
+
+def _show(
+    result: _Finished,
+    page: ExperimentPage,
+    tables: Sequence[PageTable],
+    out: Path,
+    *,
+    as_json: bool,
+) -> None:
+    """Write the page of an experiment, and print its tables and headline."""
+    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    path = out / "report.html"
+    write_experiment_page(page, path)
+    if as_json:
+        output.print_json(to_json(result))
+        return
     for table in tables:
         output.table(table.headers, table.texts)
         output.line()
-    output.line(headline(result))
-    _say_what_is_missing(result.done_runs, result.planned_runs)
-    output.line(f"{out / 'result.json'}  {page}")
-
-
-def _say_what_is_missing(done: int, planned: int) -> None:
-    if done < planned:
-        output.note(f"{done} of {planned} runs are finished; the same command goes on.")
+    output.line(page.headline)
+    if result.done_runs < result.planned_runs:
+        output.note(
+            f"{result.done_runs} of {result.planned_runs} runs are finished; the same command "
+            "goes on."
+        )
+    output.line(f"{out / 'result.json'}  {path}")

@@ -6,12 +6,11 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
+from stallward.env.sandbox.watch.periodic import PeriodicWatch
 from stallward.env.sandbox.zone_memory import memory_file
 
 _PERIOD_S: Final = 0.05
@@ -26,7 +25,7 @@ class GroupPeak:
     threads: int = 0
 
 
-class GroupWatch:
+class GroupWatch(PeriodicWatch):
     """Looks at groups twenty times a second; a context manager.
 
     Args:
@@ -35,38 +34,23 @@ class GroupWatch:
     """
 
     def __init__(self, groups: Sequence[Cgroup], proc: Path) -> None:
+        super().__init__("group-watch", _PERIOD_S)
         self._groups = groups
         self._proc = proc
         self._peaks = [GroupPeak() for _ in groups]
-        self._stop = Event()
-        self._thread = Thread(target=self._watch, name="group-watch", daemon=True)
 
     @property
     def peaks(self) -> tuple[GroupPeak, ...]:
         """The most of each group so far."""
         return tuple(self._peaks)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_PERIOD_S):
-            for i, group in enumerate(self._groups):
-                before = self._peaks[i]
-                self._peaks[i] = GroupPeak(
-                    memory_bytes=max(before.memory_bytes, held_bytes(group)),
-                    threads=max(before.threads, count_threads(group, self._proc)),
-                )
+    def _look(self) -> None:
+        for i, group in enumerate(self._groups):
+            before = self._peaks[i]
+            self._peaks[i] = GroupPeak(
+                memory_bytes=max(before.memory_bytes, held_bytes(group)),
+                threads=max(before.threads, count_threads(group, self._proc)),
+            )
 
 
 def held_bytes(group: Cgroup) -> int:

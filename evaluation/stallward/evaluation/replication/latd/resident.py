@@ -7,12 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Event, Thread
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
+from stallward.env.sandbox.watch.periodic import PeriodicWatch
 
 _PERIOD_S: Final = 0.25
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -28,7 +27,7 @@ class ResidentReading:
     """The sum over the processes of each group."""
 
 
-class ResidentWatch:
+class ResidentWatch(PeriodicWatch):
     """Reads /proc/PID/statm of all processes four times a second; a context manager.
 
     The thesis reads the same file. Samples have the resident set of processes only while a
@@ -40,36 +39,19 @@ class ResidentWatch:
     """
 
     def __init__(self, groups: Sequence[Cgroup], proc: Path) -> None:
+        super().__init__("resident-watch", _PERIOD_S)
         self._groups = groups
         self._proc = proc
         self._readings: list[ResidentReading] = []
-        self._stop = Event()
-        self._thread = Thread(target=self._watch, name="resident-watch", daemon=True)
 
     @property
     def readings(self) -> tuple[ResidentReading, ...]:
         """What was read so far, by time."""
         return tuple(self._readings)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_PERIOD_S):
-            resident = tuple(resident_bytes(group, self._proc) for group in self._groups)
-            self._readings.append(
-                ResidentReading(time_s=time.monotonic(), resident_bytes=resident)
-            )
+    def _look(self) -> None:
+        resident = tuple(resident_bytes(group, self._proc) for group in self._groups)
+        self._readings.append(ResidentReading(time_s=time.monotonic(), resident_bytes=resident))
 
 
 def resident_bytes(group: Cgroup, proc: Path) -> int:
