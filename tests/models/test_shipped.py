@@ -67,6 +67,9 @@ def test_there_are_enough_recordings_of_real_pressure_and_all_are_readable(
 
 @pytest.mark.parametrize("name", sorted(twin_names()))
 def test_a_twin_was_fitted_to_the_recordings_that_are_shipped(name: str) -> None:
+    """And to some that are only in the history now, so that a clone stays small."""
     shipped = {path.name for path in RECORDINGS.iterdir() if path.name.startswith(f"{name}-")}
     fitted = set(load_fitted(Path(find_twin(name))).provenance["recordings"])
-    assert {r for r in shipped if "-background-" not in r} == fitted
+    assert {r for r in shipped if "-background-" not in r} <= fitted
+    thinned_out = {r for r in fitted if r.endswith(("-psi-hold-s1", "-static-limit-0.25-1-s1"))}
+    assert fitted - shipped == thinned_out

@@ -33,13 +33,13 @@ NAMES = ("none", "latd", "ample")
 
 
 LEARNED_FROM = {
-    "none", "latd", "psi-hold", "static:pause=all", "static:limit=0.35", "excite",
+    "none", "latd", "static:pause=all", "static:limit=0.35", "excite",
     "excite:dwell_s=12,pause=0.2", "excite:table=set-points",
     "excite:table=set-points,dwell_s=8", "partition", "rule", "ppo",
 }  # fmt: skip
 """The arms under which every scenario is recorded that is trained on or chosen by."""
 ARMS = {
-    "train": LEARNED_FROM | {"latd-cgroup", "static:limit=0.6", "static:limit=0.25+1"},
+    "train": LEARNED_FROM | {"latd-cgroup", "static:limit=0.6"},
     "validation": LEARNED_FROM,
     "test": {"none"},
 }
