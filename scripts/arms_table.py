@@ -1,4 +1,4 @@
-"""Write the table of every arm in ``docs/arms.md`` from comparisons of ``--arms all``.
+"""Write the page of every arm, ``docs/arms.md``, from comparisons of ``--arms all``.
 
 ``python scripts/arms_table.py DIRECTORY...`` reads the results of ``stallward compare`` in the
 directories; ``make arms`` makes them before.
@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from arms_picture import arms_picture
+
 from stallward.evaluation.report.text import cell, seconds, target
 from stallward.evaluation.results.comparison import ComparisonResult, Metrics, load_result
 
-PAGE: Final = Path(__file__).parents[1] / "docs/arms.md"
+DOCS: Final = Path(__file__).parents[1] / "docs"
 HEAD: Final = """\
 # Every arm, live
 
@@ -28,6 +30,8 @@ differences mean anything. *Work* is the background's, relative to having the ma
 ```sh
 make arms    # an hour, as root; makes this page again
 ```
+
+![Each arm: how often the target was met, and the work of the background](pictures/arms.svg)
 """
 
 
@@ -83,8 +87,12 @@ def main() -> None:
     results = [load_result(Path(name)) for name in sys.argv[1:]]
     if not results:
         sys.exit(f"usage: python {sys.argv[0]} DIRECTORY...")
-    PAGE.write_text(page(results), encoding="utf-8")
-    print(PAGE)
+    for name, content in (
+        ("arms.md", page(results)),
+        ("pictures/arms.svg", arms_picture(results)),
+    ):
+        (DOCS / name).write_text(content, encoding="utf-8")
+        print(DOCS / name)
 
 
 if __name__ == "__main__":
