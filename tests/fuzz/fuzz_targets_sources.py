@@ -1,8 +1,9 @@
-"""Targets: sources of latencies other than lines, and addresses."""
+"""Targets: sources of latencies other than lines, of work and of pods, and addresses."""
 
 from __future__ import annotations
 
 import io
+import json
 import math
 import socket
 import time
@@ -14,7 +15,11 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.errors import ConfigError, FramesError, WorkError
+from stallward.actuator.errors import ConfigError, FramesError, PodsError, WorkError
+from stallward.actuator.kubernetes import messages as pod_messages
+from stallward.actuator.kubernetes.groups import Level, parse_group
+from stallward.actuator.kubernetes.pod import parse_pods
+from stallward.actuator.kubernetes.selector import parse_selector as parse_label_selector
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
@@ -32,6 +37,7 @@ from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.work import messages as work_messages
 from stallward.actuator.work.counter import WorkCounter
 from stallward.actuator.work.read_file import first_number
+from stallward.agent.errors import SchemaError
 from stallward.agent.sample import WorkFault
 
 
@@ -255,6 +261,59 @@ def _work_messages() -> Target:
     )
 
 
+def _pods() -> tuple[Target, ...]:
+    def selector(content: bytes) -> Any:
+        parsed = parse_label_selector(text_of(content))
+        parsed.matches({"app": "batch", "size": "12"})
+        return parsed
+
+    def listed(content: bytes) -> Any:
+        try:
+            value = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise PodsError("no JSON") from error
+        return parse_pods(value)
+
+    def group(content: bytes, value: Any) -> None:
+        if value is not None:
+            assert value.name == "/".join(filter(None, text_of(content).split("/")))
+            assert bool(value.uid) == (value.level in {Level.POD, Level.CONTAINER})
+
+    pod = (
+        b'{"metadata": {"uid": "a-1", "name": "b", "labels": {"app": "batch"}}, '
+        b'"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}, '
+        b'"livenessProbe": {"timeoutSeconds": 3}}]}, "status": {"qosClass": "Burstable"}}'
+    )
+    bound = pod_messages.BoundPod(group="kubepods/pod1", pod="a/b")
+    report = pod_messages.PodsReport(protected=bound, slots=(None, bound), fault="down")
+    return (
+        typed(
+            "label-selector",
+            selector,
+            (b"app=batch,tier in (a, b),!pinned", b"a/b!=c,size>11,x notin (),y"),
+            (SchemaError,),
+            lambda _content, value: _assert(all(one.key for one in value.requirements)),
+        ),
+        typed("pods", listed, (b'{"items": [' + pod + b"]}",), (PodsError,), lambda *_: None),
+        typed(
+            "pods-message",
+            pod_messages.unpack,
+            (pod_messages.pack(report),),
+            (FramesError,),
+            lambda *_: None,
+        ),
+        never_raises(
+            "kubelet-group",
+            lambda content: parse_group(text_of(content)),
+            (
+                b"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-podaa_1.slice",
+                b"kubelet/kubepods/besteffort/podaa-1/9f3c",
+            ),
+            group,
+        ),
+    )
+
+
 def targets() -> tuple[Target, ...]:
     """All targets of this file."""
     return (
@@ -264,6 +323,7 @@ def targets() -> tuple[Target, ...]:
         _latency_frames(),
         _work_file(),
         _work_messages(),
+        *_pods(),
         typed(
             "address",
             _address,

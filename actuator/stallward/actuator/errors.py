@@ -8,7 +8,11 @@ Their classes form a tree::
     │   └── SensorError            ... while reading signals
     │       └── PartlyReadError    ... of which the others could be read
     ├── GroupError                 a cgroup name is refused, or an operation failed
-    │   └── GroupGoneError         the cgroup vanished
+    │   ├── GroupGoneError         the cgroup vanished
+    │   └── KubeletGroupError      the kubelet sets the cgroup itself
+    ├── PodsError                  pods cannot be looked up
+    │   └── ApiError               ... because the API server does not give them
+    │       └── ApiGoneError       ... from where a watch was to go on
     ├── LeverError                 a lever cannot be moved
     │   ├── ForeignError           ... because another program has changed the setting
     │   └── NotTakenError          ... to the value written: the kernel took another one
@@ -96,6 +100,22 @@ class GroupError(ActuatorError):
 
 class GroupGoneError(GroupError):
     """Raised when a cgroup that is needed has vanished."""
+
+
+class KubeletGroupError(GroupError):
+    """Raised when a slot would be a cgroup that the kubelet sets itself."""
+
+
+class PodsError(ActuatorError):
+    """Raised when pods cannot be looked up."""
+
+
+class ApiError(PodsError):
+    """Raised when the API server of Kubernetes does not give the pods."""
+
+
+class ApiGoneError(ApiError):
+    """Raised when a watch of pods cannot go on, so that they must be listed anew."""
 
 
 class LeverError(ActuatorError):

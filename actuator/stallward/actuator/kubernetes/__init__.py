@@ -1,0 +1,1 @@
+"""Pods as targets: their cgroups, the selectors that name them, and how they are found."""

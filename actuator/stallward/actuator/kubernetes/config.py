@@ -1,0 +1,184 @@
+"""How the configuration names pods, and where they are looked up."""
+
+from __future__ import annotations
+
+import ipaddress
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Final, Literal
+
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kubernetes.groups import Qos
+from stallward.actuator.kubernetes.pod import Pod
+from stallward.actuator.kubernetes.selector import Selector, parse_selector
+from stallward.agent.errors import SchemaError
+
+ROLE: Final = "stallward.io/role"
+"""The annotation of a pod that ``role`` is compared with."""
+MOST_SLOTS: Final = 64
+_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PodConfig:
+    """Which pods of this node are meant; everything given must hold."""
+
+    namespace: str | None = None
+    """The namespace; any by default."""
+    selector: str = ""
+    """Labels, in the API's syntax, e.g. ``app=batch,tier in (a,b)``."""
+    role: str | None = None
+    """The value of the pod's annotation ``stallward.io/role``."""
+    qos: tuple[Qos, ...] = ()
+    """The quality of service: any of these; all by default."""
+    slots: int = 1
+    """How many slots are made of the table, for one pod each. Their names end with their numbers
+    then."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            SchemaError: If one cannot be used, or nothing selects.
+        """
+        self.labels  # noqa: B018 - it parses the selector
+        for key in ("namespace", "role"):
+            value = getattr(self, key)
+            if value is not None and not value.strip():
+                raise SchemaError(f"{key} is empty.", next_step="Remove it to take any.")
+        if not 1 <= self.slots <= MOST_SLOTS:
+            raise SchemaError(f"slots is {self.slots}, outside 1..{MOST_SLOTS}.")
+        if not (self.namespace or self.selector.strip() or self.role or self.qos):
+            raise SchemaError(
+                "selector is missing, so every pod is meant.",
+                next_step="Give at least one of namespace, selector, role and qos.",
+            )
+
+    @cached_property
+    def labels(self) -> Selector:
+        """The selector."""
+        return parse_selector(self.selector)
+
+    def matches(self, pod: Pod) -> bool:
+        """Whether a pod is meant."""
+        return (
+            self.namespace in {None, pod.namespace}
+            and (not self.qos or pod.qos in self.qos)
+            and (self.role is None or pod.annotations.get(ROLE) == self.role)
+            and self.labels.matches(pod.labels)
+        )
+
+    def __str__(self) -> str:
+        """The selection, for messages."""
+        parts = {
+            "namespace": self.namespace or "",
+            "selector": self.selector.strip(),
+            "role": self.role or "",
+            "qos": "/".join(qos.value for qos in self.qos),
+        }
+        return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KubernetesConfig:
+    """Where the pods of this node are looked up."""
+
+    source: Literal["api", "file"] = "api"
+    """The API server, or a file that another program keeps."""
+    path: Path | None = None
+    """With ``file``: a list of pods as ``kubectl get pods -o json`` prints it."""
+    node: str | None = None
+    """The node's name; by default that of the environment variable ``NODE_NAME``."""
+    server: str | None = None
+    """The API server, ``https://HOST:PORT``; by default that of the cluster the daemon runs in."""
+    token: Path = _ACCOUNT / "token"
+    """The token of the service account; it is read again for each request."""
+    ca: Path = _ACCOUNT / "ca.crt"
+    """The authority of the server's certificate."""
+    resync_s: float = 300.0
+    """After how long all pods are listed anew, whatever was reported meanwhile."""
+    cgroup_parent: str | None = None
+    """The group of the kubelet's ``--cgroup-root``; the usual ones are tried by default."""
+
+    def __post_init__(self) -> None:
+        """Check the values.
+
+        Raises:
+            SchemaError: If one cannot be used, or one is missing.
+        """
+        if (self.source == "file") != (self.path is not None):
+            raise SchemaError(
+                'path goes with source = "file", and only with it.',
+                next_step='Write source = "file" and path = "/PATH/pods.json", or neither.',
+            )
+        for key in ("path", "token", "ca"):
+            path = getattr(self, key)
+            if path is not None and not path.is_absolute():
+                raise SchemaError(
+                    f"{key} is {str(path)!r}, a relative path.",
+                    next_step="Write the whole path, from /.",
+                )
+        if not 1.0 <= self.resync_s <= 86400.0:
+            raise SchemaError(f"resync_s is {self.resync_s:g}, outside 1..86400.")
+        if self.server is not None:
+            check_server(self.server)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsOptions:
+    """What the process that follows the pods is told at its start."""
+
+    fd: int
+    """A socket to the loop."""
+    life_fd: int
+    """It ends when the other end of this descriptor is closed."""
+    kubernetes: KubernetesConfig
+    paths: Paths
+    """The kernel's files."""
+    protected: PodConfig | None
+    """The protected application; ``None`` if it is no pod."""
+    slots: tuple[PodConfig | None, ...]
+    """Each slot in order; ``None`` for one that is no pod."""
+    names: tuple[str, ...]
+    """The names of the slots."""
+
+
+def check_server(server: str) -> None:
+    """Check the address of an API server.
+
+    Raises:
+        SchemaError: If it is none, or other machines could read what is sent to it.
+    """
+    try:
+        parts = urllib.parse.urlsplit(server)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise SchemaError(f"server is {server!r}: {error}.") from error
+    if parts.scheme not in {"http", "https"} or not host or parts.path.strip("/"):
+        raise SchemaError(
+            f"server is {server!r}.", next_step="Write https://HOST:PORT, without a path."
+        )
+    if parts.scheme == "http" and not _is_local(host):
+        raise SchemaError(
+            f"server is {server!r}, which is not encrypted.",
+            next_step="Use https; http is for `kubectl proxy` on this machine only.",
+        )
+
+
+def _is_local(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def server_of(config: KubernetesConfig, environment: Mapping[str, str]) -> str | None:
+    """Return the address of the API server; ``None`` where there is none."""
+    host = environment.get("KUBERNETES_SERVICE_HOST", "")
+    if config.server is not None or not host:
+        return config.server
+    port = environment.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

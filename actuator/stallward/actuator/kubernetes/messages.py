@@ -1,0 +1,58 @@
+"""The message that tells the loop which pod is where, one of a SOCK_SEQPACKET socket."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.errors import FramesError
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+from stallward.agent.schema.write import to_table
+
+MAX_MESSAGE_BYTES: Final = 1 << 17
+_FAULT_CHARACTERS: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoundPod:
+    """A pod that has a place."""
+
+    group: str
+    """Its cgroup."""
+    pod: str
+    """Its namespace and name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsReport:
+    """Which pods have which place now."""
+
+    protected: BoundPod | None = None
+    slots: tuple[BoundPod | None, ...] = ()
+    surplus: int = 0
+    """How many pods match a slot and have none."""
+    beside: int = 0
+    """How many more pods match the protected application."""
+    fault: str = ""
+    """Why the pods are not looked up now, so that this may be out of date; empty if they are."""
+
+
+def pack(report: PodsReport) -> bytes:
+    """Make the message of a report."""
+    table = to_table(report)
+    table["fault"] = report.fault[:_FAULT_CHARACTERS]
+    return json.dumps(table).encode()
+
+
+def unpack(message: bytes) -> PodsReport:
+    """Read a message.
+
+    Raises:
+        FramesError: If it is not one of this version.
+    """
+    try:
+        return read(PodsReport, json.loads(message), "pods")
+    except (ValueError, RecursionError, SchemaError) as error:
+        raise FramesError("A message about pods is damaged.") from error

@@ -1,0 +1,46 @@
+"""Pods for tests, as the API writes them."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+from stallward.actuator.kubernetes.groups import Qos
+from stallward.actuator.kubernetes.pod import Pod, parse_pod
+
+
+def uid_of(number: int) -> str:
+    """A UID for a number."""
+    return str(uuid.UUID(int=number + (4 << 76)))
+
+
+def written(
+    name: str,
+    *,
+    number: int = 1,
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+    qos: Qos = Qos.BEST_EFFORT,
+    **metadata: Any,
+) -> dict[str, Any]:
+    """A pod as the API writes it."""
+    return {
+        "kind": "Pod",
+        "metadata": {
+            "namespace": "work",
+            "name": name,
+            "uid": uid_of(number),
+            "creationTimestamp": f"2026-01-01T00:{number // 60 % 60:02}:{number % 60:02}Z",
+            "labels": {"app": name} if labels is None else labels,
+            "annotations": annotations or {},
+            "resourceVersion": str(number),
+            **metadata,
+        },
+        "spec": {"containers": [{"name": "one"}]},
+        "status": {"phase": "Running", "qosClass": qos.value},
+    }
+
+
+def pod(name: str, **changes: Any) -> Pod:
+    """A pod."""
+    return parse_pod(written(name, **changes))

@@ -1,0 +1,210 @@
+"""The process that follows pods: what it finds on a tree, and what it tells the loop."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_api import FakeApi
+from pods import pod, uid_of, written
+
+from stallward.actuator.errors import FramesError, NodeError
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kubernetes.channel import SILENT_S, PodsChannel
+from stallward.actuator.kubernetes.config import KubernetesConfig, PodConfig, PodsOptions
+from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack, unpack
+from stallward.actuator.kubernetes.pod_file import PodFile
+from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.kubernetes.watcher import PodFinder, Watcher, make_source
+from stallward.actuator.runtime.process_start import EXIT_OPTIONS, command_line
+
+PATIENCE_S = 20.0
+BATCH = PodConfig(selector="app=batch")
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> Paths:
+    """A node with cgroup v2 and no groups."""
+    made = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
+    made.cgroup.mkdir()
+    (made.cgroup / "cgroup.controllers").write_text("memory\n")
+    (made.proc / "self").mkdir(parents=True)
+    (made.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    return made
+
+
+def make_group(paths: Paths, number: int, pids: str = "") -> str:
+    name = f"kubepods/besteffort/pod{uid_of(number)}"
+    (paths.cgroup / name).mkdir(parents=True)
+    (paths.cgroup / name / "cgroup.procs").write_text(pids)
+    return name
+
+
+def options(paths: Paths, **changes: Any) -> PodsOptions:
+    values: dict[str, Any] = {
+        "fd": -1,
+        "life_fd": -1,
+        "kubernetes": KubernetesConfig(),
+        "paths": paths,
+        "protected": None,
+        "slots": (BATCH, None, BATCH),
+        "names": ("a", "b", "c"),
+        **changes,
+    }
+    return PodsOptions(**values)
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+
+
+def test_a_pod_has_its_slot_once_it_has_a_group_and_loses_it_with_the_group(
+    paths: Paths, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = PodStore()
+    finder = PodFinder(detect(paths), None, os.getpid())
+    watcher = Watcher(options(paths), store, finder)
+    store.replace([pod("batch", number=1)])
+    assert watcher.step().slots == (None, None, None)
+    name = make_group(paths, 1)
+    assert watcher.step().slots == (BoundPod(group=name, pod="work/batch"), None, None)
+    (paths.cgroup / name / "cgroup.procs").unlink()
+    (paths.cgroup / name).rmdir()
+    assert watcher.step().slots == (None, None, None)
+    said = capfd.readouterr().err
+    assert said.splitlines() == [
+        "stallward pods: a is work/batch now",
+        "stallward pods: a is no pod now",
+    ]
+
+
+def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
+    store = PodStore()
+    make_group(paths, 1, f"{os.getpid()}\n")
+    other = make_group(paths, 2, "1\n")
+    watcher = Watcher(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
+    store.replace([pod("batch", number=1), pod("batch", number=2)])
+    assert watcher.step().slots[0] == BoundPod(group=other, pod="work/batch")
+    assert watcher.step().slots[2] is None
+
+
+def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> None:
+    report = PodsReport(
+        protected=BoundPod(group="g", pod="n/p"),
+        slots=(None, BoundPod(group="h", pod="n/q")),
+        surplus=3,
+        beside=1,
+        fault="down",
+    )
+    assert unpack(pack(report)) == report
+    assert len(unpack(pack(PodsReport(fault="x" * 9999))).fault) == 500
+    for message in (b"", b"{", b"{}x", b'{"slots": 3}', b"[" * 5000):
+        with pytest.raises(FramesError):
+            unpack(message)
+
+
+def test_the_channel_keeps_what_was_said_and_says_what_it_lacks() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = PodsChannel(ours)
+    assert channel.read(0.0) is None
+    assert channel.faults == ("pods: none is known yet",)
+    theirs.send(pack(PodsReport(slots=(BoundPod(group="g", pod="n/p"),), surplus=2)))
+    theirs.send(b"damaged")
+    report = channel.read(1.0)
+    assert report is not None
+    assert report.slots[0] == BoundPod(group="g", pod="n/p")
+    assert channel.faults == ("pods: 2 match a slot and have none, as all are taken",)
+    theirs.close()
+    assert channel.read(1.0 + SILENT_S + 1.0) == report
+    assert "silent" in channel.faults[0]
+    channel.close()
+    assert PodsChannel().read(0.0) is None
+    assert PodsChannel().faults == ()
+
+
+def test_a_file_is_followed_and_a_bad_one_leaves_what_was_known(tmp_path: Path) -> None:
+    store, path = PodStore(), tmp_path / "pods.json"
+    source = PodFile(path)
+    source.step(store)
+    assert "No such file" in store.read()[1]
+    path.write_text(json.dumps({"items": [written("batch")]}))
+    source.step(store)
+    assert ([p.name for p in store.read()[0]], store.read()[1]) == (["batch"], "")
+    for content in ("{", "{}", '{"items": [3]}', "[" * 9999):
+        path.write_text(content)
+        source.step(store)
+        pods, fault, _ = store.read()
+        assert [p.name for p in pods] == ["batch"]
+        assert "cannot be used" in fault
+    path.write_text(json.dumps({"items": []}))
+    source.step(store)
+    assert store.read()[:2] == ((), "")
+
+
+def test_a_node_that_does_not_know_itself_or_the_server_is_refused() -> None:
+    cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1"}
+    with pytest.raises(NodeError, match="does not run in a cluster"):
+        make_source(KubernetesConfig(), {"NODE_NAME": "node-7"})
+    with pytest.raises(NodeError, match="name is not known"):
+        make_source(KubernetesConfig(), cluster)
+    make_source(KubernetesConfig(), {**cluster, "NODE_NAME": "node-7"})
+    make_source(KubernetesConfig(node="node-7"), cluster)
+
+
+def test_the_process_tells_the_loop_and_ends_with_the_guardian(paths: Paths) -> None:
+    api = FakeApi().start()
+    api.put(written("batch", number=1))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    life_read, life_write = os.pipe()
+    given = options(
+        paths,
+        fd=theirs.fileno(),
+        life_fd=life_read,
+        kubernetes=KubernetesConfig(server=api.url, node="node-7"),
+    )
+    module = "stallward.actuator.kubernetes.watcher"
+    process = subprocess.Popen(
+        command_line(module, given), pass_fds=(given.fd, given.life_fd), stderr=subprocess.PIPE
+    )
+    theirs.close()
+    os.close(life_read)
+    channel = PodsChannel(ours)
+    try:
+        wait_for(lambda: channel.read(0.0) is not None and not channel.faults)
+        name = make_group(paths, 1)
+        wait_for(lambda: (channel.read(0.0) or PodsReport()).slots[:1] != (None,))
+        assert channel.report is not None
+        assert channel.report.slots == (BoundPod(group=name, pod="work/batch"), None, None)
+        api.stop()
+        wait_for(lambda: channel.read(0.0) and "What is known stays" in "".join(channel.faults))
+        assert channel.report.slots[0] is not None
+        os.close(life_write)
+        assert process.wait(PATIENCE_S) == 0
+    finally:
+        process.kill()
+        process.communicate()
+        channel.close()
+
+
+def test_a_process_that_cannot_know_whom_to_ask_says_so(paths: Paths) -> None:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("KUBERNETES_")}
+    done = subprocess.run(
+        command_line("stallward.actuator.kubernetes.watcher", options(paths)),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == EXIT_OPTIONS
+    assert "does not run in a cluster" in done.stderr
