@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.threads import ThreadSample
@@ -24,6 +25,10 @@ class PsiTotals:
     io_full_us: int | None = None
     cpu_some_us: int | None = None
     cpu_full_us: int | None = None
+
+
+UNBOUND: Final = "stallward-unbound/"
+"""How the name of a group begins that stands for a pod that is not there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +75,11 @@ class GroupSample:
     turn_read_s: float | None = None
     """CLOCK_MONOTONIC of the last read of the signals that are not read at every tick
     (docs/reference/signals.md)."""
+
+    @property
+    def bound(self) -> bool:
+        """Whether there is a group; not while a pod that it was or will be is not there."""
+        return not self.name.startswith(UNBOUND)
 
     @property
     def refaulted_pages(self) -> int | None:

@@ -8,7 +8,7 @@ smaller than before (its group was made anew, so that no rate can be computed).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.record.reasons import (
@@ -31,6 +31,8 @@ ESSENTIAL: Final = (
 )
 """The signals that show how the protected application does. A node need not have all of them, but
 one that was there must stay. The totals among them (the pressures) must not get smaller."""
+_PROTECTED: Final = (0, 1)
+"""The indices of those that are of the protected application's group."""
 _TOTALS: Final = (0, 2)
 """The indices of the totals in :data:`ESSENTIAL`."""
 
@@ -45,6 +47,8 @@ class SampleMemory:
     """Whether each essential signal was ever there."""
     totals_us: tuple[int | None, ...] = (None,) * len(_TOTALS)
     """The totals of the last sample."""
+    protected: str = ""
+    """The protected application's group in the last sample."""
 
 
 def check_sample(
@@ -64,11 +68,19 @@ def check_sample(
         return malformed, memory
     if not sample.time_s > memory.time_s:
         return TimeStoodStill(), memory
+    if sample.protected.name != memory.protected:  # it is another pod now, or none
+        memory = replace(
+            memory,
+            seen=tuple(s and i not in _PROTECTED for i, s in enumerate(memory.seen)),
+            totals_us=(None, memory.totals_us[1]),
+        )
     values = _essential(sample)
     present = tuple(value is not None for value in values)
     totals = tuple(values[i] for i in _TOTALS)
     seen = tuple(map(max, memory.seen, present))
-    after = SampleMemory(time_s=sample.time_s, seen=seen, totals_us=totals)
+    after = SampleMemory(
+        time_s=sample.time_s, seen=seen, totals_us=totals, protected=sample.protected.name
+    )
     if not age_s <= stale_s:
         return SampleTooOld(age_s=age_s, limit_s=stale_s), after
     return _lost(present, memory) or _went_back(totals, memory), after

@@ -40,7 +40,7 @@ from stallward.actuator.guard.hold_budget import (
     watch_holds,
     without_holds,
 )
-from stallward.actuator.guard.limits import LimitMemory, SlotCase
+from stallward.actuator.guard.limits import LimitMemory, SlotCase, grant_protected_low
 from stallward.actuator.guard.problem import Problem
 from stallward.actuator.guard.processes import (
     grant_stops,
@@ -53,7 +53,7 @@ from stallward.actuator.guard.slot import NO_ACTION, grant_slot
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, foreign_pauses, step_aside, update_aside
 from stallward.actuator.guard.threads import ThreadMemory, grant_threads
-from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import Sample
 
@@ -137,7 +137,9 @@ class Guard:
         horizon_s = self.tick_period_s if horizon_s is None else horizon_s
         sample = replace(sample, time_s=max(sample.time_s, memory.time_s))
         aside = update_aside(memory.aside, sample, self.aside_s)
-        remaining, aside_changes = step_aside(desired, aside, sample)
+        # While the application is not there, there is nothing to hold anything back for.
+        remaining = desired if sample.protected.bound else RELEASED
+        remaining, aside_changes = step_aside(remaining, aside, sample)
         paused_by_others = foreign_pauses(aside, sample)
         holds = watch_holds(memory.holds, sample, self.budgets, self.zone_limit_bytes, horizon_s)
         remaining, hold_changes = without_holds(remaining, sample, holds, self.budgets)
@@ -155,8 +157,10 @@ class Guard:
             # Kills and waits are remembered even if the slot cannot be judged at this tick.
             granted, limit = NO_ACTION, LimitMemory(kills=known.kills, workable=known.workable)
             refusal: GuardChange | None
-            if not fits:
+            if not fits or not sample.slots[index].bound:
                 refusal = _refusal(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)
+                if fits:
+                    limit = LimitMemory()  # the next pod has counters of its own
             elif index in protected_in_slot:
                 refusal = replace(
                     _refusal(sample, index, GuardRule.PROTECTED_PROCESS, wish=Wish.SLOT),
@@ -184,8 +188,10 @@ class Guard:
             terminate=grant_termination(
                 remaining.terminate, sample, protected, changes, allowed=budgets.allow_terminate
             ),
-            protected_low_bytes=self._protected_low(
-                remaining.protected_low_bytes, sample, changes
+            protected_low_bytes=grant_protected_low(
+                remaining.protected_low_bytes,
+                sample.zone.memory_limit_bytes or self.zone_limit_bytes,
+                changes,
             ),
             file_pages=self._file_pages(remaining.file_pages, changes),
             protected_threads=threads,
@@ -269,26 +275,6 @@ class Guard:
             return desired
         changes.append(GuardChange(rule=GuardRule.STILL_RUNNING, wish=Wish.FILE_PAGES))
         return replace(desired, action="cold")
-
-    def _protected_low(
-        self, desired: int | None, sample: Sample, changes: list[GuardChange]
-    ) -> int | None:
-        """The guaranteed memory of the protected group, at most the memory of the zone."""
-        zone = sample.zone.memory_limit_bytes or self.zone_limit_bytes
-        if desired is None or (zone and desired <= zone):
-            return desired
-        if not zone:
-            changes.append(GuardChange(rule=GuardRule.ZONE_UNKNOWN, wish=Wish.PROTECTED_LOW))
-            return None
-        changes.append(
-            GuardChange(
-                rule=GuardRule.ZONE_MEMORY,
-                wish=Wish.PROTECTED_LOW,
-                bound=float(zone),
-                unit=Unit.BYTES,
-            )
-        )
-        return zone
 
 
 def _refusal(

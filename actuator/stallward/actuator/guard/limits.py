@@ -218,3 +218,23 @@ def grant_swap_max(desired: int | None, hard: int | None, case: SlotCase) -> Gra
     if desired is None or hard is None or case.budgets.allow_terminate:
         return desired, None
     return None, case.change(Wish.SWAP_MAX, GuardRule.BESIDE_HARD_LIMIT)
+
+
+def grant_protected_low(
+    desired: int | None, zone_bytes: int | None, changes: list[GuardChange]
+) -> int | None:
+    """The guaranteed memory of the protected group, at most the memory of the zone."""
+    if desired is None or (zone_bytes and desired <= zone_bytes):
+        return desired
+    if not zone_bytes:
+        changes.append(GuardChange(rule=GuardRule.ZONE_UNKNOWN, wish=Wish.PROTECTED_LOW))
+        return None
+    changes.append(
+        GuardChange(
+            rule=GuardRule.ZONE_MEMORY,
+            wish=Wish.PROTECTED_LOW,
+            bound=float(zone_bytes),
+            unit=Unit.BYTES,
+        )
+    )
+    return zone_bytes

@@ -86,7 +86,7 @@ class SlotTracker:
     """
 
     def __init__(self, slots: int) -> None:
-        self._tracks = tuple(_Track() for _ in range(slots))
+        self._tracks = [_Track() for _ in range(slots)]
         self._latest_s = -math.inf
 
     @classmethod
@@ -131,6 +131,21 @@ class SlotTracker:
         return PauseHistory(
             since_s=track.paused_since_s, thawed_s=track.thawed_s, pauses=tuple(track.pauses)
         )
+
+    def forget(self, slot: int) -> None:
+        """Start anew with a slot that has lost its group."""
+        self._tracks[slot] = _Track(changes=self._tracks[slot].changes + 1)
+
+    def resume(self, slot: int, history: PauseHistory) -> None:
+        """Go on with a slot whose group was there before, from its history then.
+
+        Args:
+            slot: The slot.
+            history: Its history, in which no pause goes on.
+        """
+        track = _Track(changes=self._tracks[slot].changes)
+        _continue(track, history, self._latest_s, still=False)
+        self._tracks[slot] = track
 
     def begin(self, time_s: float, slots: Iterable[int]) -> None:
         """Note that the levers are about to pause ``slots``; :meth:`update` has to follow."""

@@ -116,6 +116,8 @@ class GuardianLink:
         self._timeout_s = timeout_s
         self._memory = memory
         self._next_place = first_place
+        self._free_places: list[int] = []
+        """Places of entries that were released."""
         self._held: dict[JournalEntry, JournalEntry] = {}
         """Each entry, and the form in which the guardian holds it."""
         self.orphaned = False
@@ -143,8 +145,12 @@ class GuardianLink:
 
     def _noted(self, entry: JournalEntry) -> JournalEntry:
         """Give the entry a place in the touch table, if its kind takes one and one is free."""
+        if self._memory is None or not isinstance(entry, NOTABLE):
+            return entry
+        if self._free_places:
+            return Noted(entry, self._free_places.pop())
         place = self._next_place
-        if self._memory is None or place >= PLACES or not isinstance(entry, NOTABLE):
+        if place >= PLACES:
             return entry
         self._next_place += 1
         return Noted(entry, place)
@@ -186,7 +192,10 @@ class GuardianLink:
                     return  # these entries stay held
                 self._unanswered += 1
                 for entry in part:
-                    del self._held[entry]
+                    noted = self._held.pop(entry)
+                    if isinstance(noted, Noted):
+                        # The guardian reads the release before it reads who has the place next.
+                        self._free_places.append(noted.place)
 
     def beat(self) -> None:
         """Tell the guardian that the loop ticks, and ask it to answer; never wait.

@@ -126,6 +126,11 @@ class Cgroup:
         further = (root / self.name for root in self.hierarchy.further_roots)
         return (*self.dirs, *(path for path in further if path.is_dir()))
 
+    @property
+    def every_dir(self) -> tuple[Path, ...]:
+        """The directories that the group has or could have, in every hierarchy."""
+        return (*self.dirs, *(root / self.name for root in self.hierarchy.further_roots))
+
     def v1_dir(self, controller: str) -> Path | None:
         """The directory in the v1 hierarchy of ``controller``; ``None`` if there is none."""
         for name, root in self.hierarchy.controllers_v1:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
-from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.process_trees import ProcessTree
+from stallward.agent.sample import UNBOUND
 
 AnyTarget: TypeAlias = Cgroup | ProcessTree
 
@@ -22,6 +23,21 @@ class Target(Protocol):
 
     def exists(self) -> bool:
         """Whether it can have processes."""
+
+
+def unbound(hierarchy: Hierarchy, name: str) -> Cgroup:
+    """The group that stands for a target that is not there: it never exists.
+
+    Args:
+        hierarchy: The node's cgroup hierarchies.
+        name: The name of the slot in the configuration.
+    """
+    return hierarchy.group(f"{UNBOUND}{name}")
+
+
+def is_unbound(target: Target) -> bool:
+    """Whether a target only stands for one that is not there."""
+    return target.name.startswith(UNBOUND)
 
 
 def protected_pids(protected: AnyTarget) -> frozenset[int]:

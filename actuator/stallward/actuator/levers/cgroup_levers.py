@@ -1,4 +1,4 @@
-"""The levers of a node with cgroups, v2 or hybrid."""
+"""The levers of a slot that is a cgroup, v2 or hybrid."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
-from stallward.actuator.levers.base.file_lever import FileLever
-from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, SlotLimit
+from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
+from stallward.actuator.levers.base.lever import ASIDE_S, Lever, SlotLimit
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import (
     LARGEST_PAGE_BYTES,
@@ -28,22 +28,10 @@ from stallward.actuator.levers.cgroup.memory_limit import MemoryLimitLever
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
-from stallward.actuator.levers.cgroup.vm_settings import vm_levers
-from stallward.actuator.levers.process.file_pages import FilePagesLever, FilePagesSource
-from stallward.actuator.levers.process.oom_score import OomScoreLever
-from stallward.actuator.levers.process.page_advice import (
-    PageAdviceLever,
-    PageAdviceSpec,
-    why_no_advice,
-)
-from stallward.actuator.levers.process.stop import ProcessStopLever
-from stallward.actuator.levers.process_levers import (
-    SlotProcesses,
-    process_levers,
-    protected_thread_levers,
-)
-from stallward.actuator.levers.tree_levers import TreeSlot
-from stallward.agent.desired import DesiredState, PageAdvice, SlotDesire
+from stallward.actuator.levers.cgroup.vm_settings import swappiness
+from stallward.actuator.levers.process.file_pages import FilePagesSource
+from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
+from stallward.agent.desired import DesiredState, SlotDesire
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,74 +60,7 @@ class Site:
     """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
 
 
-def cgroup_levers(site: Site, originals: Originals) -> NodeLevers:
-    """Make all levers of a node's groups and process trees; each knows whether it is missing."""
-    makers = [
-        _Slot(site, index, slot, originals)
-        if isinstance(slot, Cgroup)
-        else TreeSlot(index, slot, site.paths.proc, originals, site.exempt)
-        for index, slot in enumerate(site.slots)
-    ]
-    protected = site.protected if isinstance(site.protected, Cgroup) else None
-    limits: list[SlotLimit] = []
-    others: list[Lever] = []
-    for slot in makers:
-        limit, *rest = slot.memory()
-        limits.append(limit)
-        others += [*rest, *slot.files(), *slot.processes()]
-    if protected is not None:
-        kept = cpu_and_io.protection(protected, hard=site.hard_protection)
-        others += [FileLever(kept, originals, aside_s=site.aside_s)]
-    others += [_willneed(site)]
-    others += [
-        FilePagesLever([slot.source() for slot in makers], _protected(site), site.paths.proc)
-    ]
-    others += protected_thread_levers(
-        cpu_and_io.short(site.protected),
-        partial(site.protected.pids, recursive=True),
-        None if protected is None else protected.unified_dir,
-        site.paths.proc,
-        originals,
-    )
-    others += [ProcessStopLever(site.paths, site.protected, originals)]
-    others += vm_levers(
-        paths=site.paths,
-        zone=site.zone,
-        protected=protected,
-        slots=tuple(slot for slot in site.slots if isinstance(slot, Cgroup)),
-        zone_limit_bytes=site.zone_limit_bytes,
-        originals=originals,
-        aside_s=site.aside_s,
-    )
-    others += [OomScoreLever(site.paths, site.protected, site.slots, originals)]
-    return NodeLevers(
-        pauses=tuple(slot.pause() for slot in makers), limits=tuple(limits), others=tuple(others)
-    )
-
-
-def _protected(site: Site) -> FilePagesSource:
-    members = partial(site.protected.pids, recursive=True)
-    return FilePagesSource(members=members, holds=lambda pid: pid in members())
-
-
-def _willneed(site: Site) -> PageAdviceLever:
-    def advice(granted: DesiredState) -> PageAdvice | None:
-        return "willneed" if granted.protected_willneed else None
-
-    source = _protected(site)
-    return PageAdviceLever(
-        PageAdviceSpec(
-            name=f"pages:{cpu_and_io.short(site.protected)}",
-            members=source.members,
-            holds=source.holds,
-            advice_of=advice,
-            proc=site.paths.proc,
-            missing=why_no_advice(site.paths.proc),
-        )
-    )
-
-
-class _Slot:
+class GroupSlot:
     """Makes the levers of one slot."""
 
     def __init__(self, site: Site, index: int, group: Cgroup, originals: Originals) -> None:
@@ -247,7 +168,7 @@ class _Slot:
     def files(self) -> tuple[FileLever, ...]:
         """The levers on swap, CPU and disk."""
         group, paths = self._group, self._site.paths
-        specs = (
+        specs: tuple[FileSpec, ...] = (
             cpu_and_io.swap_max(group, self._desire, self._check),
             self._weight,
             cpu_and_io.cpu_max(group, self._desire, self._check),
@@ -255,6 +176,7 @@ class _Slot:
             cpu_and_io.io_max(group, self._desire, self._check, paths),
         )
         aside_s = self._site.aside_s
+        specs += swappiness(group)
         return tuple(FileLever(spec, self._originals, aside_s=aside_s) for spec in specs)
 
     def source(self) -> FilePagesSource:

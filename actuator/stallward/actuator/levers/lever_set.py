@@ -15,14 +15,15 @@ from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
-from stallward.actuator.levers.base.lever import ASIDE_S, Lever, NodeLevers, PlannedWrite
+from stallward.actuator.levers.base.lever import ASIDE_S, Lever, PlannedWrite
 from stallward.actuator.levers.base.originals import (
     Originals,
     ReleaseJournal,
     SendJournal,
     TouchJournal,
 )
-from stallward.actuator.levers.cgroup_levers import Site, cgroup_levers
+from stallward.actuator.levers.cgroup_levers import Site
+from stallward.actuator.levers.node_levers import PROTECTED, NodeLevers, retire
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
@@ -104,7 +105,7 @@ class LeverSet:
             aside_s=options.aside_s,
             hard_protection=options.hard_protection,
         )
-        self._levers: NodeLevers = cgroup_levers(site, self._originals)
+        self._levers = NodeLevers(site, self._originals)
         self._every = self._levers.every
         self._dry_run = options.dry_run
         self._why = hierarchy.why.rstrip(".") if hierarchy.kind == "none" else ""
@@ -112,6 +113,34 @@ class LeverSet:
         self._active: tuple[Lever, ...] = ()
         """Levers that hold something or have something left to do; the others wait."""
         self._turn = 0
+
+    def settled(self, place: int) -> bool:
+        """Whether the levers of a slot, or of ``PROTECTED``, hold nothing."""
+        return not any(lever.held for lever in self._levers.of(place))
+
+    def rebind(self, place: int, target: AnyTarget) -> None:
+        """Give another target to a place whose levers are settled; it starts released.
+
+        The journal drops what it has of the old one, and has what is of the new one before its
+        first change.
+        """
+        if place != PROTECTED:
+            self._alarms.forget(place)
+        gone = self._levers.target(place)
+        with self._originals.unnoted():
+            before = self._levers.rebind(place, target)
+        if isinstance(gone, Cgroup):
+            self._originals.forget_below(gone.every_dir)
+        retire(before)
+        self._every = self._levers.every
+        old = frozenset(map(id, before))
+        self._active = tuple(lever for lever in self._active if id(lever) not in old)
+        self._last = None  # the new levers have seen no state yet
+
+    @property
+    def targets(self) -> tuple[AnyTarget, ...]:
+        """The targets of all places now: the protected application, then the slots."""
+        return self._levers.targets
 
     @property
     def dry_run(self) -> bool:
@@ -158,7 +187,7 @@ class LeverSet:
 
     def _look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Let one lever check what it holds; the next call takes the next lever."""
-        pauses = self._levers.pauses
+        pauses = [slot.pause for slot in self._levers.slots]
         watched = len(pauses) + len(self._active)
         if not watched:
             return ()
@@ -183,19 +212,19 @@ class LeverSet:
 
     def slot_paused(self, index: int) -> bool:
         """Whether a pause of slot ``index`` is requested, by its lever or another program."""
-        return self._levers.pauses[index].requested()
+        return self._levers.slots[index].pause.requested()
 
     def slot_frozen(self, index: int) -> bool:
         """Whether the whole of slot ``index`` is stopped now; read from the kernel."""
-        return self._levers.pauses[index].frozen()
+        return self._levers.slots[index].pause.frozen()
 
     def slot_limit_bytes(self, index: int) -> int | None:
         """The limit of slot ``index`` in force or being approached; ``None`` for its original."""
-        return self._levers.limits[index].limit_bytes
+        return self._levers.slots[index].limit.limit_bytes
 
     def slot_limit_settled(self, index: int) -> bool:
         """Whether no write of the limit of slot ``index`` is under way."""
-        return not self._levers.limits[index].busy
+        return not self._levers.slots[index].limit.busy
 
     @property
     def alarm_fd(self) -> int:
@@ -244,13 +273,13 @@ class LeverSet:
 
     def can_hold_back(self) -> bool:
         """Whether any slot can be paused or limited."""
-        levers = (*self._levers.pauses, *self._levers.limits)
-        return any(not lever.missing for lever in levers)
+        slots = self._levers.slots
+        return any(not lever.missing for slot in slots for lever in (slot.pause, slot.limit))
 
     def missing(self) -> tuple[str, ...]:
         """The reasons why levers are missing on this node."""
         reasons = [self._why] if self._why else []
-        remarks = (limit.remark for limit in self._levers.limits if limit.remark)
+        remarks = (slot.limit.remark for slot in self._levers.slots if slot.limit.remark)
         return (*reasons, *(reason for lever in self._every for reason in lever.missing), *remarks)
 
 

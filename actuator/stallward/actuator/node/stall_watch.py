@@ -16,7 +16,9 @@ import os
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.memory.pressure import why_no_psi
+from stallward.actuator.kernel.target import AnyTarget, is_unbound
 
 STALL_US: Final = 500
 """How much the stall must grow between two reads to call for a tick at once."""
@@ -27,6 +29,22 @@ _REOPEN_S: Final = 1.0
 _CONTENT_BYTES: Final = 80
 """Enough for the first line, which ends with the total."""
 _TOTAL: Final = b"total="
+
+
+def stall_file(protected: AnyTarget, proc: Path) -> Path | None:
+    """The PSI file of the protected application; of the node, if it has none of its own.
+
+    Args:
+        protected: The application; ``None`` is returned while it is not there.
+        proc: The /proc directory.
+    """
+    if is_unbound(protected):
+        return None
+    folder = protected.unified_dir if isinstance(protected, Cgroup) else None
+    path = None if folder is None else folder / "memory.pressure"
+    if path is None or why_no_psi(path) is not None:
+        return proc / "pressure" / "memory"
+    return path
 
 
 class StallWatch:
@@ -113,6 +131,14 @@ class StallWatch:
             return False
         before, self._total_us = self._total_us, int(digits)
         return self._total_us - before >= STALL_US
+
+    def move(self, path: Path | None) -> None:
+        """Watch another file from now on; ``None`` for none."""
+        self.detach()
+        self._path, self._reopen_at_s = path, float("-inf")
+        self.missing = "no PSI file" if path is None else ""
+        if path is not None:
+            self._open(path)
 
     def close(self) -> None:
         """Close the files for good."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.target import is_unbound
 from stallward.actuator.sensors.files.cpu import CpuStat, CpuStatParser, parse_throttled_v1
 from stallward.actuator.sensors.files.flat import parse_frozen
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
@@ -70,6 +71,7 @@ class GroupReader:
     ) -> None:
         unified, memory, cpu_v1 = group.unified_dir, group.memory_dir, group.v1_dir("cpu")
         self.group = group
+        self._unbound = is_unbound(group)
         self._every_tick = every_tick
         self.processes = processes
         self.pss_bytes: int | None = None
@@ -132,6 +134,8 @@ class GroupReader:
             turn: Whether to read also the files that are read in turn.
             kills_below: OOM kills in the groups below that the group's own files do not count.
         """
+        if self._unbound:
+            return self._nothing
         memory = self._memory
         usage = None if memory is None else memory.usage.read()
         turn = turn or self._turn_read_s is None or usage is None

@@ -98,6 +98,8 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
     slots = zip(sampler.groups[1:], sample.slots, strict=True)
     parts += [(f"slots[{i}]", reader, group) for i, (reader, group) in enumerate(slots)]
     for prefix, reader, group in parts:
+        if not group.bound:
+            continue  # a pod that is not there lacks nothing
         for name in _absent(group):
             signal = _GROUP[name]
             if isinstance(reader, TreeReader):

@@ -89,33 +89,37 @@ class Sampler:
         self.kind = hierarchy.kind
         self.proc = paths.proc
         self.node = NodeReader(paths.proc)
-        self.processes = tuple(
+        self.processes = [
             GroupProcesses(members_of(target), slot, paths.proc)
             for slot, target in enumerate((protected, *slots), PROTECTED_SLOT)
-        )
+        ]
         self._turns = RoundRobin(self.processes, 1 + SLOTS, PssReader(paths.proc))
         self.zone = GroupReader(zone, every_tick=WHOLE if zone.is_root else ZONE)
         share = share_of(sum(not isinstance(target, Cgroup) for target in (protected, *slots)))
-        self.groups = tuple(
+        self.groups: list[GroupReader | TreeReader] = [
             GroupReader(target, every_tick=_every_tick(number), processes=self.processes[number])
             if isinstance(target, Cgroup)
             else TreeReader(paths.proc, target, share)
             for number, target in enumerate((protected, *slots))
-        )
-        self._in_zone = tuple(
-            isinstance(target, Cgroup) and zone.contains(target) for target in (protected, *slots)
-        )
+        ]
         self._whole_machine = zone.is_root
         self._forest = forest
         self.latency_source = latency_source
         self.needs_processes = needs_processes
         self.needs_threads = needs_threads
         self._threads = ThreadReader(members_of(protected), paths.proc)
-        readers = (self.zone, *self.groups)
-        self._signals = (*self.node.signals, *(s for reader in readers for s in reader.signals))
+        self._list_signals()
         allow_open_files(
             len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS + MOST_THREADS * _FILES_PER_THREAD
         )
+        self._next_turn = 0
+        self._other_faults: list[str] = []
+
+    def _list_signals(self) -> None:
+        readers, zone = (self.zone, *self.groups), self.zone.group
+        self._signals: tuple[AnySignal, ...] = (
+            *self.node.signals, *(s for reader in readers for s in reader.signals),
+        )  # fmt: skip
         # Without these nothing can be decided: the application's demand, the zone's limits (the
         # scale of the observation), and the frozen states (which the guard's budgets count).
         self._essential: tuple[AnySignal, ...] = (
@@ -123,8 +127,25 @@ class Sampler:
             *self.zone.limits,
             *(signal for slot in self.groups[1:] for signal in slot.frozen),
         )
-        self._next_turn = 0
-        self._other_faults: list[str] = []
+        self._in_zone = tuple(
+            isinstance(reader, GroupReader) and zone.contains(reader.group)
+            for reader in self.groups
+        )
+
+    def rebind(self, slot: int, group: Cgroup) -> None:
+        """Read another group of a slot, or of :data:`PROTECTED_SLOT`, from now on."""
+        number = slot - PROTECTED_SLOT
+        for signal in self.groups[number].signals:
+            signal.close()
+        listed = GroupProcesses(members_of(group), slot, self.proc)
+        self._turns.rebind(self.processes[number], listed)
+        self.processes[number] = listed
+        every_tick = _every_tick(number)
+        self.groups[number] = GroupReader(group, every_tick=every_tick, processes=listed)
+        if slot == PROTECTED_SLOT:
+            self._threads.close()
+            self._threads = ThreadReader(members_of(group), self.proc)
+        self._list_signals()
 
     @property
     def faults(self) -> tuple[str, ...]:

@@ -235,6 +235,8 @@ class PartitionController:
         return wants
 
     def _with_headroom(self, group: GroupSample) -> float:
+        if not group.bound:
+            return 0.0
         numbers = self._thresholds
         return held_bytes(group) * (1.0 + numbers.headroom_share) + numbers.headroom_mib * MIB
 

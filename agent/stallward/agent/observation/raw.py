@@ -96,6 +96,8 @@ def _sum(*values: int | None) -> float:
 
 
 def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
+    if not group.bound:
+        return _NO_SLOT
     return [
         1.0,
         _or_nan(group.psi.memory_some_us),

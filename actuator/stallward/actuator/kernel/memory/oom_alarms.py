@@ -70,6 +70,14 @@ class OomAlarms:
                 self._listening.discard(before[0])
                 os.close(before[0])  # which also ends its registrations
 
+    def forget(self, slot: int) -> None:
+        """End the watch of a slot's group, which the slot has no more."""
+        with self._lock:
+            event, _ = self._watched.pop(slot, (-1, -1))
+            if event >= 0:
+                self._listening.discard(event)
+                os.close(event)  # which also ends its registrations
+
     def listen(self, slot: int, *, on: bool) -> None:
         """Count the waits of a watched slot from now on, or no longer.
 

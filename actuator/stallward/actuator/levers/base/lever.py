@@ -114,23 +114,18 @@ class SlotLimit(Lever, Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLevers:
-    """The levers of one kind of node.
+class SlotLevers:
+    """The levers of one slot; pause and limit are there also where that lever is missing."""
 
-    ``pauses`` and ``limits`` have one entry per slot, also where that lever is missing;
-    ``others`` are applied after them and in order.
-    """
-
-    pauses: tuple[SlotPause, ...]
-    limits: tuple[SlotLimit, ...]
+    pause: SlotPause
+    limit: SlotLimit
     others: tuple[Lever, ...] = ()
-    why: str = ""
-    """Why the node lacks whole groups of levers; empty if it does not."""
+    """These are applied after the pauses and limits of all slots, and in order."""
 
     @property
     def every(self) -> tuple[Lever, ...]:
-        """All levers, pauses first."""
-        return (*self.pauses, *self.limits, *self.others)
+        """All of them."""
+        return (self.pause, self.limit, *self.others)
 
 
 class LeverDefaults:

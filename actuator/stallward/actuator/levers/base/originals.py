@@ -9,7 +9,7 @@ never after it, and settled once the original is known to be back, never before.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stallward.actuator.errors import JournalError
@@ -46,6 +46,7 @@ class Originals:
         self._touch = touch_journal
         self._covered: dict[JournalEntry, None] = {}
         self._moved: set[JournalEntry] = set()
+        self._notes = True
 
     @property
     def entries(self) -> tuple[JournalEntry, ...]:
@@ -54,7 +55,8 @@ class Originals:
 
     def note(self, entry: JournalEntry) -> None:
         """Cover ``entry`` without sending it: the caller hands it to the journal."""
-        self._covered.setdefault(entry)
+        if self._notes:
+            self._covered.setdefault(entry)
 
     def ensure(self, entry: JournalEntry) -> None:
         """Have ``entry`` undone after a crash; call before the change that it undoes."""
@@ -80,8 +82,7 @@ class Originals:
         stale = [
             e for e in tuple(self._covered) if e not in self._moved and _setting(e) in settings
         ]
-        for entry in new:
-            self.note(entry)
+        self._covered |= dict.fromkeys(new)
         self.release_all(stale)
 
     def touch(self, entry: JournalEntry) -> None:
@@ -103,6 +104,27 @@ class Originals:
     def uncover(self) -> None:
         """Forget what was noted, since the journal lacks it: send each before its first change."""
         self._covered.clear()
+
+    @contextlib.contextmanager
+    def unnoted(self) -> Iterator[None]:
+        """Let :meth:`note` do nothing meanwhile: each entry is sent before its first change."""
+        self._notes = False
+        try:
+            yield
+        finally:
+            self._notes = True
+
+    def forget_below(self, folders: Sequence[Path]) -> None:
+        """Have the journal drop the entries of files in these folders, which are not changed."""
+        self.release_all(
+            [
+                entry
+                for entry in tuple(self._covered)
+                if (path := getattr(entry, "path", None) or getattr(entry, "folder", None))
+                is not None
+                and any(path.is_relative_to(folder) for folder in folders)
+            ]
+        )
 
     def release(self, entry: JournalEntry) -> None:
         """Remove ``entry`` from the journal: it is undone, and later changes are foreign."""

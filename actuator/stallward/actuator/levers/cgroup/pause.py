@@ -220,6 +220,13 @@ class PauseLever(LeverDefaults):
         self._aside.end()
         return self._thaw(now_s) if self.held else ()
 
+    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
+        """Close the files, which a later check opens again: thawing does not wait."""
+        if self._freezer is not None:
+            self._freezer.asked.close()
+            self._freezer.state.close()
+        return ()
+
     def states(self, now_s: float) -> tuple[LeverState, ...]:
         """A foreign thaw, if there is one: the slot's state shows the rest."""
         aside = self._aside

@@ -36,8 +36,6 @@ def vm_levers(
     *,
     paths: Paths,
     zone: Cgroup,
-    protected: Cgroup | None,
-    slots: tuple[Cgroup, ...],
     zone_limit_bytes: int | None,
     originals: Originals,
     aside_s: float = ASIDE_S,
@@ -47,15 +45,13 @@ def vm_levers(
     Args:
         paths: The kernel's files.
         zone: The zone. Unless it is the whole machine, dirty ratios are of its memory.
-        protected: The protected application's group, if it has one.
-        slots: The background groups.
         zone_limit_bytes: The zone's memory limit.
         originals: Keeps the journal.
         aside_s: How long a lever steps aside after a foreign change.
     """
     vm = paths.proc / "sys" / "vm"
     specs = [_plain(vm / name, partial(_tuning, name)) for name in _PLAIN]
-    specs += _group_specs(zone, protected, slots)
+    specs += _zone_specs(zone)
     zone_bytes = None if zone.is_root else zone_limit_bytes
     specs += [_pair(vm, pair, zone_bytes) for pair in _PAIRS]
     return tuple(FileLever(spec, originals, aside_s=aside_s) for spec in specs)
@@ -84,35 +80,35 @@ def _refused(path: Path) -> str:
         return f"{path}: {error.strerror}"
 
 
-def _group_specs(
-    zone: Cgroup, protected: Cgroup | None, slots: tuple[Cgroup, ...]
-) -> list[FileSpec]:
-    """Describe the swappiness levers of v1 groups; on v2 one lever that is missing."""
-    protected_of = _protected_swappiness
-    if zone.hierarchy.kind != "hybrid":
-        missing = "only cgroup v1 has a swappiness per group"
-        return [
-            FileSpec(
-                name="protected_swappiness",
-                settings=(),
-                # Shipped profiles set it: reported once, not at every change of profile.
-                value_of=lambda _granted: None,
-                missing=missing,
-            )
-        ]
-    groups = [(group, partial(_tuning, "swappiness")) for group in (zone, *slots)]
-    wanted: list[tuple[Cgroup, Callable[[DesiredState], str | None]]] = [*groups]
-    if protected is not None:
-        wanted.append((protected, protected_of))
-    return [
-        FileSpec(
-            name=f"swappiness:{group.name.rpartition('/')[2]}",
-            settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
-            value_of=value_of,
-        )
-        for group, value_of in wanted
-        if group.memory_dir is not None and not group.is_root
-    ]
+def swappiness(group: Cgroup, *, protected: bool = False) -> tuple[FileSpec, ...]:
+    """Describe the swappiness lever of a v1 group; none where there is no such file.
+
+    Args:
+        group: The group.
+        protected: Whether it is the protected application's, which may have its own value.
+    """
+    if group.hierarchy.kind != "hybrid" or group.memory_dir is None or group.is_root:
+        return ()
+    spec = FileSpec(
+        name=f"swappiness:{group.name.rpartition('/')[2]}",
+        settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
+        value_of=_protected_swappiness if protected else partial(_tuning, "swappiness"),
+    )
+    return (spec,)
+
+
+def _zone_specs(zone: Cgroup) -> tuple[FileSpec, ...]:
+    """Describe the swappiness lever of the zone; on v2 one lever that is missing."""
+    if zone.hierarchy.kind == "hybrid":
+        return swappiness(zone)
+    missing = FileSpec(
+        name="protected_swappiness",
+        settings=(),
+        # Shipped profiles set it: reported once, not at every change of profile.
+        value_of=lambda _granted: None,
+        missing="only cgroup v1 has a swappiness per group",
+    )
+    return (missing,)
 
 
 def _protected_swappiness(granted: DesiredState) -> str | None:

@@ -40,7 +40,7 @@ class RoundRobin:
     """
 
     def __init__(self, groups: Sequence[GroupProcesses], near: int, pss: PssReader) -> None:
-        self.groups = tuple(groups)
+        self.groups = list(groups)
         self._near = frozenset(id(group) for group in self.groups[:near])
         self._pss = pss
         self._queues: tuple[deque[TrackedProcess], deque[TrackedProcess]] = (deque(), deque())
@@ -51,6 +51,15 @@ class RoundRobin:
         self._favours_near = False
         self._list: list[ProcessSample] | None = None
         self._places: dict[int, int] = {}
+
+    def rebind(self, before: GroupProcesses, after: GroupProcesses) -> None:
+        """Read another group in place of one, which is closed."""
+        self.groups[self.groups.index(before)] = after
+        if id(before) in self._near:
+            self._near = self._near - {id(before)} | {id(after)}
+        self._of_slot[after.slot] = after
+        self._list, self._changed = None, True
+        before.close()
 
     def look(self, groups: Iterable[GroupProcesses]) -> None:
         """List the processes of some groups again."""

@@ -1,0 +1,263 @@
+"""All levers of a node, by the places that they act on; a place may get another target.
+
+A pod comes and goes, and the next one has other files. The levers of its slot are then made anew;
+those of other slots keep what they hold. A slot without a target has levers that do nothing.
+"""
+
+from __future__ import annotations
+
+import _thread
+import time
+from collections.abc import Iterable
+from functools import partial
+from typing import Final
+
+from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.target import AnyTarget, is_unbound
+from stallward.actuator.levers.base.file_lever import FileLever
+from stallward.actuator.levers.base.lever import Lever, LeverDefaults, SlotLevers, SlotLimit
+from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.cgroup import cpu_and_io
+from stallward.actuator.levers.cgroup.vm_settings import swappiness, vm_levers
+from stallward.actuator.levers.cgroup_levers import GroupSlot, Site
+from stallward.actuator.levers.process.file_pages import FilePagesLever, FilePagesSource
+from stallward.actuator.levers.process.oom_score import OomScoreLever
+from stallward.actuator.levers.process.page_advice import (
+    PageAdviceLever,
+    PageAdviceSpec,
+    why_no_advice,
+)
+from stallward.actuator.levers.process.stop import ProcessStopLever
+from stallward.actuator.levers.process_levers import protected_thread_levers
+from stallward.actuator.levers.tree_levers import TreeSlot
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import DesiredState, PageAdvice
+from stallward.agent.sample import LeverState
+
+PROTECTED: Final = -1
+"""The place of the protected application; slots have their indices."""
+_RETIRE_S: Final = 10.0
+"""How long a thread of a lever that is not used any more may take to end."""
+
+
+class _Empty(LeverDefaults):
+    """Pause and limit of a slot without a target: they do nothing."""
+
+    limit_bytes: int | None = None
+    held = busy = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def requested(self) -> bool:
+        """False: nothing is paused."""
+        return False
+
+    def frozen(self) -> bool:
+        """False: nothing is paused."""
+        return False
+
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
+        """Do nothing."""
+        return ()
+
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
+        """Do nothing."""
+        return ()
+
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
+        """List nothing."""
+        return ()
+
+
+_NO_PAGES: Final = FilePagesSource(members=tuple, holds=lambda _pid: False)
+
+
+class _Now:
+    """The target that a place has now, for levers that act on several places."""
+
+    def __init__(self, target: AnyTarget) -> None:
+        self.target = target
+        self.pages = _NO_PAGES
+
+    @property
+    def name(self) -> str:
+        """The name of the target."""
+        return self.target.name
+
+    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
+        """The processes of the target."""
+        return self.target.pids(recursive=recursive)
+
+    def exists(self) -> bool:
+        """Whether the target can have processes."""
+        return self.target.exists()
+
+    def source(self) -> FilePagesSource:
+        """The processes whose file pages may be acted on."""
+        return FilePagesSource(members=self._members, holds=self._holds, check=self._check)
+
+    def _members(self) -> tuple[int, ...]:
+        return self.pages.members()
+
+    def _holds(self, pid: int) -> bool:
+        return self.pages.holds(pid)
+
+    def _check(self) -> None:
+        self.pages.check()
+
+
+class NodeLevers:
+    """The levers of a node's groups and process trees; each knows whether it is missing.
+
+    Args:
+        site: The parts of the node.
+        originals: Keeps the journal.
+    """
+
+    def __init__(self, site: Site, originals: Originals) -> None:
+        self._site = site
+        self._originals = originals
+        self._now = [_Now(slot) for slot in site.slots]
+        self._protected_now = _Now(site.protected)
+        self._slots = [self._make_slot(index, slot) for index, slot in enumerate(site.slots)]
+        self._protected = self._make_protected(site.protected)
+        self._shared = self._make_shared()
+
+    @property
+    def slots(self) -> tuple[SlotLevers, ...]:
+        """The levers of each slot."""
+        return tuple(self._slots)
+
+    @property
+    def every(self) -> tuple[Lever, ...]:
+        """All levers, pauses first."""
+        return (
+            *(slot.pause for slot in self._slots),
+            *(slot.limit for slot in self._slots),
+            *(lever for slot in self._slots for lever in slot.others),
+            *self._protected,
+            *self._shared,
+        )
+
+    def of(self, place: int) -> tuple[Lever, ...]:
+        """The levers of one place."""
+        return self._protected if place == PROTECTED else self._slots[place].every
+
+    @property
+    def targets(self) -> tuple[AnyTarget, ...]:
+        """The targets of all places: the protected application, then the slots."""
+        return (self._protected_now.target, *(now.target for now in self._now))
+
+    def target(self, place: int) -> AnyTarget:
+        """The target of one place."""
+        return (self._protected_now if place == PROTECTED else self._now[place]).target
+
+    def rebind(self, place: int, target: AnyTarget) -> tuple[Lever, ...]:
+        """Give another target to a place whose levers hold nothing; return the old levers."""
+        before = self.of(place)
+        if place == PROTECTED:
+            self._protected_now.target = target
+            self._protected = self._make_protected(target)
+        else:
+            self._now[place].target = target
+            self._slots[place] = self._make_slot(place, target)
+        return before
+
+    def _make_slot(self, index: int, target: AnyTarget) -> SlotLevers:
+        site, originals = self._site, self._originals
+        if is_unbound(target):
+            self._now[index].pages = _NO_PAGES
+            short = cpu_and_io.short(target)
+            return SlotLevers(pause=_Empty(f"pause:{short}"), limit=_Empty(f"limit:{short}"))
+        maker = (
+            GroupSlot(site, index, target, originals)
+            if isinstance(target, Cgroup)
+            else TreeSlot(index, target, site.paths.proc, originals, site.exempt)
+        )
+        self._now[index].pages = maker.source()
+        limit: SlotLimit
+        limit, *rest = maker.memory()
+        return SlotLevers(
+            pause=maker.pause(),
+            limit=limit,
+            others=(*rest, *maker.files(), *maker.processes()),
+        )
+
+    def _make_protected(self, target: AnyTarget) -> tuple[Lever, ...]:
+        site, originals = self._site, self._originals
+        if is_unbound(target):
+            self._protected_now.pages = _NO_PAGES
+            return ()
+        members = partial(target.pids, recursive=True)
+        pages = FilePagesSource(members=members, holds=lambda pid: pid in members())
+        self._protected_now.pages = pages
+        specs = []
+        group = target if isinstance(target, Cgroup) else None
+        if group is not None:
+            specs = [
+                cpu_and_io.protection(group, hard=site.hard_protection),
+                *swappiness(group, protected=True),
+            ]
+        return (
+            *(FileLever(spec, originals, aside_s=site.aside_s) for spec in specs),
+            self._willneed(target, pages),
+            *protected_thread_levers(
+                cpu_and_io.short(target),
+                members,
+                None if group is None else group.unified_dir,
+                site.paths.proc,
+                originals,
+            ),
+        )
+
+    def _willneed(self, target: AnyTarget, pages: FilePagesSource) -> PageAdviceLever:
+        def advice(granted: DesiredState) -> PageAdvice | None:
+            return "willneed" if granted.protected_willneed else None
+
+        proc = self._site.paths.proc
+        return PageAdviceLever(
+            PageAdviceSpec(
+                name=f"pages:{cpu_and_io.short(target)}",
+                members=pages.members,
+                holds=pages.holds,
+                advice_of=advice,
+                proc=proc,
+                missing=why_no_advice(proc),
+            )
+        )
+
+    def _make_shared(self) -> tuple[Lever, ...]:
+        site, originals, protected = self._site, self._originals, self._protected_now
+        sources = [now.source() for now in self._now]
+        return (
+            FilePagesLever(sources, protected.source(), site.paths.proc),
+            ProcessStopLever(site.paths, protected, originals),
+            *vm_levers(
+                paths=site.paths,
+                zone=site.zone,
+                zone_limit_bytes=site.zone_limit_bytes,
+                originals=originals,
+                aside_s=site.aside_s,
+            ),
+            OomScoreLever(site.paths, protected, tuple(self._now), originals),
+        )
+
+
+def retire(levers: Iterable[Lever]) -> None:
+    """End the threads of levers that hold nothing and are not used any more, and close files.
+
+    A thread does it: one of those may still be in the kernel.
+    """
+    levers = tuple(levers)
+
+    def end() -> None:
+        deadline_s = time.monotonic() + _RETIRE_S
+        for lever in levers:
+            lever.finish(deadline_s)
+
+    try:
+        # Thread.start() waits until the thread runs, which may take long under pressure.
+        _thread.start_new_thread(end, ())
+    except RuntimeError:  # no room for another thread
+        end()
