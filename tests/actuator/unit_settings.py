@@ -22,15 +22,23 @@ def config_of(
     policy: str = "",
     control: str = "",
     work: str = "",
+    kubernetes: str = "",
 ) -> DaemonConfig:
     """A configuration with its files where the unit expects them, and with further lines."""
-    tables = {"latency": latency, "record": record, "policy": policy, "control": control}
+    tables = {
+        "latency": latency,
+        "record": record,
+        "policy": policy,
+        "control": control,
+        "kubernetes": kubernetes,
+    }
     below = f"{zone.strip('/')}/".lstrip("/")
     return parse_config(
         f'[node]\nzone = "{zone}"\n{node}\n'
         f'[protected]\ngroup = "{below}app.service"\n'
         f'[[background]]\nname = "hog"\ngroup = "{below}hog.service"\n'
         + (f"work = {{{work}}}\n" if work else "")
+        + ('[[background]]\nname = "pods"\npod = { role = "b" }\n' if kubernetes else "")
         + f'[service]\nsocket = "/run/stallward/actuator.sock"\n{service}\n'
         '[journal]\npath = "/run/stallward/journal"\n'
         + "".join(f"[{name}]\n{lines}\n" for name, lines in tables.items() if lines)

@@ -245,9 +245,13 @@ def test_processes_may_stand_for_groups() -> None:
         (
             "[protected]",
             '[protected]\ngroup = "app"',
-            "protected names both a group and processes",
+            "protected names group and processes",
         ),
-        ('name = "batch"', 'name = "batch"\ngroup = "b"', r"background\[0\] names both"),
+        (
+            'name = "batch"',
+            'name = "batch"\ngroup = "b"',
+            r"background\[0\] names group and processes",
+        ),
         ('processes = { pidfile = "/run/app.pid" }', "", "protected names neither"),
         ('"/run/app.pid"', '"/run/app.pid", pids = [7]', "says pidfile and pids"),
         ('{ pidfile = "/run/app.pid" }', "{}", r"says nothing.*exactly one of pidfile, pids"),

@@ -21,10 +21,12 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.errors import ConfigError, GroupError
+from stallward.actuator.errors import ConfigError, GroupError, KubeletGroupError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
+from stallward.actuator.kubernetes.config import KubernetesConfig
+from stallward.actuator.kubernetes.groups import check_slot_group
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.work.config import CpuWork, SlotWork
@@ -52,6 +54,8 @@ class DaemonConfig:
     policy: PolicyConfig = field(default_factory=PolicyConfig)
     experiments: ExperimentsConfig = field(default_factory=ExperimentsConfig)
     notify: NotifyConfig = field(default_factory=NotifyConfig)
+    kubernetes: KubernetesConfig = field(default_factory=KubernetesConfig)
+    """Where pods are looked up, if any target is a pod."""
     restart: RestartConfig = field(default_factory=RestartConfig)
 
     def __post_init__(self) -> None:
@@ -65,6 +69,12 @@ class DaemonConfig:
             for i, slot in enumerate(self.background)
             if not isinstance(slot.work, CpuWork)
         )
+
+    @property
+    def follows_pods(self) -> bool:
+        """Whether any target is a pod."""
+        pods = (self.protected.pod, *(slot.pod for slot in self.background))
+        return any(pod is not None for pod in pods)
 
 
 def check_config(config: DaemonConfig) -> None:
@@ -94,7 +104,13 @@ def _group(place: str, name: str) -> str:
 def _check_groups(config: DaemonConfig) -> None:
     zone = _group("node.zone", config.node.zone)
     protected: dict[str, str] = {}
-    check_target("protected", config.protected.group, config.protected.processes)
+    check_target("protected", config.protected)
+    if config.protected.pod is not None and config.protected.pod.slots != 1:
+        raise ConfigError(
+            "config.protected.pod.slots is not 1.",
+            next_step="Remove it: one pod is the protected application; others that match are "
+            "left alone.",
+        )
     if config.protected.group is not None:
         protected["protected.group"] = _group("protected.group", config.protected.group)
     for i, name in enumerate(config.protected.groups):
@@ -103,10 +119,16 @@ def _check_groups(config: DaemonConfig) -> None:
         raise ConfigError("config.protected: the whole machine cannot be the protected group.")
     earlier: dict[str, str] = {}
     for i, slot in enumerate(config.background):
-        check_target(f"background[{i}]", slot.group, slot.processes)
+        check_target(f"background[{i}]", slot)
         if slot.group is None:
-            continue  # the processes of a tree are known only on the node
+            continue  # what a tree or a pod has is known only on the node
         place = f"background[{i}].group"
+        try:
+            check_slot_group(slot.group)
+        except KubeletGroupError as error:
+            raise ConfigError(
+                f"config.{place}: {error.cause}", next_step=error.next_step
+            ) from error
         group = _group(place, slot.group)
         if not group or not _inside(group, zone) or group == zone:
             raise ConfigError(

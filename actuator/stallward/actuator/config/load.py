@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import SlotConfig
 from stallward.actuator.errors import ConfigError
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.file_kinds import next_step_of
@@ -30,9 +33,25 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
     except ValueError as error:
         raise ConfigError(f"{name} is not TOML: {error}.") from error
     try:
-        return read(DaemonConfig, table, "config")
+        config = read(DaemonConfig, table, "config")
+        return replace(config, background=_one_pod_each(config.background))
     except SchemaError as error:
         raise ConfigError(f"{name}: {error.cause}", next_step=error.next_step) from error
+
+
+def _one_pod_each(slots: Iterable[SlotConfig]) -> tuple[SlotConfig, ...]:
+    """Make slots for one pod each of those that stand for several."""
+    made: list[SlotConfig] = []
+    for slot in slots:
+        if slot.pod is None or slot.pod.slots == 1:
+            made.append(slot)
+            continue
+        one = replace(slot.pod, slots=1)
+        made += [
+            replace(slot, name=f"{slot.name}-{number}", pod=one)
+            for number in range(1, slot.pod.slots + 1)
+        ]
+    return tuple(made)
 
 
 def load_config(path: Path) -> DaemonConfig:

@@ -8,6 +8,7 @@ from typing import Self
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
 from stallward.actuator.work.config import CpuWork, WorkConfig
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
@@ -41,13 +42,15 @@ class NodeConfig:
 class ProtectedConfig:
     """The protected application, and other groups and processes that are never touched.
 
-    Either ``group`` or ``processes`` names the application.
+    One of ``group``, ``processes`` and ``pod`` names the application.
     """
 
     group: str | None = None
     """The group of the latency-critical application."""
     processes: ProcessesConfig | None = None
     """The process tree of the latency-critical application."""
+    pod: PodConfig | None = None
+    """The pod of the latency-critical application, which may come and go."""
     demand_bytes: int = 0
     """The memory that it is known to need, e.g. its working set under full load; 0 if that was not
     measured. Controllers that share memory begin with it, and do not have to see it first."""
@@ -62,12 +65,14 @@ class ProtectedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotConfig:
-    """One background group or process tree; the first in the file is acted on first."""
+    """One background group, process tree or pod; the first in the file is acted on first."""
 
     name: str
     group: str | None = None
     processes: ProcessesConfig | None = None
     """A process tree instead of a group."""
+    pod: PodConfig | None = None
+    """A pod instead of a group; pods may come and go."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
     """The lowest limit that it ever gets."""
     work: WorkConfig = field(default_factory=CpuWork)

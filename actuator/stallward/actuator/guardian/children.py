@@ -18,6 +18,7 @@ from stallward.actuator.config.tables import RecordConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.ipc.channels import LOOP_DIED
 from stallward.actuator.ipc.options import Inheritance, LoopOptions, Modules, ServiceOptions
+from stallward.actuator.kubernetes.config import PodsOptions
 from stallward.actuator.latency.config import (
     CollectorOptions,
     GrpcLatency,
@@ -74,6 +75,9 @@ class Channels:
         self._work: tuple[socket.socket, socket.socket] | None = None
         if config.read_work:
             self._work = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._pods: tuple[socket.socket, socket.socket] | None = None
+        if config.follows_pods:
+            self._pods = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -106,6 +110,7 @@ class Channels:
             *commands,
             *(self._latencies or ()),
             *(self._work or ()),
+            *(self._pods or ()),
         ):
             end.close()
 
@@ -120,6 +125,7 @@ class Channels:
             record_fd=self._loop_records.fileno() if self._config.record else -1,
             latency_fd=self._latencies[0].fileno() if self._latencies else -1,
             work_fd=self._work[0].fileno() if self._work else -1,
+            pods_fd=self._pods[0].fileno() if self._pods else -1,
             restarts=restarts,
             daemon_start_s=self._started_s,
             inherited=inherited,
@@ -130,7 +136,7 @@ class Channels:
             options.command_fd,
             inherited.memory_fd,
         )
-        optional = (options.record_fd, options.latency_fd, options.work_fd)
+        optional = (options.record_fd, options.latency_fd, options.work_fd, options.pods_fd)
         return Launch(
             module=self._modules.loop,
             options=options,
@@ -195,6 +201,20 @@ class Channels:
         options = WorkOptions(fd=fd, life_fd=self._life_read, sources=self._config.read_work)
         return Launch(module=self._modules.work, options=options, fds=(fd, options.life_fd))
 
+    def launch_pods(self) -> Launch:
+        """How to start the process that follows the pods."""
+        config, fd = self._config, self._pods[1].fileno() if self._pods else -1
+        options = PodsOptions(
+            fd=fd,
+            life_fd=self._life_read,
+            kubernetes=config.kubernetes,
+            paths=config.node.paths,
+            protected=config.protected.pod,
+            slots=tuple(slot.pod for slot in config.background),
+            names=tuple(slot.name for slot in config.background),
+        )
+        return Launch(module=self._modules.pods, options=options, fds=(fd, options.life_fd))
+
     def launch_recorder(self, record: RecordConfig) -> Launch:
         """How to start the recorder."""
         fd = self._recorder_records.fileno()
@@ -236,11 +256,15 @@ class Children:
         if config.read_work:
             self.work = Child(name="work", launch=channels.launch_work, policy=policy, vital=False)
             self.all.append(self.work)
+        self.pods: Child | None = None
+        if config.follows_pods:
+            self.pods = Child(name="pods", launch=channels.launch_pods, policy=policy, vital=False)
+            self.all.append(self.pods)
 
     def end_remaining(self, timeout_s: float) -> None:
         """Stop all children except the loop, which must have ended, and close the channels."""
         self.service.end(timeout_s)
-        for collector in (self.collector, self.work):
+        for collector in (self.collector, self.work, self.pods):
             if collector is not None:
                 collector.end(timeout_s)
         self._channels.close()

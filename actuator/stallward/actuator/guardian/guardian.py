@@ -92,7 +92,7 @@ class Guardian:
         self._owner_gone = False
         self._undone_early = False
         """Whether the dying loop's changes were undone before its last thread ended."""
-        self._slots = tuple(repr((s.name, s.group, s.processes)) for s in config.background)
+        self._slots = tuple(repr((s.name, s.group, s.processes, s.pod)) for s in config.background)
         self._stop_status: int | None = None
         self._children = Children(config, channels, self._launch_loop)
         self.loop = self._children.loop

@@ -16,6 +16,7 @@ class Modules:
     recorder: str = "stallward.actuator.record.recorder"
     collector: str = "stallward.actuator.latency.collector"
     work: str = "stallward.actuator.work.collector"
+    pods: str = "stallward.actuator.kubernetes.watcher"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +61,8 @@ class LoopOptions:
     """The socket from which latencies come; -1 if no other process sends any."""
     work_fd: int = -1
     """The socket from which the work of slots comes; -1 if none has a source of its own."""
+    pods_fd: int = -1
+    """The socket from which comes which pods have which place; -1 if no target is a pod."""
     restarts: int
     """How many loops this daemon has had before."""
     daemon_start_s: float

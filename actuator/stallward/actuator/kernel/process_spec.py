@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from stallward.actuator.errors import ConfigError
 
@@ -29,26 +29,42 @@ class ProcessesConfig:
     """With ``command``: the name or number of the user that the processes must run as."""
 
 
-def check_target(place: str, group: str | None, processes: ProcessesConfig | None) -> None:
-    """Check that a table names either a group or processes, and processes in one way only.
+class NamesTarget(Protocol):
+    """A table that names a target."""
+
+    @property
+    def group(self) -> str | None:
+        """A group."""
+
+    @property
+    def processes(self) -> ProcessesConfig | None:
+        """A process tree."""
+
+    @property
+    def pod(self) -> object | None:
+        """A pod."""
+
+
+def check_target(place: str, table: NamesTarget) -> None:
+    """Check that a table names one target, and processes in one way only.
 
     Args:
         place: The table's place in the file, e.g. ``background[0]``.
-        group: The table's ``group``.
-        processes: The table's ``processes``.
+        table: The table.
 
     Raises:
-        ConfigError: If it names both, neither, or processes in several ways.
+        ConfigError: If it names several targets or none, or processes in several ways.
     """
-    if (group is None) == (processes is None):
-        many = "both a group and processes" if group is not None else "neither group nor processes"
+    named = [key for key in ("group", "processes", "pod") if getattr(table, key) is not None]
+    if len(named) != 1:
+        many = " and ".join(named) if named else "neither group nor processes nor pod"
         raise ConfigError(
             f"config.{place} names {many}.",
-            next_step=f'Give {place} either group = "NAME" or '
-            'processes = { pidfile = "/run/NAME.pid" }.',
+            next_step=f'Give {place} one of group = "NAME", '
+            'processes = { pidfile = "/run/NAME.pid" } and pod = { selector = "app=NAME" }.',
         )
-    if processes is not None:
-        _check(f"{place}.processes", processes)
+    if table.processes is not None:
+        _check(f"{place}.processes", table.processes)
 
 
 def _check(place: str, processes: ProcessesConfig) -> None:

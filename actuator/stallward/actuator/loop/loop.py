@@ -102,6 +102,7 @@ class Loop:
             options.daemon_start_s,
             latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
             work=socket.socket(fileno=work) if work >= 0 else None,
+            pods=socket.socket(fileno=options.pods_fd) if options.pods_fd >= 0 else None,
             touch_journal=self._link.touch,
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))

@@ -12,8 +12,8 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroup_members import why_no_processes
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import detect
-from stallward.actuator.kernel.process_trees import Forest
-from stallward.actuator.kernel.target import AnyTarget
+from stallward.actuator.kernel.process_trees import Forest, ProcessTree
+from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
 
 PROTECTED_NAME: Final = "protected"
@@ -48,13 +48,14 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     _refuse_threaded(config, hierarchy)
     zone = hierarchy.group(config.node.zone)
     forest = _forest(config, hierarchy, daemon_start_s)
-    names = (config.protected.group, *(slot.group for slot in config.background))
+    groups = (config.protected.group, *(slot.group for slot in config.background))
+    names = (PROTECTED_NAME, *(slot.name for slot in config.background))
     protected, *slots = (
-        tree if tree is not None else hierarchy.group(name or "")
-        for tree, name in zip(forest.trees, names, strict=True)
+        _target(hierarchy, tree, group, name)
+        for tree, group, name in zip(forest.trees, groups, names, strict=True)
     )
     for group in (zone, protected, *slots):
-        if isinstance(group, Cgroup) and not _exists(group):
+        if isinstance(group, Cgroup) and not is_unbound(group) and not _exists(group):
             raise NodeError(
                 f"There is no group {group.name or '/'!r} in {hierarchy.why}",
                 next_step="Make it first, or correct the configuration.",
@@ -74,6 +75,15 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     )
 
 
+def _target(
+    hierarchy: Hierarchy, tree: ProcessTree | None, group: str | None, name: str
+) -> AnyTarget:
+    """The target of one table; a pod is not there until it is known to be."""
+    if tree is not None:
+        return tree
+    return hierarchy.group(group) if group is not None else unbound(hierarchy, name)
+
+
 def _exists(group: Cgroup) -> bool:
     # Without cgroups the zone is the whole machine, which has no directory.
     return group.exists() or (group.is_root and group.hierarchy.kind == "none")
@@ -90,9 +100,12 @@ def _named_groups(config: DaemonConfig) -> list[tuple[str, str]]:
 
 def _check_groups_usable(config: DaemonConfig, hierarchy: Hierarchy) -> None:
     named = _named_groups(config)
-    if not named:
-        return
-    if hierarchy.kind == "none":
+    if hierarchy.kind == "none" and config.follows_pods:
+        raise NodeError(
+            f"The configuration names pods, but {hierarchy.why}",
+            next_step="Use nodes with cgroup v2.",
+        )
+    if hierarchy.kind == "none" and named:
         key, name = named[0]
         raise NodeError(
             f"config.{key} names the group {name!r}, but {hierarchy.why}",

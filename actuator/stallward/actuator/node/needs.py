@@ -34,7 +34,7 @@ def lacks_of(
     Args:
         levers: The name of every lever, such as ``pause:hog0``, and why it is missing.
         slots: The name of each slot, as in the names of its levers.
-        protected: The name of the protected application, likewise.
+        protected: The name of the protected application, likewise; empty while it is not there.
         threads_allowed: Whether the configuration allows other settings of its threads.
         trees: Those of the slots that are process trees.
         swap_total_bytes: The size of all swap; ``None`` where it is not known.
@@ -50,7 +50,7 @@ def lacks_of(
             if all(reasons):
                 lacks.setdefault(need, reasons[0])
     for need in THREAD_NEEDS:
-        why = missing.get(f"{need}:{protected}", "no such lever")
+        why = missing.get(f"{need}:{protected}", "no such lever") if protected else ""
         if why or not threads_allowed:
             lacks[need] = why or "guard.allow_protected_threads is not true"
     if trees:

@@ -13,8 +13,9 @@ from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.scheduling import read_online_cpus
+from stallward.actuator.kernel.target import is_unbound
+from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.cgroup.cpu_and_io import short
@@ -22,7 +23,8 @@ from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.needs import lacks_of
-from stallward.actuator.node.stall_watch import StallWatch
+from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
+from stallward.actuator.node.stall_watch import StallWatch, stall_file
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
@@ -46,6 +48,7 @@ class Node:
         latencies: The socket from which latencies come, where another process gathers them.
         work: The socket from which the work of slots comes, where another process reads it.
         touch_journal: Marks entries that were sent as changed, or as restored.
+        pods: The socket from which comes which pods have which place, if any target is a pod.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -61,13 +64,13 @@ class Node:
         latencies: socket.socket | None = None,
         work: socket.socket | None = None,
         touch_journal: TouchJournal | None = None,
+        pods: socket.socket | None = None,
     ) -> None:
         self._config = config
         paths = config.node.paths
         targets = find_targets(config, daemon_start_s)
         self.hierarchy, self._forest = targets.hierarchy, targets.forest
-        zone, slots = targets.zone, targets.slots
-        self._protected = protected = targets.protected
+        zone, protected, slots = targets.zone, targets.protected, targets.slots
         self.page_cache = PageCacheSignal(
             config.node.page_cache,
             hierarchy=self.hierarchy,
@@ -91,7 +94,6 @@ class Node:
         self._pauses: PauseMemory | None = None
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
         self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
-        self._slots = slots
         whole_machine = first.zone.memory_limit_bytes is None
         self._watermark_min_bytes = machine_min_bytes(paths.proc) if whole_machine else 0
         self.levers = LeverSet(
@@ -112,6 +114,10 @@ class Node:
             ),
         )
         self._profile = "default"
+        self._watch: StallWatch | None = None
+        self._places = PodPlaces(
+            config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers
+        )
 
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
         """Return the settings of the engine for this node."""
@@ -140,12 +146,13 @@ class Node:
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:
         """Return what this node lacks, with these budgets, of what controllers may need."""
+        protected, *slots = self.levers.targets
         return lacks_of(
             self.levers.survey(),
-            slots=[short(slot) for slot in self._slots],
-            protected=short(self._protected),
+            slots=[short(slot) for slot in slots if not is_unbound(slot)],
+            protected="" if is_unbound(protected) else short(protected),
             threads_allowed=budgets.allow_protected_threads,
-            trees=[slot.name for slot in self._slots if not isinstance(slot, Cgroup)],
+            trees=[slot.name for slot in slots if not isinstance(slot, Cgroup)],
             swap_total_bytes=self._last.node.swap_total_bytes,
             memory_stall_us=self._last.zone.psi.memory_some_us,
             file_pages=why_no_file_pages(self._config.node.paths.proc),
@@ -164,9 +171,8 @@ class Node:
             count = len(self._config.background)
             longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
             paused = [self.levers.slot_paused(i) for i in range(count)]
-            self.tracker = SlotTracker.after_restart(
-                now_s, [longest_s] * count, paused, memory.load()
-            )
+            known = histories_of_pods(self._config, memory.load())
+            self.tracker = SlotTracker.after_restart(now_s, [longest_s] * count, paused, known)
         self._pauses = memory
         memory.keep_only(())
         self._note_pauses()
@@ -181,6 +187,8 @@ class Node:
         Raises:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
+        if self._places.step(now_s, self.tracker) and self._watch is not None:
+            self._watch.move(stall_file(self.levers.targets[0], self._config.node.paths.proc))
         self.tracker.note_waits(self.levers.memory_waits())
         sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
         sample = self.page_cache.fill(sample)
@@ -191,12 +199,12 @@ class Node:
 
     def missing(self) -> tuple[str, ...]:
         """Return the signals and levers that this node does not have, and why."""
-        return (*self.missing_signals(), *self.levers.missing())
+        return (*self.missing_signals(), *self.levers.missing(), *self._places.remarks)
 
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
         latency = "" if self.latency is None else self.latency.fault
-        return (latency, *self.sampler.passing_faults)
+        return (latency, *self.sampler.passing_faults, *self._places.remarks)
 
     @property
     def process_faults(self) -> tuple[str, ...]:
@@ -246,12 +254,9 @@ class Node:
 
     def stall_watch(self) -> StallWatch:
         """Make a watch for stalls of the protected application; of the node, if it has no PSI."""
-        group = self._protected if isinstance(self._protected, Cgroup) else None
-        folder = None if group is None else group.unified_dir
-        path = None if folder is None else folder / "memory.pressure"
-        if path is None or why_no_psi(path) is not None:
-            path = self._config.node.paths.proc / "pressure" / "memory"
-        return StallWatch(path)
+        path = stall_file(self.levers.targets[0], self._config.node.paths.proc)
+        self._watch = StallWatch(path)
+        return self._watch
 
     def anything_held(self) -> bool:
         """Return whether any setting may not have its original value."""
@@ -282,6 +287,7 @@ class Node:
         self.levers.restore()
         self.page_cache.close()
         self.work.close()
+        self._places.close()
         self._forest.close()
         self.sampler.close()
         restored = not self.levers.held()

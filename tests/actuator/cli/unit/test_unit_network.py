@@ -6,6 +6,7 @@ import pytest
 from unit_settings import PROMETHEUS, STATSD, config_of, settings
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import ConfigError
 
 WORK = 'source = "prometheus", metric = "m", allow_remote = true, url = "http://{}/metrics"'
 LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
@@ -41,6 +42,14 @@ LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
             {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.5 10.0.0.6"]},
         ),
         (config_of(work=WORK.format("jobs.example:9100")), {"IPAddressAllow": ["any"]}),
+        (
+            config_of(kubernetes='server = "https://10.0.0.9:6443"'),
+            {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.9"]},
+        ),
+        (
+            config_of(kubernetes='source = "file"\npath = "/etc/stallward/pods.json"'),
+            {"PrivateNetwork": ["yes"], "IPAddressDeny": ["any"]},
+        ),
         (config_of(latency=STATSD.format("0.0.0.0:8125")), {"IPAddressAllow": ["any"]}),
         (
             config_of(service='metrics = "0.0.0.0:9180"\nmetrics_public = true'),
@@ -58,3 +67,8 @@ def test_the_network_is_as_wide_as_the_addresses_of_the_configuration(
     assert ("IPAddressDeny" in got) == (got.get("IPAddressAllow") != ["any"])
     families = ["AF_UNIX"] if "PrivateNetwork" in got else ["AF_UNIX AF_INET AF_INET6"]
     assert found["RestrictAddressFamilies"] == families
+
+
+def test_a_unit_must_be_told_where_the_api_server_is() -> None:
+    with pytest.raises(ConfigError, match=r"kubernetes\.server is missing"):
+        settings(config_of(kubernetes='node = "node-7"'))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ipaddress
+import urllib.parse
 from typing import Final
 
 from stallward.actuator.cli.unit.places import listening_addresses
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import ConfigError
 from stallward.actuator.latency.config import PrometheusLatency, split_url
 from stallward.actuator.runtime.addresses import is_loopback
 from stallward.actuator.work.config import PrometheusWork
@@ -33,7 +35,7 @@ _REMOTE: Final = (
     "IPAddressAllow=any",
 )
 _ONE_REMOTE: Final = (
-    "# Latencies or counters of work come from another machine ({host}).",
+    "# Latencies, counters of work or pods come from another machine ({host}).",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
     "# No packet comes from any but that one and this one.",
     "IPAddressDeny=any",
@@ -66,7 +68,19 @@ def _scraped(config: DaemonConfig) -> dict[str, str]:
     for slot in config.background:
         if isinstance(slot.work, PrometheusWork):
             found[f"background.{slot.name}.work.url"] = split_url(slot.work.url)[0]
+    if config.follows_pods and config.kubernetes.source == "api":
+        found["kubernetes.server"] = _api_host(config)
     return found
+
+
+def _api_host(config: DaemonConfig) -> str:
+    server = config.kubernetes.server
+    if server is None:
+        raise ConfigError(
+            "config.kubernetes.server is missing, and a systemd unit runs outside of the cluster.",
+            next_step='Write server = "https://HOST:PORT" and node under [kubernetes].',
+        )
+    return urllib.parse.urlsplit(server).hostname or ""
 
 
 def _is_ip(host: str) -> bool:

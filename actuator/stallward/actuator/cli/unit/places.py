@@ -9,6 +9,7 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
+from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.latency.config import LinesLatency, StatsdLatency
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.work.config import CommandWork, FileWork
@@ -76,6 +77,8 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
             found[f"background.{slot.name}.work.path"] = slot.work.path
         if isinstance(slot.work, CommandWork):
             found[f"background.{slot.name}.work.command[0]"] = Path(slot.work.command[0])
+    if config.follows_pods:
+        found |= _read_about_pods(config.kubernetes)
     if isinstance(config.latency, LinesLatency):
         found["latency.path"] = config.latency.path
     if config.policy.dir is not None:
@@ -87,6 +90,12 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
         found["remote.key"] = config.remote.key
         found["remote.client_ca"] = config.remote.client_ca
     return found
+
+
+def _read_about_pods(kubernetes: KubernetesConfig) -> dict[str, Path]:
+    if kubernetes.path is not None:
+        return {"kubernetes.path": kubernetes.path}
+    return {"kubernetes.token": kubernetes.token, "kubernetes.ca": kubernetes.ca}
 
 
 def _written(config: DaemonConfig) -> dict[str, Path]:

@@ -1,0 +1,199 @@
+"""Gives the places of a node the pods that have them now, tick by tick.
+
+A place that loses its pod first shows as empty in one sample at least: the guard releases an empty
+slot, and whatever compares two samples starts anew with the next pod, whose counters are its own.
+Once its levers hold nothing, they are dropped, with all that the journal has of the old pod. Only
+then may the next one have the place, and it starts released.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.errors import ActuatorError
+from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, PauseHistory, SlotTracker
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.target import unbound
+from stallward.actuator.kubernetes.channel import PodsChannel
+from stallward.actuator.kubernetes.messages import BoundPod, PodsReport
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.node_levers import PROTECTED
+from stallward.actuator.node.find_targets import PROTECTED_NAME
+from stallward.actuator.sensors.sampler import Sampler
+
+
+def _names(config: DaemonConfig) -> dict[int, str]:
+    """Return the names of the places that are pods, by the index of the slot or ``PROTECTED``."""
+    names = {} if config.protected.pod is None else {PROTECTED: PROTECTED_NAME}
+    return names | {i: s.name for i, s in enumerate(config.background) if s.pod is not None}
+
+
+def histories_of_pods(
+    config: DaemonConfig, histories: Sequence[PauseHistory | None]
+) -> tuple[PauseHistory | None, ...]:
+    """Return the recorded pauses of the slots for a loop that is started again.
+
+    A pod may have another slot than before then, so each slot of pods goes on from the pauses of
+    the one that was paused most; ``None``, the worst, if those of one are not known.
+
+    Args:
+        config: The daemon's configuration.
+        histories: What was recorded of each slot.
+    """
+    are_pods = [slot.pod is not None for slot in config.background]
+    of_pods = [known for known, is_pod in zip(histories, are_pods, strict=True) if is_pod]
+    if not of_pods:
+        return tuple(histories)
+    most = None if None in of_pods else max(filter(None, of_pods), key=_paused_s)
+    return tuple(
+        most if is_pod else known for known, is_pod in zip(histories, are_pods, strict=True)
+    )
+
+
+def _paused_s(history: PauseHistory) -> tuple[bool, float]:
+    ended_s = sum(end_s - begin_s for begin_s, end_s in history.pauses)
+    return history.since_s is not None, ended_s
+
+
+class _Place:
+    """One place that pods have in turn."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.group = ""
+        """The cgroup that sensors read; empty while the place is empty."""
+        self.held = ""
+        """The cgroup that levers act on; empty once they hold nothing of it."""
+        self.refused = ""
+        """Why a pod is not given the place; empty if none was refused."""
+
+
+class PodPlaces:
+    """The places that are pods.
+
+    Args:
+        config: The daemon's configuration.
+        channel: Says which pod has which place.
+        hierarchy: The node's cgroup hierarchies.
+        sampler: The sensors.
+        levers: The levers.
+    """
+
+    def __init__(
+        self,
+        config: DaemonConfig,
+        channel: PodsChannel,
+        hierarchy: Hierarchy,
+        sampler: Sampler,
+        levers: LeverSet,
+    ) -> None:
+        self._channel = channel
+        self._hierarchy = hierarchy
+        self._sampler = sampler
+        self._levers = levers
+        self._exempt = ExemptProcesses(frozenset(config.protected.pids))
+        self._zone = hierarchy.group(config.node.zone)
+        fixed = (config.protected.group, *config.protected.groups)
+        groups = (*fixed, *(slot.group for slot in config.background))
+        self._fixed = tuple(hierarchy.group(name) for name in groups if name is not None)
+        self._places = {place: _Place(name) for place, name in _names(config).items()}
+        self._parted: dict[str, tuple[float, PauseHistory]] = {}
+        """When a group lost its place, and its pauses until then."""
+
+    def step(self, now_s: float, tracker: SlotTracker) -> bool:
+        """Follow the last report; return whether the protected application is another group now.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+            tracker: The slots' pauses.
+        """
+        report = self._channel.read(now_s)
+        if report is None:
+            return False
+        moved = False
+        for index, place in self._places.items():
+            wanted = _wanted(report, index)
+            group = "" if wanted is None else wanted.group
+            place.refused = place.refused if group else ""
+            if place.group and place.group != group:
+                self._empty(index, place)
+                moved = moved or index == PROTECTED
+            elif place.held and not place.group:
+                self._let_go(index, place, now_s, tracker)
+            if wanted is not None and not place.held and self._bind(index, place, wanted, tracker):
+                moved = moved or index == PROTECTED
+        self._parted = {
+            group: (left_s, history)
+            for group, (left_s, history) in self._parted.items()
+            if now_s - left_s <= SHARE_WINDOW_S
+        }
+        return moved
+
+    def _empty(self, index: int, place: _Place) -> None:
+        """Show a place as empty from this sample on."""
+        self._sampler.rebind(index, unbound(self._hierarchy, place.name))
+        place.group = ""
+
+    def _let_go(self, index: int, place: _Place, now_s: float, tracker: SlotTracker) -> None:
+        """Drop the levers of a place that is empty, once they hold nothing."""
+        if not self._levers.settled(index):
+            return
+        self._levers.rebind(index, unbound(self._hierarchy, place.name))
+        if index != PROTECTED:
+            self._parted[place.held] = (now_s, tracker.history(index))
+            tracker.forget(index)
+        place.held = ""
+
+    def _bind(self, index: int, place: _Place, wanted: BoundPod, tracker: SlotTracker) -> bool:
+        """Give a pod an empty place; return whether it has it."""
+        try:
+            group = self._hierarchy.group(wanted.group)
+            if not group.exists():
+                return False  # it is gone already, as the next report will say
+            why = self._why_not(index, group)
+            if not why:
+                self._levers.rebind(index, group)
+                self._sampler.rebind(index, group)
+        except (ActuatorError, OSError) as error:
+            why = str(error)
+            nothing = unbound(self._hierarchy, place.name)
+            self._levers.rebind(index, nothing)
+            self._sampler.rebind(index, nothing)
+        place.refused = f"{wanted.pod} cannot be {place.name}: {why}" if why else ""
+        if why:
+            return False
+        history = self._parted.pop(group.name, None)
+        if history is not None and index != PROTECTED:
+            tracker.resume(index, history[1])
+        place.group = place.held = group.name
+        return True
+
+    def _why_not(self, index: int, group: Cgroup) -> str:
+        """Why a group cannot have a place; empty if it can."""
+        if not self._zone.contains(group):
+            return f"{group.name} is not below the zone {self._zone.name}"
+        other = next((o for o in self._fixed if o.contains(group) or group.contains(o)), None)
+        if other is not None:
+            return f"{group.name} and {other.name} overlap"
+        pid = None if index == PROTECTED else self._exempt.within(group)
+        return "" if pid is None else f"it holds process {pid}, which is protected"
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Which places have no pod and which pods no place, and what may be out of date."""
+        waiting = [place.name for place in self._places.values() if not place.group]
+        empty = (f"pods: none for {', '.join(waiting)}",) if waiting else ()
+        refused = (place.refused for place in self._places.values() if place.refused)
+        return (*self._channel.faults, *empty, *(f"pods: {why}" for why in refused))
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._channel.close()
+
+
+def _wanted(report: PodsReport, index: int) -> BoundPod | None:
+    if index == PROTECTED:
+        return report.protected
+    return report.slots[index] if index < len(report.slots) else None

@@ -1,0 +1,194 @@
+"""A node with cgroup v2 whose pods come and go: folders and files like those of the kernel."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import (
+    ControlConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    ServiceConfig,
+    SlotConfig,
+)
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import TickOutcome
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
+from stallward.actuator.node.node import Node
+from stallward.agent.controller import Controller
+from stallward.agent.desired import MIB
+from stallward.agent.registry import make_controller
+
+FILES = {
+    "cgroup.freeze": "0\n",
+    "cgroup.events": "populated 1\nfrozen 0\n",
+    "cgroup.procs": "",
+    "memory.current": f"{100 * MIB}\n",
+    "memory.swap.current": "0\n",
+    "memory.high": "max\n",
+    "memory.max": "max\n",
+    "memory.low": "0\n",
+    "memory.min": "0\n",
+    "memory.swap.max": "max\n",
+    "memory.stat": f"anon {60 * MIB}\nfile {40 * MIB}\n",
+    "memory.events": "low 0\nhigh 0\nmax 0\noom 0\noom_kill 0\n",
+    "memory.pressure": "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+    "full avg10=0.00 avg60=0.00 avg300=0.00 total=0\n",
+    "cpu.weight": "100\n",
+    "cpu.max": "max 100000\n",
+    "cpu.stat": "usage_usec 0\nuser_usec 0\nsystem_usec 0\n",
+}
+
+
+class PodNode:
+    """A node, the reports that it gets, and the journal that it keeps.
+
+    Args:
+        folder: Where everything is.
+        slots: How many slots there are, all of pods.
+        controller: Who decides.
+        protected_is_pod: Whether the application is a pod, too.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        slots: int = 2,
+        controller: Controller | None = None,
+        protected_is_pod: bool = False,
+        budgets: Budgets | None = None,
+    ) -> None:
+        self.root, proc = folder / "cgroup", folder / "proc"
+        (proc / "self").mkdir(parents=True)
+        (proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+        (proc / "meminfo").write_text("MemTotal: 1024000 kB\nMemAvailable: 512000 kB\n")
+        self.root.mkdir()
+        (self.root / "cgroup.controllers").write_text("cpu io memory\n")
+        self.make("app")
+        batch = PodConfig(selector="app=batch")
+        app = PodConfig(selector="app=app")
+        self.config = DaemonConfig(
+            node=NodeConfig(proc=proc, cgroup=self.root, sys=folder / "sys"),
+            protected=ProtectedConfig(pod=app)
+            if protected_is_pod
+            else ProtectedConfig(group="app"),
+            background=tuple(SlotConfig(name=f"b{i}", pod=batch) for i in range(slots)),
+            service=ServiceConfig(socket=folder / "s.sock"),
+            journal=JournalConfig(path=folder / "journal"),
+            control=ControlConfig(controller="none"),
+            guard=budgets or Budgets(lift_budgets=True),
+        )
+        self.journal: dict[JournalEntry, None] = {}
+        """The entries that the guardian would undo."""
+        self.touched: set[JournalEntry] = set()
+        """Those that it would undo now."""
+        ours, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.node = Node(
+            self.config, self._hold, self._release, touch_journal=self._touch, pods=ours
+        )
+        self._hold(*self.node.levers.originals())
+        self.engine = Engine(
+            settings=self.node.settings(frozenset()),
+            configured=controller or make_controller("none"),
+            default=make_controller("none"),
+        )
+        self.report = PodsReport(slots=(None,) * slots)
+        self.last: TickOutcome | None = None
+        self._ticks = 0
+
+    def _hold(self, *entries: JournalEntry) -> None:
+        self.journal |= dict.fromkeys(entries)
+
+    def _release(self, *entries: JournalEntry) -> None:
+        for entry in entries:
+            self.journal.pop(entry, None)
+            self.touched.discard(entry)
+
+    def _touch(self, entry: JournalEntry, moved: bool) -> None:
+        assert entry in self.journal, "it must be in the journal before it is changed"
+        (self.touched.add if moved else self.touched.discard)(entry)
+
+    def make(self, group: str, **changes: str) -> str:
+        """Make a group with files, in which numbers and names of files may be given."""
+        folder = self.root / group
+        folder.mkdir(parents=True)
+        for name, content in {**FILES, **changes}.items():
+            (folder / name).write_text(content)
+        return group
+
+    def pod(self, number: int, **changes: str) -> str:
+        """Make the group of a pod."""
+        return self.make(f"kubepods/besteffort/pod{number:08x}", **changes)
+
+    def remove(self, group: str) -> None:
+        """Remove a group, as the kubelet does when a pod has ended."""
+        shutil.rmtree(self.root / group)
+
+    def read(self, group: str, name: str) -> str:
+        """The content of a file of a group."""
+        return (self.root / group / name).read_text().strip()
+
+    def tell(self, slot: int, group: str | None) -> None:
+        """Report which pod a slot has; -1 is the protected application."""
+        bound = None if group is None else BoundPod(group=group, pod=f"work/{group[-4:]}")
+        if slot < 0:
+            self.report = replace(self.report, protected=bound)
+        else:
+            slots = list(self.report.slots)
+            slots[slot] = bound
+            self.report = replace(self.report, slots=tuple(slots))
+        self._theirs.send(pack(self.report))
+
+    def tick(self, now_s: float | None = None) -> TickOutcome:
+        """Run one tick, and let the groups do what they are told."""
+        now_s = time.monotonic() if now_s is None else now_s
+        sample = self.node.read(self._ticks, now_s)
+        self._ticks += 1
+        self.last = self.engine.step(sample)
+        self.results = self.node.apply(self.last.granted, sample, now_s)
+        for path in self.root.rglob("cgroup.freeze"):
+            frozen = path.read_text().strip()
+            events = path.with_name("cgroup.events")
+            events.write_text(f"populated 1\nfrozen {frozen}\n")
+        return self.last
+
+    def tick_until(self, condition: Callable[[], object], ticks: int = 3000) -> int:
+        """Tick until a condition holds; return how many ticks it took."""
+        deadline_s = time.monotonic() + 20.0
+        for count in range(ticks):
+            if condition():
+                return count
+            assert time.monotonic() < deadline_s
+            self.tick()
+            time.sleep(0.0005)
+        raise AssertionError(f"not after {ticks} ticks: {self.last}")
+
+    def held_below(self, folder: str) -> list[Any]:
+        """The entries of the journal for groups below a folder."""
+        top = self.root / folder
+        return [e for e in self.journal if getattr(e, "path", Path("/")).is_relative_to(top)]
+
+    def changed(self, group: str) -> dict[str, str]:
+        """The files of a group that are not as they were made."""
+        return {
+            name: self.read(group, name)
+            for name in ("cgroup.freeze", "memory.high", "memory.max", "cpu.weight", "memory.low")
+            if self.read(group, name) != FILES[name].strip()
+        }
+
+    def close(self) -> None:
+        """End the node."""
+        self.node.close()
+        self._theirs.close()

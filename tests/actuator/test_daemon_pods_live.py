@@ -1,0 +1,77 @@
+"""The whole daemon on real cgroups of a kubelet's shape, whose pods come and go."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pod_sandbox import MIB, UNLIMITED, PodSandbox, frozen, limit_of, pod_sandbox
+
+from stallward.actuator.client import ActuatorClient
+from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.kubernetes.groups import Driver, Qos
+from stallward.agent.desired import DesiredState, SlotDesire
+
+pytestmark = pytest.mark.live
+
+HELD = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=12 * MIB, cpu_weight=1),) * 2)
+APP = {"annotations": {"stallward.io/role": "protected"}, "qos": Qos.BURSTABLE}
+
+
+def wait_for(condition: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    deadline_s = time.monotonic() + timeout_s
+    while time.monotonic() < deadline_s:
+        if condition():
+            return True
+        time.sleep(0.01)
+    return bool(condition())
+
+
+@pytest.fixture(params=Driver)
+def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PodSandbox]:
+    with pod_sandbox(tmp_path, request.param) as made:
+        yield made
+
+
+def missing(client: ActuatorClient) -> str:
+    return "\n".join(client.status().missing)
+
+
+def test_pods_come_and_go_under_a_daemon_and_nothing_of_them_is_left(box: PodSandbox) -> None:
+    with Daemon(box.config()) as daemon, daemon.client() as client:
+        assert "pods: none for protected, batch-1, batch-2" in missing(client)
+        client.apply(HELD, lease_s=60.0, holder="test")
+        first = box.start(1)
+        assert wait_for(lambda: "none for protected, batch-2" in missing(client)), missing(client)
+        assert not frozen(first), "nothing is held for an application that is not there"
+        box.start(2, "app", **APP)
+        assert wait_for(lambda: frozen(first)), daemon.last_words()
+        second = box.start(3)
+        assert wait_for(lambda: frozen(second))
+        box.stop(1)  # while it is paused
+        third = box.start(4)
+        assert wait_for(lambda: frozen(third)), daemon.last_words()
+        assert frozen(second), "no other pod has moved"
+        box.list(4, "other")  # it lives on, and is no background any more
+        assert wait_for(lambda: not frozen(third) and limit_of(third) in UNLIMITED)
+        box.list(4, "batch")
+        assert wait_for(lambda: frozen(third)), missing(client)
+        loop = daemon.pids.loop
+        os.kill(loop or 0, signal.SIGKILL)
+        assert wait_for(lambda: not frozen(second) and not frozen(third))
+        assert wait_for(lambda: daemon.pids.loop not in {None, loop})
+        assert wait_for(lambda: "pods: none" not in missing(client)), missing(client)
+        client.apply(HELD, lease_s=60.0, holder="test")
+        assert wait_for(lambda: frozen(second)), missing(client)
+        box.stop(2)  # the application ends: nothing is held for it any more
+        assert wait_for(lambda: not frozen(second) and not frozen(third))
+        box.start(5, "app", **APP)
+        assert wait_for(lambda: frozen(second)), missing(client)
+    for group in (second, third):
+        assert not frozen(group)
+        assert limit_of(group) in UNLIMITED
+    assert not (box.folder / "journal").exists()
