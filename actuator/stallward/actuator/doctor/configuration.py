@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.latency import try_latency
+from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.node.node import Node
@@ -48,6 +49,9 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
                 next_step="If none runs: start one, it restores first.",
             )
         )
+    of_pods, no_pods = try_pods(config)
+    findings += of_pods
+    obstacles += [no_pods] if no_pods else []
     try:
         node = Node(config, _refuse)
     except StallwardError as error:

@@ -1,0 +1,139 @@
+"""A look at the pods that a configuration names: who has which place, and what is in the way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.errors import ActuatorError, NodeError, PodsError
+from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kubernetes.assign import Assignment, Placed, assign
+from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.kubernetes.watcher import PodFinder, make_source
+
+
+def try_pods(
+    config: DaemonConfig, environment: Mapping[str, str] = os.environ
+) -> tuple[list[Finding], str]:
+    """Look the pods up once, as the daemon does all the time.
+
+    Args:
+        config: The configuration.
+        environment: Where the node's name and the cluster's server are looked up.
+
+    Returns:
+        The findings, and why pods cannot be looked up at all; empty if they can.
+    """
+    if not config.follows_pods:
+        return [], ""
+    store, hierarchy = PodStore(), detect(config.node.paths)
+    try:
+        make_source(config.kubernetes, environment).look(store)
+    except (NodeError, PodsError) as error:
+        fault = Finding(
+            area="configuration",
+            name="pods",
+            state="missing",
+            why=error.cause,
+            next_step=error.next_step,
+        )
+        return [fault], str(error)
+    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
+    slots = [slot.pod for slot in config.background]
+    pods, _, _ = store.read()
+    assignment = assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
+    findings = [
+        *_places(config, assignment),
+        *_crowd(assignment),
+        *_probes(assignment.slots, config.guard.max_pause_s),
+        *_swap(assignment.slots, hierarchy),
+    ]
+    return findings, ""
+
+
+def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
+    """Which pod has which place."""
+    named: list[tuple[str, PodConfig | None, Placed | None]] = [
+        ("protected", config.protected.pod, assignment.protected)
+    ]
+    slots = zip(config.background, assignment.slots, strict=True)
+    named += [(slot.name, slot.pod, placed) for slot, placed in slots]
+    for name, wanted, placed in named:
+        if wanted is None:
+            continue
+        works = "no pod now" if placed is None else f"{placed.pod}, {placed.group}"
+        fault = f"no pod with {wanted} runs here now, so nothing is held back"
+        yield finding(
+            "configuration",
+            f"pod of {name}",
+            fault if placed is None and name == "protected" else "",
+            "Mark one, or correct protected.pod.",
+            works=works,
+        )
+
+
+def _crowd(assignment: Assignment) -> Iterator[Finding]:
+    """Pods that match and have no place."""
+    if assignment.surplus:
+        yield Finding(
+            area="configuration",
+            name="slots",
+            state="degraded",
+            why=f"{assignment.surplus} more pods match a slot than there are slots",
+            next_step="Give pod.slots a larger number; the pods beyond it are left alone.",
+        )
+    if assignment.beside:
+        yield Finding(
+            area="configuration",
+            name="protected",
+            state="degraded",
+            why=f"{assignment.beside} more pods match it; the stalls of one of them count",
+            next_step="Spread the replicas over nodes, or select one.",
+        )
+
+
+def _probes(slots: Iterable[Placed | None], max_pause_s: float) -> Iterator[Finding]:
+    """Slots whose pods a pause could have restarted."""
+    for placed in slots:
+        wait_s = None if placed is None else placed.pod.probe_wait_s
+        if placed is not None and wait_s is not None and wait_s <= max_pause_s:
+            yield Finding(
+                area="safety",
+                name=f"liveness probe of {placed.pod}",
+                state="degraded",
+                why=f"it waits {wait_s:g} s, and a pause may last {max_pause_s:g} s: the kubelet "
+                "could restart the pod",
+                next_step="Let its timeoutSeconds be longer than guard.max_pause_s, or lower "
+                "that.",
+            )
+
+
+def _swap(slots: Iterable[Placed | None], hierarchy: Hierarchy) -> Iterator[Finding]:
+    """Slots whose pods may not use swap, as is the kubelet's default (v2 only)."""
+    root = hierarchy.memory_root
+    if hierarchy.kind != "v2" or root is None:
+        return
+    for placed in slots:
+        if placed is not None and _has_no_swap(root / placed.group):
+            yield Finding(
+                area="lever",
+                name=f"limit of {placed.pod}",
+                state="degraded",
+                why="its containers may not swap (memory.swap.max is 0): a limit takes file pages "
+                "only",
+                next_step="Let the kubelet use swap (LimitedSwap), or count on pauses.",
+            )
+
+
+def _has_no_swap(folder: Path) -> bool:
+    try:
+        folders = [folder, *(path for path in folder.iterdir() if path.is_dir())]
+        return any(read_text(path / "memory.swap.max") == "0" for path in folders)
+    except (OSError, ActuatorError):
+        return False

@@ -1,0 +1,119 @@
+"""The doctor looks pods up once, and names what a pause or a limit would meet."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pod_tree import PodNode
+from pods import uid_of, written
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.doctor.configuration import examine_config
+from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.kernel.privileges import OTHER_DAEMONS
+from stallward.actuator.kubernetes.config import KubernetesConfig
+
+
+class Cluster:
+    """A node with pods, and the file that lists them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.node = PodNode(folder, slots=2, protected_is_pod=True)
+        self._path = folder / "pods.json"
+        self._listed: list[dict[str, Any]] = []
+        kubernetes = KubernetesConfig(source="file", path=self._path)
+        self.config: DaemonConfig = replace(self.node.config, kubernetes=kubernetes)
+        self._write()
+
+    def add(self, app: str, number: int, **container: Any) -> str:
+        pod = written(app, number=number)
+        pod["spec"]["containers"][0].update(container)
+        self._listed.append(pod)
+        self._write()
+        return self.node.make(f"kubepods/besteffort/pod{uid_of(number)}")
+
+    def _write(self) -> None:
+        self._path.write_text(json.dumps({"items": self._listed}))
+
+    def said(self) -> dict[str, tuple[str, str]]:
+        findings, _ = try_pods(self.config, {})
+        return {one.name: (one.state, one.why) for one in findings}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Cluster:
+    made = Cluster(tmp_path)
+    made.node.close()
+    return made
+
+
+def test_it_says_which_pod_each_place_would_have(cluster: Cluster) -> None:
+    state, why = cluster.said()["pod of protected"]
+    assert state == "degraded"
+    assert "no pod with selector app=app runs here now" in why
+    app = cluster.add("app", 1)
+    cluster.add("batch", 2)
+    said = cluster.said()
+    assert said["pod of protected"] == ("works", f"work/app, {app}")
+    assert said["pod of b0"][1].startswith("work/batch, kubepods/besteffort/pod")
+    assert said["pod of b1"] == ("works", "no pod now")
+    assert len(said) == 3
+
+
+def test_it_counts_pods_without_a_place(cluster: Cluster) -> None:
+    for number in range(1, 4):
+        cluster.add("app", number)
+        cluster.add("batch", 10 + number)
+    said = cluster.said()
+    assert "1 more pods match a slot" in said["slots"][1]
+    assert "2 more pods match it" in said["protected"][1]
+
+
+def test_it_warns_where_a_pause_could_restart_a_pod(cluster: Cluster) -> None:
+    probe = {"httpGet": {"path": "/", "port": 80}}
+    cluster.add("batch", 1, livenessProbe=probe)  # the API's default is one second
+    cluster.add("batch", 2, livenessProbe={**probe, "timeoutSeconds": 9})
+    warned = [why for name, (_, why) in cluster.said().items() if name.startswith("liveness")]
+    assert len(warned) == 1
+    assert "waits 1 s, and a pause may last 5 s" in warned[0]
+
+
+def test_it_says_whose_memory_cannot_be_swapped(cluster: Cluster) -> None:
+    group = cluster.add("batch", 1)
+    cluster.add("batch", 2)
+    cluster.node.make(f"{group}/9f3c", **{"memory.swap.max": "0\n"})
+    warned = [why for name, (_, why) in cluster.said().items() if name.startswith("limit of")]
+    assert len(warned) == 1
+    assert "file pages only" in warned[0]
+
+
+def test_what_cannot_be_looked_up_is_an_obstacle(cluster: Cluster) -> None:
+    (cluster.config.kubernetes.path or Path()).unlink()
+    _, obstacles = examine_config(cluster.config)
+    assert any("cannot be read" in obstacle for obstacle in obstacles)
+    nowhere = replace(cluster.config, kubernetes=KubernetesConfig(node="node-7"))
+    findings, obstacle = try_pods(nowhere, {})
+    assert "does not run in a cluster" in obstacle
+    assert findings[0].state == "missing"
+
+
+def test_a_configuration_without_pods_asks_nobody(cluster: Cluster) -> None:
+    slots = [
+        replace(slot, pod=None, group=f"b{i}") for i, slot in enumerate(cluster.config.background)
+    ]
+    protected = replace(cluster.config.protected, pod=None, group="app")
+    plain = replace(
+        cluster.config,
+        protected=protected,
+        background=tuple(slots),
+        kubernetes=KubernetesConfig(),
+    )
+    assert try_pods(plain, {}) == ([], "")
+
+
+def test_other_agents_of_clusters_are_known() -> None:
+    assert {"koordlet", "katalyst-agent"} <= OTHER_DAEMONS.keys()
