@@ -50,6 +50,7 @@ NAVIGATION: Final = {
     "Use it": (
         "tutorial/first-comparison",
         "how-to/protect-your-application",
+        "how-to/run-in-kubernetes",
         "how-to/use-the-client",
         "how-to/train-a-policy",
         "how-to/policy-for-a-node",

@@ -89,7 +89,10 @@ def manifest() -> dict[str, Any]:
 
 def test_the_manifest_fits_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=NOT_INSTALLED)
-    assert set(manifest) == {"Namespace", "ConfigMap", "DaemonSet"}
+    assert set(manifest) == {
+        "Namespace", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
+        "DaemonSet",
+    }  # fmt: skip
     for one in manifest.values():
         kubernetes_validate.validate(one, KUBERNETES, strict=True)
     broken = {**manifest["DaemonSet"], "spec": {"template": {}}}
@@ -110,7 +113,13 @@ def test_the_pod_has_the_rights_of_the_unit_and_no_more(manifest: dict[str, Any]
     assert not rights["allowPrivilegeEscalation"]
     assert rights["readOnlyRootFilesystem"]
     assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert not pod["automountServiceAccountToken"]
+    (rule,) = manifest["ClusterRole"]["rules"]
+    assert rule == {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
+    (subject,) = manifest["ClusterRoleBinding"]["subjects"]
+    account = manifest["ServiceAccount"]["metadata"]
+    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
+    assert manifest["ClusterRoleBinding"]["roleRef"]["name"] == "stallward"
+    assert pod["serviceAccountName"] == account["name"]
     assert "hostNetwork" not in pod
     assert "hostIPC" not in pod
 
@@ -119,6 +128,8 @@ def test_the_configuration_of_the_pod_is_valid_and_its_places_are_mounted(
     manifest: dict[str, Any],
 ) -> None:
     config = parse_config(manifest["ConfigMap"]["data"]["stallward.toml"])
+    assert config.follows_pods
+    assert config.control.dry_run
     pod = manifest["DaemonSet"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     mounts = {Path(one["mountPath"]): one["name"] for one in container["volumeMounts"]}
@@ -136,6 +147,11 @@ def test_the_configuration_of_the_pod_is_valid_and_its_places_are_mounted(
         config.policy.store,
     ):
         assert writable & {place, *place.parents}, f"{place} cannot be written"
+    (name,) = container["env"]
+    assert (name["name"], name["valueFrom"]["fieldRef"]["fieldPath"]) == (
+        "NODE_NAME",
+        "spec.nodeName",
+    )
     assert unknown_words(container["args"]) == []
     assert Path(container["args"][-1]).parent in mounts
 
