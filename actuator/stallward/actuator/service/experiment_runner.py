@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ExperimentError
+from stallward.actuator.experiments.background_cpu import BackgroundCpu
 from stallward.actuator.experiments.block_tally import (
     BlockResult,
     BlockTally,
@@ -59,6 +60,7 @@ class ExperimentRunner:
         self._now_s = now_s
         self._tally: BlockTally | None = None
         """That of the block that runs; ``None`` while the arms change places."""
+        self._cpu = BackgroundCpu()
         self._start_s: float | None = None
         self._time_s = self._block_began_s = 0.0
         self._judged_batches = 0
@@ -176,7 +178,8 @@ class ExperimentRunner:
         arm = plan.arm_of(len(self.state.blocks))
         is_over = elapsed_s >= plan.burn_in_s + plan.block_s
         if is_late or not is_over:  # a late tick loses the block, also when it is over by then
-            self._tally.take(_facts(record, fits=self._arms.decides(plan.candidate(arm), record)))
+            fits = self._arms.decides(plan.candidate(arm), record)
+            self._tally.take(_facts(record, self._cpu, fits=fits))
         if not is_over and not self._breaks_guardrail(self.state, self._tally, arm):
             return
         number = len(self.state.blocks)
@@ -227,9 +230,11 @@ class ExperimentRunner:
             await self._arms.put_back(state.before)
 
 
-def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
+def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFacts:
     latency, slots = record.sample.latency, record.sample.slots
-    known = all(slot.HasField("cpu_usage_us") for slot in slots)
+    used = [
+        (slot.name, slot.cpu_usage_us if slot.HasField("cpu_usage_us") else None) for slot in slots
+    ]
     work = record.sample.work
     units = {one.unit for one in work}
     one_unit = len(work) == len(slots) and len(units) == 1
@@ -237,7 +242,7 @@ def _facts(record: pb.TickRecord, *, fits: bool) -> TickFacts:
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
-        background_cpu_us=sum(slot.cpu_usage_us for slot in slots) if known else None,
+        background_cpu_us=cpu.take(used),
         work_unit=units.pop() if one_unit else "",
         work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
         if one_unit
