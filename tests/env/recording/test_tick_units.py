@@ -84,3 +84,21 @@ def test_processor_time_of_a_group_that_was_made_anew_does_not_fall() -> None:
     assert work.unit == "cpu-s"
     assert (np.diff(work.units) >= 0.0).all()
     assert _rates(work, (0.0, 100.0)) == pytest.approx([0.5])
+
+
+def test_the_processor_time_of_another_pod_is_no_work() -> None:
+    """From 40 to 60 s the slot is empty; the pod that comes then has run for an hour elsewhere."""
+    ticks = []
+    for at_s in np.arange(0.0, 100.5, 0.5).tolist():
+        tick = pb.TickRecord(time_s=at_s)
+        group = tick.sample.slots.add()
+        if at_s < 40.0:
+            group.name, group.cpu_usage_us = "pod1", round(1e6 * at_s)
+        elif at_s < 60.0:
+            group.name = "stallward-unbound/batch"
+        else:
+            group.name, group.cpu_usage_us = "pod2", round(3600e6 + 1e6 * at_s)
+        ticks.append(tick)
+    work = slot_units(ticks, 0, 0.0, 100.0)
+    assert _rates(work, (0.0, 39.0), (61.0, 100.0)) == pytest.approx([1.0, 1.0])
+    assert work.unknown_share == pytest.approx(0.2, abs=0.01)

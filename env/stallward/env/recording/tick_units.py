@@ -40,10 +40,11 @@ def slot_units(
         start_s: When the piece begins, CLOCK_MONOTONIC.
         end_s: When it ends.
     """
-    unit, read_s, units, known_s = _readings(ticks, slot)
+    unit, groups, (read_s, units, known_s) = _readings(ticks, slot)
     span_s, grown, known = np.diff(read_s), np.diff(units), np.diff(known_s)
-    fell = (grown < 0.0) | (known < 0.0)  # the counter, or what reads it, was started again
-    grown, known = np.where(fell, 0.0, grown), np.where(fell, 0.0, np.minimum(known, span_s))
+    # The counter, or what reads it, was started again, or the slot has another pod.
+    anew = (grown < 0.0) | (known < 0.0) | (groups[1:] != groups[:-1])
+    grown, known = np.where(anew, 0.0, grown), np.where(anew, 0.0, np.minimum(known, span_s))
     if known.sum() <= 0.0:
         return SlotUnits(unit=unit, time_s=np.zeros(0), units=np.zeros(0), unknown_share=1.0)
     rate_per_s = grown.sum() / known.sum()
@@ -63,22 +64,29 @@ def slot_units(
     )
 
 
-def _readings(ticks: Sequence[pb.TickRecord], slot: int) -> tuple[str, Array, Array, Array]:
-    """The unit, and the times, units and known seconds of each reading."""
-    unit, rows = CPU_UNIT, dict[float, tuple[float, float]]()
+def _readings(
+    ticks: Sequence[pb.TickRecord], slot: int
+) -> tuple[str, NDArray[np.object_], tuple[Array, Array, Array]]:
+    """The unit, and of each reading the group that it is of, its time, units and known seconds.
+
+    A counter of the work goes on when its slot gets another pod; processor time is the pod's.
+    """
+    unit, rows, groups = CPU_UNIT, dict[float, tuple[float, float]](), dict[float, str]()
     for tick in ticks:
         work = next((one for one in tick.sample.work if one.slot == slot), None)
         if work is not None:
             unit = work.unit
             if work.HasField("read_s"):
-                rows[work.read_s] = (work.units, work.known_s)
+                rows[work.read_s], groups[work.read_s] = (work.units, work.known_s), ""
         elif slot < len(tick.sample.slots):
             group = tick.sample.slots[slot]
             if group.HasField("cpu_usage_us"):
                 rows[tick.time_s] = (group.cpu_usage_us * 1e-6, tick.time_s)
+                groups[tick.time_s] = group.name
     read_s = np.array(list(rows), dtype=np.float64)
     table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 2)
-    return unit, read_s, table[:, 0], table[:, 1]
+    names = np.array(list(groups.values()), dtype=object)
+    return unit, names, (read_s, table[:, 0], table[:, 1])
 
 
 def as_units(slots: Sequence[SlotUnits]) -> Units:
