@@ -258,7 +258,9 @@ class Children:
             self.all.append(self.work)
         self.pods: Child | None = None
         if config.follows_pods:
-            self.pods = Child(name="pods", launch=channels.launch_pods, policy=policy, vital=False)
+            self.pods = Child(
+                name="pod watcher", launch=channels.launch_pods, policy=policy, vital=False
+            )
             self.all.append(self.pods)
 
     def end_remaining(self, timeout_s: float) -> None:
