@@ -53,6 +53,7 @@ NAVIGATION: Final = {
         "how-to/run-in-kubernetes",
         "how-to/use-the-client",
         "how-to/train-a-policy",
+        "how-to/train-on-a-cluster",
         "how-to/policy-for-a-node",
         "how-to/write-a-controller",
         "how-to/assign-swap",

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,64 @@ def test_a_container_starts_a_command_that_exists(file: Path) -> None:
     assert ("COPY", "--from=build /opt/stallward /opt/stallward") in instructions(file)
     words = json.loads(found["CMD"])
     assert words == ["--help"] or unknown_words(words) == []
+
+
+@pytest.fixture(scope="module")
+def ray_job() -> dict[str, Any]:
+    """The objects of the manifest for KubeRay, by their kind."""
+    objects = list(yaml.safe_load_all((DEPLOY / "rayjob.yaml").read_text()))
+    return {one["kind"]: one for one in objects}
+
+
+def test_the_pods_of_the_ray_job_fit_the_schema_of_kubernetes(ray_job: dict[str, Any]) -> None:
+    """The schema of the job itself is the operator's, which is in no package."""
+    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=NOT_INSTALLED)
+    kubernetes_validate.validate(ray_job["PersistentVolumeClaim"], KUBERNETES, strict=True)
+    cluster = ray_job["RayJob"]["spec"]["rayClusterSpec"]
+    groups = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    for group in groups:
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, **group["template"]}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+        broken = {**pod, "spec": {**pod["spec"], "containres": []}}
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate(broken, KUBERNETES, strict=True)
+
+
+def test_the_ray_job_runs_a_command_on_the_workers_and_keeps_its_files(
+    ray_job: dict[str, Any],
+) -> None:
+    job = ray_job["RayJob"]["spec"]
+    program, *words = shlex.split(job["entrypoint"])
+    assert program == "stallward"
+    assert unknown_words(words) == []
+    assert words[-1] == "--ray", "the cluster of the job"
+    cluster = job["rayClusterSpec"]
+    head = cluster["headGroupSpec"]["template"]["spec"]
+    (claim,) = [v["persistentVolumeClaim"]["claimName"] for v in head["volumes"]]
+    assert claim == ray_job["PersistentVolumeClaim"]["metadata"]["name"]
+    (mount,) = head["containers"][0]["volumeMounts"]
+    out = Path(words[words.index("--out") + 1])
+    assert Path(mount["mountPath"]) in out.parents, "the pod does not stay"
+    assert cluster["headGroupSpec"]["rayStartParams"]["num-cpus"] == "0"
+    assert cluster["authOptions"] == {"mode": "token"}
+    pods = [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
+    images = {c["image"] for pod in pods for c in pod["template"]["spec"]["containers"]}
+    assert len(images) == 1, "all nodes have the same versions"
+    locked = tomllib.loads((ROOT / "uv.lock").read_text())["package"]
+    assert cluster["rayVersion"] in {p["version"] for p in locked if p["name"] == "ray"}
+
+
+def test_the_ray_cluster_fits_the_schema_of_ray() -> None:
+    ray = pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    import jsonschema  # noqa: PLC0415 - Ray brings it
+
+    schema = json.loads((Path(ray.__file__).parent / "autoscaler/ray-schema.json").read_text())
+    cluster = yaml.safe_load((DEPLOY / "ray-cluster.yaml").read_text())
+    jsonschema.validate(cluster, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**cluster, "max_wrokers": 3}, schema)
+    places = [option.partition("=")[2] for option in cluster["docker"]["run_options"]]
+    assert "/mnt/stallward:/data" in places
 
 
 @pytest.fixture(scope="module")

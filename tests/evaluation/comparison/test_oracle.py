@@ -13,15 +13,8 @@ from stallward.agent.controllers.static import StaticController
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS
 from stallward.env.testing import small_twin
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.comparison.oracle import (
-    Screened,
-    Setting,
-    best_meeting_target,
-    grid,
-    oracle_of,
-    screen,
-    shortlist,
-)
+from stallward.evaluation.comparison.oracle import best_meeting_target, oracle_of
+from stallward.evaluation.comparison.screening import Screened, Setting, grid, screen, shortlist
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.results.comparison import ArmFacts, ComparisonResult
 from stallward.evaluation.results.oracle import Hindsight

@@ -42,6 +42,7 @@ from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.bootstrap import spearman
 from stallward.evaluation.results.serialise import from_json, to_json
 from stallward.models.registry import find_policy
+from stallward.training.parallel.local_processes import IN_THIS_PROCESS, LocalProcesses
 
 TARGETS = load_fidelity_targets()
 
@@ -308,7 +309,9 @@ def perfect_fit(twin_recordings: Path, twin: FittedTwin) -> Measured:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fidelity_fits, "fit_recordings", fit)
-        result = measure_fidelity(twin_recordings, fits=Fits(generations=1), workers=1)
+        result = measure_fidelity(
+            twin_recordings, fits=Fits(generations=1), executor=IN_THIS_PROCESS
+        )
     return Measured(result=result, fitted_to=fitted_to)
 
 
@@ -388,10 +391,14 @@ def test_one_arm_alone_can_be_left_out(
     twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", lambda *_, **__: twin)
-    result = measure_fidelity(twin_recordings, fits=Fits(generations=1), arm="none", workers=1)
+    result = measure_fidelity(
+        twin_recordings, fits=Fits(generations=1), arm="none", executor=IN_THIS_PROCESS
+    )
     assert [row.arm for row in result.table.arms] == ["none"]
     with pytest.raises(EvaluationError, match="one of them 'latd-grow'"):
-        measure_fidelity(twin_recordings, fits=Fits(generations=1), arm="latd-grow", workers=1)
+        measure_fidelity(
+            twin_recordings, fits=Fits(generations=1), arm="latd-grow", executor=IN_THIS_PROCESS
+        )
 
 
 @pytest.mark.slow
@@ -400,16 +407,16 @@ def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fi
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
-    result = measure_fidelity(twin_recordings, twins=[other, twin], workers=1)
+    result = measure_fidelity(twin_recordings, twins=[other, twin], executor=IN_THIS_PROCESS)
     arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
     assert (result.table.summary.p95_error_median or 9.0) < 0.5
     assert "Twins as they are" in render_page(result)
-    one = measure_fidelity(twin_recordings, twins=[twin], arm="none", workers=1)
+    one = measure_fidelity(twin_recordings, twins=[twin], arm="none", executor=IN_THIS_PROCESS)
     assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
     for twins, arm in (([other], ""), ([twin], "latd-grow")):
         with pytest.raises(EvaluationError, match="can be compared with the twins of"):
-            measure_fidelity(twin_recordings, twins=twins, arm=arm, workers=1)
+            measure_fidelity(twin_recordings, twins=twins, arm=arm, executor=IN_THIS_PROCESS)
 
 
 @pytest.mark.slow
@@ -425,12 +432,12 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
         file.write_text(
             json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
         )
-        result = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+        result = measure_fidelity(recordings, fits=Fits(generations=1), executor=IN_THIS_PROCESS)
         assert ("ppo" in [row.arm for row in result.table.arms]) == is_recorded_one
         assert list(result.table.not_run) == ([] if is_recorded_one else ["detector-anon ppo"])
         notes = [note for note in fidelity_rows(result.table)[2] if "not run" in note]
         assert len(notes) == (0 if is_recorded_one else 1), "an arm is left out without a note"
-        with_twin = measure_fidelity(recordings, twins=[twin], workers=1)
+        with_twin = measure_fidelity(recordings, twins=[twin], executor=IN_THIS_PROCESS)
         assert with_twin.table.not_run == result.table.not_run
 
 
@@ -455,7 +462,7 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
         return twin
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
-    result = measure_fidelity(recordings, fits=Fits(generations=1), workers=1)
+    result = measure_fidelity(recordings, fits=Fits(generations=1), executor=IN_THIS_PROCESS)
     assert not any("node-" in name for names in fitted_to for name in names)
     assert len(result.table.arms) == 3
     assert result.left_out_scenarios is not None
@@ -471,7 +478,7 @@ def test_arms_measured_in_parallel_are_in_order(twin_recordings: Path) -> None:
     result = measure_fidelity(
         twin_recordings,
         fits=Fits(generations=1),
-        workers=2,
+        executor=LocalProcesses(2),
         report=lambda _, share: shares.append(share),
     )
     arms = [row.arm for row in result.table.arms]
@@ -508,11 +515,11 @@ def test_an_interrupted_measurement_is_resumed_with_the_finished_fits(
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     with pytest.raises(KeyboardInterrupt):
-        measure_fidelity(twin_recordings, fits=fits, workers=1)
+        measure_fidelity(twin_recordings, fits=fits, executor=IN_THIS_PROCESS)
     kept = sorted((tmp_path / "fits").iterdir())
     assert len(kept) == 2
     kept[0].write_text("{}")
-    result = measure_fidelity(twin_recordings, fits=fits, workers=1)
+    result = measure_fidelity(twin_recordings, fits=fits, executor=IN_THIS_PROCESS)
     assert len(fitted_to) == 3 + 2, "the interrupted fit, and one that cannot be read"
     assert fitted_to[3] in fitted_to[:2]
     assert fitted_to[4] == fitted_to[2]
@@ -534,19 +541,19 @@ def test_fits_of_other_inputs_are_not_reused(
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     fits = Fits(generations=1, directory=tmp_path / "fits")
     two = [recordings / "0", recordings / "1"]
-    assert fits.fit(two) == twin
-    assert fits.fit(two[::-1]) == twin
+    assert fits.fit([("two", two)]) == [twin]
+    assert fits.fit([("two", two[::-1])]) == [twin]
     assert count == 1
     for other in (replace(fits, seed=2), replace(fits, generations=2)):
-        other.fit(two)
-    fits.fit([*two, recordings / "2"])
+        other.fit([("two", two)])
+    fits.fit([("three", [*two, recordings / "2"])])
     assert count == 4
     run = two[0] / "run.json"
     run.write_text(run.read_text() + "\n")
-    fits.fit(two)
+    fits.fit([("two", two)])
     assert count == 5, "a changed recording was not fitted again"
     monkeypatch.setattr(fidelity_fits, "_code", lambda: "another twin")
-    fits.fit(two)
+    fits.fit([("two", two)])
     assert count == 6, "a fit of an older version was reused"
 
 
@@ -560,7 +567,7 @@ def test_another_measurement_leaves_kept_fits_alone(
     def measure(*_: object, fits: Fits, **__: object) -> FidelityResult:
         used_fits.append(fits)
         if fits.directory is not None:
-            fits.fit([twin_recordings / "0"])
+            fits.fit([("one", [twin_recordings / "0"])])
         raise KeyboardInterrupt
 
     monkeypatch.setattr("stallward.evaluation.fidelity.measure.measure_fidelity", measure)

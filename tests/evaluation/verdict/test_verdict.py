@@ -18,8 +18,8 @@ from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.comparison.compare import ComparisonOutcome
-from stallward.evaluation.comparison.oracle import Setting
 from stallward.evaluation.comparison.request import ComparisonRequest
+from stallward.evaluation.comparison.screening import Setting
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate

@@ -6,7 +6,9 @@ The tree::
     ├── DatasetError     no usable recordings, or too few of them
     ├── TrainingError    a training that cannot start or whose result cannot be read
     ├── ExportError      a policy that cannot be exported
-    └── WorkerError      a worker process that died
+    ├── WorkerError      a worker process that died, or cannot do its job
+    ├── ClusterError     a Ray that cannot be started, reached or used
+    └── StorageError     shared storage that cannot be read or written
 """
 
 from __future__ import annotations
@@ -27,4 +29,12 @@ class ExportError(StallwardError):
 
 
 class WorkerError(StallwardError):
-    """Raised when a worker process ended without a result."""
+    """Raised when a worker process ended without a result, or lacks what its job needs."""
+
+
+class ClusterError(StallwardError):
+    """Raised when Ray cannot be started, reached or used."""
+
+
+class StorageError(StallwardError):
+    """Raised when shared storage cannot be read or written."""

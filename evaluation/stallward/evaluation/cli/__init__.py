@@ -47,10 +47,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from typer.exceptions import TyperException  # noqa: PLC0415 - half of the start-up time
 
     from stallward.evaluation.cli.app import app  # noqa: PLC0415
+    from stallward.evaluation.cli.cluster_options import with_ray_address  # noqa: PLC0415
 
+    given = with_ray_address(sys.argv[1:] if arguments is None else arguments)
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = app(list(sys.argv[1:] if arguments is None else arguments), standalone_mode=False)
+        code = app(given, standalone_mode=False)
     except TyperException as error:
         return _usage(error)
     except (StallwardError, ModuleNotFoundError, OSError) as error:
@@ -119,6 +121,7 @@ _EXTRAS = {
         "sklearn",
     ),
     "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
+    "ray": ("ray",),
     "workloads": ("duckdb",),
 }
 

@@ -10,6 +10,8 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.agent.errors import UsageError
+from stallward.evaluation.cli.cluster_options import Ray, Storage
 
 
 def demo(
@@ -68,6 +70,8 @@ def compare(
     twin_file: Annotated[
         str, typer.Option("--twin-file", help="Fitted twin, file or name; for --twin.")
     ] = "default",
+    ray: Ray = None,
+    storage: Storage = None,
     as_json: Json = False,
 ) -> None:
     """Compare controllers in randomised blocks.
@@ -82,6 +86,7 @@ def compare(
     from stallward.evaluation.comparison.request import ComparisonRequest  # noqa: PLC0415
     from stallward.evaluation.report.text import result_rows, target  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
 
     request = ComparisonRequest(
         scenario=scenario,
@@ -95,8 +100,17 @@ def compare(
         policy=policy,
         twin=twin_file,
     )
-    with output.progress("compare") as report:
-        result = run_comparison(request, report).result
+    if live and (ray is not None or storage is not None):
+        raise UsageError(
+            "A live comparison runs on this machine, one block after the other.",
+            next_step="Use --ray and --storage with --twin.",
+        )
+    with (
+        open_executor(ray, storage, request.out) as executor,
+        output.progress("compare") as report,
+    ):
+        side_by_side = None if ray is None and storage is None else executor
+        result = run_comparison(request, report, executor=side_by_side).result
     if as_json:
         output.print_json(to_json(result))
         return
@@ -133,6 +147,8 @@ def fidelity(
     out: Annotated[
         Path, typer.Option(help="Directory for fidelity.json and fidelity.html.")
     ] = Path("build/fidelity"),
+    ray: Ray = None,
+    storage: Storage = None,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -154,6 +170,7 @@ def fidelity(
     from stallward.evaluation.fidelity.page import write_page  # noqa: PLC0415
     from stallward.evaluation.fidelity.table import fidelity_rows, signal_rows  # noqa: PLC0415
     from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
+    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
@@ -163,19 +180,20 @@ def fidelity(
     selection = "-".join(quote(name, safe="") for name in (scenario, arm) if name) or "all"
     directory = None if twins else out / f"fits-{selection}-{generations}-{seed}"
     fits = Fits(generations=generations, seed=seed, directory=directory)
-    with output.progress("fidelity") as report:
+    with open_executor(ray, storage, out) as executor, output.progress("fidelity") as report:
         result = measure_fidelity(
             recordings,
             fits=fits,
             scenario=scenario,
             arm=arm,
             twins=twins,
+            executor=executor,
             report=report,
         )
-    out.mkdir(parents=True, exist_ok=True)
-    save(out / "fidelity.json", result)
-    write_page(result, out / "fidelity.html")
-    fits.remove()
+        out.mkdir(parents=True, exist_ok=True)
+        save(out / "fidelity.json", result)
+        write_page(result, out / "fidelity.html")
+        fits.remove()
     if as_json:
         output.print_json(to_json(result))
         return

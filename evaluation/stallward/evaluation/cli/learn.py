@@ -10,6 +10,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Seed
+from stallward.evaluation.cli.cluster_options import Ray, Storage
 
 
 def fit(
@@ -46,6 +47,8 @@ def fit(
     start: Annotated[
         str, typer.Option(help="Fitted twin, file or name, from which the search begins.")
     ] = "",
+    ray: Ray = None,
+    storage: Storage = None,
     seed: Seed = 1,
 ) -> None:
     """Fit the twin to recordings.
@@ -54,11 +57,12 @@ def fit(
     the test are ignored. With --unseen the twin of any scenario is made without its runs under
     pressure, as `stallward fidelity` does for scenarios that no fit has seen.
     """
+    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.fit import fit_twin, transfer_twins  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
     places = recordings or [Path("recordings")]
-    with output.progress("fit") as report:
+    with open_executor(ray, storage, out) as executor, output.progress("fit") as report:
         written = (
             transfer_twins(places, out=out, fitted=load_twins(("default",)), report=report)
             if unseen
@@ -71,6 +75,7 @@ def fit(
                 held_out=held_out,
                 seed=seed,
                 start=load_twins((start,))[0] if start else None,
+                executor=executor,
                 report=report,
             )
         )
@@ -118,6 +123,8 @@ def train(
         typer.Option(help="rule.toml or pi.toml to show on the card [the shipped ones]."),
     ] = None,
     composed: Synthetic = 3,
+    ray: Ray = None,
+    storage: Storage = None,
     seed: Seed = 1,
 ) -> None:
     """Train a PPO policy on fitted twins (torch, on the CPU).
@@ -125,9 +132,10 @@ def train(
     The same seed gives the same policy, unless a time limit ends the training. An interrupted run
     is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
     """
+    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.train import train_policy  # noqa: PLC0415
 
-    with output.progress("train") as report:
+    with open_executor(ray, storage, out) as executor, output.progress("train") as report:
         train_policy(
             twin or ["default"],
             out=out,
@@ -137,6 +145,7 @@ def train(
             judged_on=judged_on or ["default"],
             thresholds=thresholds or [],
             synthetic=composed,
+            executor=executor,
             seed=seed,
             report=report,
         )
@@ -159,28 +168,33 @@ def tune(
     seeds: Seeds = 5,
     judged_on: JudgedOn = None,
     composed: Synthetic = 3,
+    ray: Ray = None,
+    storage: Storage = None,
     seed: Seed = 1,
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
 
     Thresholds are scored and chosen like policies. Use them as the arm RULE:path=FILE.
     """
+    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.train import tune_rule  # noqa: PLC0415
 
-    with output.progress("tune") as report:
-        written = tune_rule(
+    file = out or Path("build") / f"{rule}.toml"
+    with open_executor(ray, storage, file) as executor, output.progress("tune") as report:
+        tune_rule(
             rule,
             twin or ["default"],
-            out=out,
+            out=file,
             decisions=decisions,
             seconds=seconds,
             seeds=seeds,
             judged_on=judged_on or ["default"],
             synthetic=composed,
+            executor=executor,
             seed=seed,
             report=report,
         )
-    output.line(f"{written}")
+    output.line(f"{file}")
 
 
 def export(

@@ -9,6 +9,8 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.agent.errors import UsageError
+from stallward.evaluation.cli.cluster_options import Ray
 
 if TYPE_CHECKING:
     from stallward.evaluation.results.oracle import LookAhead
@@ -30,6 +32,7 @@ def oracle(
             "--look-ahead", help="On the twin: what looking ahead gains over partition instead."
         ),
     ] = False,
+    ray: Ray = None,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -41,7 +44,8 @@ def oracle(
     from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
     from stallward.evaluation.comparison.look_ahead import look_ahead  # noqa: PLC0415
-    from stallward.evaluation.comparison.oracle import oracle_of, screen_scenario  # noqa: PLC0415
+    from stallward.evaluation.comparison.oracle import oracle_of  # noqa: PLC0415
+    from stallward.evaluation.comparison.screening import screen_scenario  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
 
     if result is not None:
@@ -55,9 +59,22 @@ def oracle(
         return
     twin = load_fitted(find_twin_of(scenario, twin_file))
     if ahead:
+        if ray is not None:
+            raise UsageError(
+                "Looking ahead is one computation, in which each choice follows from the last.",
+                next_step="Run it without --ray.",
+            )
         _print_look_ahead(look_ahead(twin, seed=seed), as_json=as_json)
         return
-    screening = screen_scenario(twin, count=count, seed=seed)
+    if ray is None:
+        screening = screen_scenario(twin, count=count, seed=seed)
+    else:
+        from stallward.training.parallel.ray_cluster import open_ray  # noqa: PLC0415 - an extra
+
+        with open_ray(ray) as executor, output.progress("oracle") as report:
+            screening = screen_scenario(
+                twin, count=count, seed=seed, executor=executor, report=report
+            )
     if as_json:
         output.print_json(to_json(screening))
         return

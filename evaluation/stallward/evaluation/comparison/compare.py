@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,6 +18,7 @@ from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.left_out import leave_out
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
+from stallward.evaluation.comparison.runner import OpenRunner, open_runner, twin_fitted
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
@@ -29,6 +29,7 @@ from stallward.evaluation.results.comparison import (
     Method,
 )
 from stallward.evaluation.results.serialise import save
+from stallward.training.parallel.executor import Executor
 from stallward.training.progress import Report, part, silent, timed
 
 _CONDITIONS: Final[Mapping[str, Condition]] = {
@@ -38,20 +39,28 @@ _CONDITIONS: Final[Mapping[str, Condition]] = {
 }
 
 
-OpenRunner = Callable[[], AbstractContextManager[Runner]]
-"""A function that opens a :class:`Runner` for the time of a context."""
-
-
-def run_comparison(request: ComparisonRequest, report: Report = silent) -> ComparisonOutcome:
+def run_comparison(
+    request: ComparisonRequest, report: Report = silent, *, executor: Executor | None = None
+) -> ComparisonOutcome:
     """Run the missing blocks of a comparison, and write its result and report.
+
+    Args:
+        request: The request of the user.
+        report: Called with the progress.
+        executor: Runs the blocks on a twin side by side; without one, and live, they run one
+            after the other in this process.
 
     Raises:
         StallwardError: If it cannot be planned, resumed or run. Finished blocks are kept.
     """
     scenario = load_scenario(request.scenario)
     comparison = _open(request, scenario)
+    running = part(report, 0.0, 0.98)
     try:
-        comparison.run(lambda: open_runner(request, scenario), scenario, part(report, 0.0, 0.98))
+        if executor is not None and request.mode == "twin":
+            comparison.run_side_by_side(executor, scenario, running)
+        else:
+            comparison.run(lambda: open_runner(request, scenario), scenario, running)
     finally:
         # A comparison that could not begin must not block the directory for the next one.
         comparison.store.forget_if_empty()
@@ -103,20 +112,6 @@ class ComparisonOutcome:
     """The estimates behind the result, with their resamples."""
 
 
-@contextmanager
-def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runner]:
-    """Open the runner for the blocks of a comparison."""
-    if request.mode == "live":
-        from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - needs grpc
-
-        with open_session(scenario) as session:
-            yield session
-    else:
-        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415 - needs numba
-
-        yield open_twin(scenario, request.twin)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
     """A planned comparison with the directory of its blocks."""
@@ -141,6 +136,20 @@ class Comparison:
                 what = f"round {block.round}/{self.request.rounds}: {block.condition}"
                 with timed(step, what, self.request.burn_in_s + self._block_s(block, scenario)):
                     self._run_block(runner, block, scenario)
+
+    def run_side_by_side(self, executor: Executor, scenario: Scenario, report: Report) -> None:
+        """Run every block on the twin that is not finished yet, many at once."""
+        from stallward.evaluation.blocks.side_by_side import run_blocks  # noqa: PLC0415 - numba
+        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415
+
+        runner = open_twin(scenario, self.request.twin)
+        reads = tuple(arm_files(self.request.arms, self.policies).values())
+        # Without its target no other block can run.
+        for blocks in (self._calibration(scenario), self.blocks):
+            missing = [block for block in blocks if not self.store.done(block)]
+            requests = [(block, self._request_of(block, scenario)) for block in missing]
+            running = silent if blocks != self.blocks else report
+            run_blocks(runner, requests, self.store, executor, reads=reads, report=running)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
         """A first block with ample memory that measures the target, if the scenario states none.
@@ -175,10 +184,10 @@ class Comparison:
         least_s = self.request.calibration_s or scenario.protected.slo.calibration_s
         return max(self.request.block_s, least_s)
 
-    def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
+    def _request_of(self, block: PlannedBlock, scenario: Scenario) -> RunRequest:
         arms = {arm.label: arm for arm in self.request.arms}
         reference = block.condition in REFERENCES
-        run_request = RunRequest(
+        return RunRequest(
             condition=_CONDITIONS[block.condition] if reference else "together",
             arm=NO_ARM if reference else arms[block.condition],
             policy=None if reference else self.policies[block.condition],
@@ -188,6 +197,9 @@ class Comparison:
             seed=block.seed,
             probes=self.request.repeat_disturbed,
         )
+
+    def _run_block(self, runner: Runner, block: PlannedBlock, scenario: Scenario) -> None:
+        run_request = self._request_of(block, scenario)
         kept = [b for b in self.blocks if b.condition == block.condition and self.store.done(b)]
         attempts = Attempts(
             (load_run(self.store.path(b)).stolen_share for b in kept),
@@ -267,20 +279,10 @@ class Comparison:
             units=tuple(group.units.name for group in scenario.background),
             sandbox_limit_bytes=scenario.sandbox.limit_bytes,
             policies={k: str(v) for k, v in self.policies.items() if v is not None},
-            twin_fitted=_twin_fitted(self.request, scenario),
+            twin_fitted=twin_fitted(self.request, scenario),
             left_out=self.left_out,
             files_sha256={
                 label: file_sha256(path)
                 for label, path in arm_files(self.request.arms, self.policies).items()
             },
         )
-
-
-def _twin_fitted(request: ComparisonRequest, scenario: Scenario) -> bool | None:
-    """Whether the twin of a comparison was fitted to recordings of the scenario."""
-    if request.mode == "live":
-        return None
-    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - not for live blocks
-    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-
-    return load_fitted(find_twin_of(scenario.name, request.twin)).saw_its_scenario

@@ -18,7 +18,7 @@ the states that the policy visits.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -53,7 +53,8 @@ from stallward.evaluation.fidelity.result import FidelityResult, FidelityTable
 from stallward.evaluation.fidelity.signals import pooled, scales_of
 from stallward.evaluation.fidelity.targets import load_fidelity_targets
 from stallward.evaluation.measures.block_measures import Array, BlockMeasures
-from stallward.training.parallel import run_in_parallel
+from stallward.training.parallel.executor import Executor, Job
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.progress import Report, part, silent
 
 _TWIN_BLOCKS: Final = 12
@@ -71,7 +72,7 @@ def measure_fidelity(
     scenario: str = "",
     arm: str = "",
     twins: Sequence[FittedTwin] = (),
-    workers: int | None = None,
+    executor: Executor = LOCAL,
     report: Report = silent,
 ) -> FidelityResult:
     """Measure the fidelity of twins fitted to ``recordings``, or of twins as they are.
@@ -84,7 +85,7 @@ def measure_fidelity(
         arm: The only arm to leave out and predict; empty for each in turn.
         twins: Fitted twins to measure as they are, each for its scenario; if empty, twins are
             fitted.
-        workers: How many fits run at once; by default, one for each processor.
+        executor: Runs the fits and the twins.
         report: Called with the progress.
 
     Raises:
@@ -96,7 +97,7 @@ def measure_fidelity(
         by_scenario.setdefault(measured.run.scenario, []).append(measured)
     if twins:
         return _measure_as_they_are(
-            by_scenario, twins, arm, fits.seed, workers=workers, report=report
+            by_scenario, twins, arm, fits.seed, executor=executor, report=report
         )
     training, held_out = training_and_held_out(by_scenario)
     arms = {name: _arms(runs) for name, runs in training.items()}
@@ -113,13 +114,20 @@ def measure_fidelity(
             + " that a twin may be fitted to.",
             next_step="Record some with `stallward record`, or name another directory.",
         )
-    rows = run_in_parallel(
-        [partial(_left_out, training[name], one, fits) for name, one in jobs],
-        part(report, 0.0, 0.9),
-        workers=workers,
+    fitted = fits.fit(
+        [(f"{name} without {one}", _without(training[name], one)) for name, one in jobs],
+        executor=executor,
+        report=part(report, 0.0, 0.8),
+    )
+    rows = executor.run(
+        [
+            _comparison(training[name], one, twin, fits.seed)
+            for (name, one), twin in zip(jobs, fitted, strict=True)
+        ],
+        part(report, 0.8, 0.9),
     )
     others = _scenarios_left_out(
-        training, held_out, arm, fits, workers=workers, report=part(report, 0.9, 1.0)
+        training, held_out, arm, fits, executor=executor, report=part(report, 0.9, 1.0)
     )
     report("done", 1.0)
     return FidelityResult(
@@ -135,7 +143,7 @@ def _measure_as_they_are(
     arm: str,
     seed: int,
     *,
-    workers: int | None,
+    executor: Executor,
     report: Report,
 ) -> FidelityResult:
     """Compare twins as they are with all recorded arms of their scenarios."""
@@ -153,11 +161,7 @@ def _measure_as_they_are(
             f"{names}: none is of their scenarios, or of an arm that can still be run.",
             next_step="Record some with `stallward record`, or name other twins.",
         )
-    rows = run_in_parallel(
-        [partial(_as_it_is, runs, one, twin, seed) for runs, one, twin in jobs],
-        report,
-        workers=workers,
-    )
+    rows = executor.run([_comparison(*job, seed) for job in jobs], report)
     report("done", 1.0)
     used = {twin.scenario.name: by_scenario.get(twin.scenario.name, ()) for twin in twins}
     return FidelityResult(
@@ -185,11 +189,17 @@ def _not_run(by_scenario: RunsByScenario, arm: str) -> list[str]:
     ]
 
 
-def _as_it_is(
-    runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int, report: Report
-) -> ArmFidelity:
-    report(f"{twin.scenario.name}, {arm}", 0.0)
-    return _compared(runs, arm, twin, seed)
+def _comparison(
+    runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int
+) -> Job[ArmFidelity]:
+    """The job of running an arm on a twin and comparing it with the recordings."""
+    name = f"{twin.scenario.name}, {arm}"
+    return Job(name, partial(_reported, name, partial(_compared, runs, arm, twin, seed)))
+
+
+def _reported(name: str, compare: Callable[[], ArmFidelity], report: Report) -> ArmFidelity:
+    report(name, 0.0)
+    return compare()
 
 
 def _arms(runs: Sequence[MeasuredRun]) -> list[str]:
@@ -214,11 +224,9 @@ def _can_run(run: RunInfo) -> bool:
     return run.policy_sha256 in ("", file_sha256(policy))
 
 
-def _left_out(runs: Sequence[MeasuredRun], arm: str, fits: Fits, report: Report) -> ArmFidelity:
-    """Fit a scenario's twin without ``arm`` and run it there."""
-    rest = [r.path for r in runs if r.run.arm != arm or r.run.condition != "together"]
-    twin = fits.fit(rest, lambda message, share: report(f"without {arm}, {message}", share))
-    return _compared(runs, arm, twin, fits.seed)
+def _without(runs: Sequence[MeasuredRun], arm: str) -> list[Path]:
+    """The recordings that a fit without an arm may see."""
+    return [r.path for r in runs if r.run.arm != arm or r.run.condition != "together"]
 
 
 def _compared(runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
@@ -260,7 +268,7 @@ def _scenarios_left_out(
     arm: str,
     fits: Fits,
     *,
-    workers: int | None,
+    executor: Executor,
     report: Report,
 ) -> list[ArmFidelity]:
     """Run the arms of held-out scenarios on twins with parameters fitted to other scenarios."""
@@ -269,27 +277,24 @@ def _scenarios_left_out(
     ]
     if not jobs:
         return []
-    fitted = run_in_parallel(
-        [partial(fits.fit, [r.path for r in runs]) for runs in training.values()],
-        part(report, 0.0, 0.6),
-        workers=workers,
+    fitted = fits.fit(
+        [(name, [r.path for r in runs]) for name, runs in training.items()],
+        executor=executor,
+        report=part(report, 0.0, 0.6),
     )
-    return run_in_parallel(
-        [partial(_transferred, held_out[name], one, fitted, fits.seed) for name, one in jobs],
+    transferred = {name: _transferred(held_out[name], fitted) for name, _ in jobs}
+    return executor.run(
+        [_comparison(held_out[name], one, transferred[name], fits.seed) for name, one in jobs],
         part(report, 0.6, 1.0),
-        workers=workers,
     )
 
 
-def _transferred(
-    runs: Sequence[MeasuredRun], arm: str, fitted: Sequence[FittedTwin], seed: int, _report: Report
-) -> ArmFidelity:
-    """Run an arm of a scenario that no fit has seen."""
+def _transferred(runs: Sequence[MeasuredRun], fitted: Sequence[FittedTwin]) -> FittedTwin:
+    """The twin of a scenario that no fit has seen."""
     references = [load_recording(r.path) for r in runs if r.run.condition != "together"]
     under_pressure = next(r.run for r in runs if r.run.condition == "together")
     described = estimate_exogenous(under_pressure.scenario, references)
-    twin = transfer(replace(described, zone_bytes=under_pressure.sandbox_bytes), fitted)
-    return _compared(runs, arm, twin, seed)
+    return transfer(replace(described, zone_bytes=under_pressure.sandbox_bytes), fitted)
 
 
 def _units_per_s(blocks: Sequence[BlockMeasures]) -> Array | None:

@@ -19,8 +19,9 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.comparison.compare import ComparisonOutcome, rounds_done, run_comparison
-from stallward.evaluation.comparison.oracle import Setting, best_meeting_target, screen_scenario
+from stallward.evaluation.comparison.oracle import best_meeting_target
 from stallward.evaluation.comparison.request import ComparisonRequest
+from stallward.evaluation.comparison.screening import Setting, screen_scenario
 from stallward.evaluation.errors import ComparisonError, EvaluationError
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.oracle import Hindsight, ScreenedArm

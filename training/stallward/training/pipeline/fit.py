@@ -15,6 +15,8 @@ from stallward.env.recording.split import Part
 from stallward.env.scenario.file import scenario_from
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
 from stallward.training.errors import TrainingError
+from stallward.training.parallel.executor import Executor, Job, time_for_each
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_file
 from stallward.training.pipeline.recordings import drop_held_out, fit_recordings, recordings_of
 from stallward.training.progress import Report, silent
@@ -30,6 +32,7 @@ def fit_twin(
     held_out: bool = False,
     seed: int = 1,
     start: FittedTwin | None = None,
+    executor: Executor = LOCAL,
     report: Report = silent,
 ) -> list[Path]:
     """Fit one twin to every scenario recorded in ``places``, except those held out for tests.
@@ -44,6 +47,7 @@ def fit_twin(
             look at their twins.
         seed: The seed of the search.
         start: A fitted twin of the only scenario, from which the search starts.
+        executor: Runs the fits.
         report: Called with the progress.
 
     Returns:
@@ -72,13 +76,19 @@ def fit_twin(
             next_step="Name recordings of that scenario, or begin without --start.",
         )
     files = _files(by_scenario, out)
-    from stallward.training.parallel import run_in_parallel, time_for_each  # noqa: PLC0415
-
-    each_s = time_for_each(seconds, len(files))
+    each_s = time_for_each(seconds, len(files), executor)
     fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
-    return run_in_parallel(
-        [partial(_fit_to, fit, files[n], by_scenario[n]) for n in files], report
+    written = list(files.values())
+    executor.run(
+        [
+            Job(name, partial(_fit, fit, paths), tuple(paths))
+            for name, paths in by_scenario.items()
+        ],
+        report,
+        # Written at once, even if another fit fails later.
+        keep=lambda number, twin: save_fitted(written[number], twin),
     )
+    return written
 
 
 def transfer_twins(
@@ -153,9 +163,5 @@ def _files(by_scenario: Mapping[str, Sequence[Path]], out: Path) -> dict[str, Pa
     return files
 
 
-def _fit_to(
-    fit: Callable[..., FittedTwin], file: Path, paths: Sequence[Path], report: Report
-) -> Path:
-    """Fit one scenario and write its file at once, even if another fit fails later."""
-    save_fitted(file, fit(paths, report=report))
-    return file
+def _fit(fit: Callable[..., FittedTwin], paths: Sequence[Path], report: Report) -> FittedTwin:
+    return fit(paths, report=report)

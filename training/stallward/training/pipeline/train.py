@@ -14,6 +14,8 @@ from stallward.env.errors import SplitError
 from stallward.env.recording.split import Part, load_split
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.training.errors import TrainingError
+from stallward.training.parallel.executor import Executor
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_file, check_writable
 from stallward.training.pipeline.recordings import PART_USES
 from stallward.training.progress import Report, silent
@@ -113,6 +115,7 @@ def train_policy(
     thresholds: Sequence[Path] = (),
     synthetic: int = 3,
     seed: int = 1,
+    executor: Executor = LOCAL,
     report: Report = silent,
 ) -> None:
     """Train a policy on fitted twins; ``out`` becomes the directory of the run.
@@ -131,6 +134,7 @@ def train_policy(
             and ``pi.toml``; the shipped ones by default.
         synthetic: Synthetic scenarios per twin.
         seed: The first seed.
+        executor: Runs one job for each seed.
         report: Called with the progress.
 
     Raises:
@@ -161,6 +165,7 @@ def train_policy(
         judged_on=_validation_twins(judged_on),
         rules=rules,
         folder=out,
+        executor=executor,
     )
     save_policy(out, result.policy)
 
@@ -181,27 +186,29 @@ def tune_rule(
     rule: str,
     twins: Sequence[str],
     *,
-    out: Path | None = None,
+    out: Path,
     decisions: int,
     seconds: float | None = None,
     seeds: int = 5,
     judged_on: Sequence[str] = ("default",),
     synthetic: int = 3,
     seed: int = 1,
+    executor: Executor = LOCAL,
     report: Report = silent,
-) -> Path:
-    """Search the thresholds of a rule on fitted twins, and return the file written.
+) -> None:
+    """Search the thresholds of a rule on fitted twins, and write them to a file.
 
     Args:
         rule: The name of the rule.
         twins: The twins to search on, by file or name.
-        out: The file to write, by default ``build/RULE.toml``.
+        out: The file to write.
         decisions: The most decisions on the twins for each seed.
         seconds: The most time for all seeds, without the last evaluation.
         seeds: The number of searches, of which one is kept.
         judged_on: The twins that the kept search is chosen on, as for :func:`train_policy`.
         synthetic: Synthetic scenarios per twin.
         seed: The first seed.
+        executor: Runs one job for each seed.
         report: Called with the progress.
 
     Raises:
@@ -213,8 +220,7 @@ def tune_rule(
     from stallward.training.tuning.settings import TuneSettings, find_tunable  # noqa: PLC0415
 
     find_tunable(rule)
-    file = out or Path("build") / f"{rule}.toml"
-    check_file(file, kind="a file of thresholds", mark=b"[thresholds]")
+    check_file(out, kind="a file of thresholds", mark=b"[thresholds]")
     settings = TuneSettings(
         seed=seed,
         seeds=seeds,
@@ -224,14 +230,14 @@ def tune_rule(
     )
     loaded = load_twins(twins)
     _refuse_held_out(loaded)
-    result = tune(rule, loaded, settings, report, judged_on=_validation_twins(judged_on))
-    file.parent.mkdir(parents=True, exist_ok=True)
-    building = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    validation = _validation_twins(judged_on)
+    result = tune(rule, loaded, settings, report, judged_on=validation, executor=executor)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    building = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building.write_text(
         thresholds_text(result.thresholds, rule, result.provenance), encoding="utf-8"
     )
-    building.replace(file)
-    return file
+    building.replace(out)
 
 
 def export_policy(run: Path, *, out: Path) -> None:

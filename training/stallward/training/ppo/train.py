@@ -37,6 +37,7 @@ from stallward.training.network.actor import policy_kwargs
 from stallward.training.network.arrays import (
     POLICY_FILE,
     SEEDS_FOLDER,
+    TRAINING_FILE,
     TrainedPolicy,
     Weights,
     load_policy_arrays,
@@ -44,7 +45,8 @@ from stallward.training.network.arrays import (
 )
 from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
-from stallward.training.parallel import run_in_parallel, time_for_each
+from stallward.training.parallel.executor import Executor, Job, time_for_each
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.ppo.actor_start import prefer_first_choice
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import (
@@ -84,6 +86,7 @@ def train(
     judged_on: Sequence[FittedTwin] = (),
     rules: Mapping[str, Arm] | None = None,
     folder: Path | None = None,
+    executor: Executor = LOCAL,
 ) -> TrainingResult:
     """Train, choose between the seeds, and compare the policy with rules and a static setting.
 
@@ -96,6 +99,8 @@ def train(
         rules: Rules that are evaluated for comparison; they have no part in the training.
         folder: Where each seed's policy and TensorBoard curves are written. Seeds whose policy is
             already there are not trained again.
+        executor: Runs the trainings of the seeds. Where it does not share files with this
+            process, there are no TensorBoard curves.
 
     Raises:
         TrainingError: If there is no twin, the settings cannot run, or the folder's seeds were
@@ -136,12 +141,19 @@ def train(
     seeds = range(args.seed, args.seed + args.seeds)
     recipe = recipe_sha256((*all_twins, *selection.validation.twins), args)
     kept = _kept_seeds(folder, seeds, recipe)
-    each_s = time_for_each(args.max_seconds, max(args.seeds - len(kept), 1))
     missing = [seed for seed in seeds if seed not in kept]
+    each_s = time_for_each(args.max_seconds, len(missing), executor)
     training = partial(_train_seed, all_twins, args, constraints, selection)
-    trained = run_in_parallel(
-        [partial(training, k, each_s, folder) for k in missing],
+    logs = folder / "tensorboard" if folder is not None and executor.shares_files else None
+
+    def keep(_number: int, policy: TrainedPolicy) -> None:
+        if folder is not None:
+            save_policy(_seed_folder(folder, int(policy.provenance["seed"])), policy)
+
+    trained = executor.run(
+        [Job(f"seed {k}", partial(training, k, each_s, logs)) for k in missing],
         lambda message, share: report(message, 0.05 + 0.85 * share),
+        keep=keep,
     )
     policies = sorted([*kept.values(), *trained], key=lambda p: int(p.provenance["seed"]))
     report("evaluating", 0.9)
@@ -183,7 +195,7 @@ def _kept_seeds(
     policies = {}
     for seed in seeds:
         seed_folder = _seed_folder(folder, seed)
-        if not (seed_folder / POLICY_FILE).exists():
+        if not all((seed_folder / name).exists() for name in (POLICY_FILE, TRAINING_FILE)):
             continue
         policy = load_policy_arrays(seed_folder)
         if policy.provenance.get("recipe") != recipe:
@@ -206,7 +218,7 @@ def _train_seed(
     selection: Selection,
     seed: int,
     seconds: float,
-    folder: Path | None,
+    logs: Path | None,
     report: Report,
 ) -> TrainedPolicy:
     torch.set_num_threads(1)
@@ -217,7 +229,6 @@ def _train_seed(
     ranges = FeatureRanges()
     mean, scale = _measure_normalisation(twins, args, seed, constraints, ranges)
     budget = TimeBudget(seconds)
-    logs = None if folder is None else folder / "tensorboard"
     model = make_model(
         vec,
         args,
@@ -241,7 +252,7 @@ def _train_seed(
     began_s = time.monotonic()
     model.learn(args.total_steps, callback=callback, tb_log_name=f"seed{seed}")
     elapsed_s = time.monotonic() - began_s
-    policy = TrainedPolicy(
+    return TrainedPolicy(
         **best.arrays,
         low=ranges.low(),
         high=ranges.high(),
@@ -256,9 +267,6 @@ def _train_seed(
             "kept_after": best.decisions,
         },
     )
-    if folder is not None:
-        save_policy(_seed_folder(folder, seed), policy)
-    return policy
 
 
 def make_model(

@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import as_values, from_unit, to_unit
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.parallel import run_in_parallel, time_for_each
+from stallward.training.parallel.executor import Executor, Job, time_for_each
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Outcome, evaluate, rollout_steps
 from stallward.training.selection.selection import make_selection
@@ -64,6 +65,7 @@ def tune(
     report: Report | None = None,
     *,
     judged_on: Sequence[FittedTwin] = (),
+    executor: Executor = LOCAL,
 ) -> TuneResult:
     """Search the thresholds of the rule ``name``.
 
@@ -73,6 +75,7 @@ def tune(
         settings: The settings of the search.
         report: Called with the progress.
         judged_on: Validation twins, which decide which search is kept; by default ``twins``.
+        executor: Runs the searches.
 
     Raises:
         TrainingError: If there is no such rule, or no twin.
@@ -82,9 +85,10 @@ def tune(
     if not twins:
         raise TrainingError("There is no twin to tune on.", next_step="Run `stallward fit`.")
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    each_s = time_for_each(settings.max_seconds, settings.seeds)
-    searches = run_in_parallel(
-        [partial(_search, name, twins, settings, seed, each_s) for seed in seeds],
+    each_s = time_for_each(settings.max_seconds, settings.seeds, executor)
+    search = partial(_search, name, twins, settings)
+    searches = executor.run(
+        [Job(f"the search of seed {seed}", partial(search, seed, each_s)) for seed in seeds],
         lambda message, share: report(message, 0.95 * share),
     )
     report("evaluating", 0.95)
@@ -102,7 +106,7 @@ def tune(
     best = int(np.argmax([merit.value for merit in merits]))
     fresh = selection.on_fresh_nodes()
     outcomes = fresh.outcomes(arms[best])
-    steps = sum(search.steps for search in searches)
+    steps = sum(found.steps for found in searches)
     report("done", 1.0)
     return TuneResult(
         thresholds=candidates[best],

@@ -35,7 +35,8 @@ from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.simd.jit import kernel
 from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
-from stallward.training.parallel import run_in_parallel
+from stallward.training.parallel.executor import Job
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.progress import Report, silent
 from stallward.training.twin_fit.replay import (
     RecordedLevers,
@@ -207,8 +208,10 @@ def gap_table(recordings: Path, twins: Path) -> str:
             f"No recording in {recordings} is of a scenario that has a twin in {twins}.",
             next_step="Record some with `stallward record`, or fit twins to them.",
         )
-    jobs = [partial(_means_of_twin, twin, paths) for twin, paths in by_twin.items()]
-    means = [one for part in run_in_parallel(jobs, silent) for one in part]
+    jobs = [
+        Job(twin.stem, partial(_means_of_twin, twin, paths)) for twin, paths in by_twin.items()
+    ]
+    means = [one for part in LOCAL.run(jobs, silent) for one in part]
     lines = [
         f"{len(means)} recordings",
         "",

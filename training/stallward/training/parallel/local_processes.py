@@ -1,79 +1,75 @@
-"""Long computations run in parallel, each in its own process."""
+"""Jobs in processes of this machine, one for each processor."""
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import signal
 import traceback
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic
 
 from stallward.actuator.runtime.process_start import safe_imports
 from stallward.agent.errors import StallwardError
 from stallward.training.errors import WorkerError
+from stallward.training.parallel.executor import Job, Keep, Progress, Result, keep_nothing
 from stallward.training.progress import Report
 
-Result = TypeVar("Result")
-Job = Callable[[Report], Result]
+
+@dataclass(frozen=True, slots=True)
+class LocalProcesses:
+    """An :class:`~stallward.training.parallel.executor.Executor` without a cluster."""
+
+    most: int | None = None
+    """The most processes, by default one for each processor. With one, the jobs run in this
+    process, one after the other."""
+
+    @property
+    def shares_files(self) -> bool:
+        """They run on this machine."""
+        return True
+
+    def workers(self, jobs: int) -> int:
+        """How many of ``jobs`` run at once."""
+        return max(min(self.most or len(os.sched_getaffinity(0)), jobs), 1)
+
+    def run(
+        self, jobs: Sequence[Job[Result]], report: Report, *, keep: Keep[Result] | None = None
+    ) -> list[Result]:
+        """Run jobs; see :class:`~stallward.training.parallel.executor.Executor`."""
+        progress, keep = Progress(len(jobs), report), keep or keep_nothing
+        if self.workers(len(jobs)) > 1:
+            return _Pool(jobs, self.workers(len(jobs)), progress, keep).run()
+        results = []
+        for number, job in enumerate(jobs):
+            results.append(job.work(partial(progress.of_job, number)))
+            keep(number, results[-1])
+        return results
 
 
-def worker_count(jobs: int) -> int:
-    """How many of ``jobs`` run at once: at most one per processor."""
-    return max(min(len(os.sched_getaffinity(0)), jobs), 1)
-
-
-def time_for_each(seconds: float, jobs: int) -> float:
-    """How long each of ``jobs`` may take so that all of them take ``seconds``."""
-    return seconds / max(math.ceil(jobs / worker_count(jobs)), 1)
-
-
-def run_in_parallel(
-    jobs: Sequence[Job[Result]], report: Report, *, workers: int | None = None
-) -> list[Result]:
-    """Run ``jobs`` and return their results in order; if one fails, the others are terminated.
-
-    Args:
-        jobs: Each is called with its own report. Jobs and their results must be picklable.
-        report: Called with the latest message of any job and the mean progress of all jobs.
-        workers: The number of processes, by default :func:`worker_count`. With one worker the
-            jobs run in this process.
-
-    Raises:
-        WorkerError: If a process ended without a result.
-        Exception: What a job raised.
-    """
-    shares = [0.0] * len(jobs)
-
-    def report_job(number: int, message: str, share: float) -> None:
-        shares[number] = share
-        report(message, sum(shares) / len(jobs))
-
-    if (workers or worker_count(len(jobs))) == 1:
-        return [job(partial(report_job, number)) for number, job in enumerate(jobs)]
-    return _Pool(jobs, workers or worker_count(len(jobs)), report_job).run()
+LOCAL: Final = LocalProcesses()
+"""A process for each processor."""
+IN_THIS_PROCESS: Final = LocalProcesses(most=1)
+"""One job after the other."""
 
 
 class _Pool(Generic[Result]):
     """Processes that each run one job and send back its messages and its result."""
 
     def __init__(
-        self,
-        jobs: Sequence[Job[Result]],
-        workers: int,
-        report_job: Callable[[int, str, float], None],
+        self, jobs: Sequence[Job[Result]], workers: int, progress: Progress, keep: Keep[Result]
     ) -> None:
         self._waiting = deque(enumerate(jobs))
         self._workers = workers
-        self._report_job = report_job
+        self._progress, self._keep = progress, keep
         self._results: list[Any] = [None] * len(jobs)
-        self._running: dict[Connection, tuple[int, BaseProcess]] = {}
+        self._running: dict[Connection, tuple[int, Job[Result], BaseProcess]] = {}
 
     def run(self) -> list[Result]:
         """Run all jobs; no process is left behind, however this ends."""
@@ -86,7 +82,7 @@ class _Pool(Generic[Result]):
                     self._receive(connection)
             return self._results
         finally:
-            for connection, (_, process) in self._running.items():
+            for connection, (_, _, process) in self._running.items():
                 process.terminate()
                 process.join()
                 connection.close()
@@ -107,20 +103,20 @@ class _Pool(Generic[Result]):
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
         theirs.close()
-        self._running[ours] = (number, process)
+        self._running[ours] = (number, job, process)
 
     def _receive(self, connection: Connection) -> None:
-        number, process = self._running[connection]
+        number, job, process = self._running[connection]
         try:
             kind, value = connection.recv()
         except EOFError:
             process.join()
             raise WorkerError(
-                f"A process that worked on this ended with status {process.exitcode}.",
+                f"The process that worked on {job.name} ended with status {process.exitcode}.",
                 next_step="Where memory was short, close other programs and try again.",
             ) from None
         if kind == "progress":
-            self._report_job(number, *value)
+            self._progress.of_job(number, *value)
         elif kind == "failed":
             error, trace = value
             if not isinstance(error, StallwardError):
@@ -131,12 +127,13 @@ class _Pool(Generic[Result]):
             process.join()
             del self._running[connection]
             connection.close()
+            self._keep(number, value)
 
 
 def _work(job: Job[Any], connection: Connection) -> None:
     """Run a job in a worker process."""
     try:
-        result = job(lambda message, share: connection.send(("progress", (message, share))))
+        result = job.work(lambda message, share: connection.send(("progress", (message, share))))
     except Exception as error:  # the parent raises it
         connection.send(("failed", (error, traceback.format_exc())))
     else:

@@ -15,15 +15,11 @@ import pytest
 from planted_modules import plant, without_python_settings
 
 from stallward.training.errors import DatasetError, WorkerError
-from stallward.training.parallel import (
-    Job,
-    run_in_parallel,
-    time_for_each,
-    worker_count,
-)
-from stallward.training.progress import Report
+from stallward.training.parallel.executor import Job, time_for_each
+from stallward.training.parallel.local_processes import LOCAL, LocalProcesses
+from stallward.training.progress import Report, silent
 
-RECORDINGS = Path(__file__).parents[2] / "recordings"
+RECORDINGS = Path(__file__).parents[3] / "recordings"
 
 
 def _square(number: int, report: Report) -> tuple[int, int]:
@@ -53,8 +49,14 @@ def _report_forever(report: Report) -> tuple[int, int]:
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_order_and_reports_cover_all_jobs(workers: int) -> None:
     reports: list[tuple[str, float]] = []
-    jobs = [partial(_square, n) for n in range(4)]
-    results = run_in_parallel(jobs, lambda *report: reports.append(report), workers=workers)
+    kept: dict[int, int] = {}
+    jobs = [Job(f"{n} squared", partial(_square, n)) for n in range(4)]
+    results = LocalProcesses(workers).run(
+        jobs,
+        lambda *report: reports.append(report),
+        keep=lambda number, result: kept.update({number: result[0]}),
+    )
+    assert kept == {0: 0, 1: 1, 2: 4, 3: 9}
     assert [square for square, _ in results] == [0, 1, 4, 9]
     assert ({pid for _, pid in results} == {os.getpid()}) == (workers == 1)
     assert sorted({message for message, _ in reports}) == [f"job {n}" for n in range(4)]
@@ -65,9 +67,9 @@ def test_results_come_in_order_and_reports_cover_all_jobs(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_users_mistake_comes_through_with_its_next_step(workers: int) -> None:
-    jobs: list[Job[tuple[int, int]]] = [partial(_square, 1), _fail]
+    jobs = [Job("one squared", partial(_square, 1)), Job("a failure", _fail)]
     with pytest.raises(DatasetError) as caught:
-        run_in_parallel(jobs, lambda *_: None, workers=workers)
+        LocalProcesses(workers).run(jobs, silent)
     assert str(caught.value) == "This one cannot be done. Do another."
 
 
@@ -78,7 +80,8 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     monkeypatch.chdir(tmp_path)
     for name in os.environ.keys() - without_python_settings().keys():
         monkeypatch.delenv(name)
-    results = run_in_parallel([partial(_square, n) for n in (2, 3)], lambda *_: None, workers=2)
+    jobs = [Job(f"{n} squared", partial(_square, n)) for n in (2, 3)]
+    results = LocalProcesses(2).run(jobs, silent)
     assert [square for square, _ in results] == [4, 9]
     assert not mark.exists(), mark.read_text()
     assert "PYTHONSAFEPATH" not in os.environ, "only while a worker is started"
@@ -86,14 +89,15 @@ def test_a_worker_imports_nothing_from_the_current_folder(
 
 def test_a_bug_in_a_job_says_where_it_was_raised() -> None:
     with pytest.raises(ZeroDivisionError) as caught:
-        run_in_parallel([_break, _break], lambda *_: None, workers=2)
+        LocalProcesses(2).run([Job("a bug", _break), Job("a bug", _break)], silent)
     assert "in _break" in caught.value.__notes__[0]
 
 
 def test_the_death_of_a_worker_ends_the_others_even_while_they_report() -> None:
     began_s = time.monotonic()
-    with pytest.raises(WorkerError, match="-9"):
-        run_in_parallel([_report_forever, _die], lambda *_: None, workers=2)
+    jobs = [Job("reports", _report_forever), Job("its death", _die)]
+    with pytest.raises(WorkerError, match="worked on its death ended with status -9"):
+        LocalProcesses(2).run(jobs, silent)
     assert time.monotonic() - began_s < 30.0
     assert not [p for p in psutil.Process().children() if "spawn_main" in " ".join(p.cmdline())]
 
@@ -102,11 +106,12 @@ def test_every_worker_ignores_ctrl_c_from_the_start(tmp_path: Path) -> None:
     script = tmp_path / "masks.py"
     script.write_text(
         "import signal\n"
-        "from stallward.training.parallel import run_in_parallel\n"
+        "from stallward.training.parallel.executor import Job\n"
+        "from stallward.training.parallel.local_processes import LocalProcesses\n"
         "def job(report):\n"
         "    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ())\n"
         "if __name__ == '__main__':\n"
-        "    print(run_in_parallel([job, job], lambda *_: None, workers=2))\n"
+        "    print(LocalProcesses(2).run([Job('mask', job)] * 2, lambda *_: None))\n"
         "    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))\n"
     )
     done = subprocess.run(
@@ -144,8 +149,19 @@ def test_a_fit_that_is_interrupted_leaves_no_process_and_no_traceback(
 
 
 def test_workers_are_at_most_jobs_and_processors_and_rounds_share_the_time() -> None:
-    assert worker_count(1) == 1
-    assert 1 <= worker_count(10_000) <= (os.cpu_count() or 1)
-    assert time_for_each(60.0, 1) == 60.0
-    assert time_for_each(60.0, worker_count(10_000)) == 60.0
-    assert time_for_each(60.0, worker_count(10_000) + 1) == 30.0
+    many = LOCAL.workers(10_000)
+    assert LOCAL.workers(1) == 1
+    assert 1 <= many <= (os.cpu_count() or 1)
+    assert LocalProcesses(3).workers(10_000) == 3
+    assert time_for_each(60.0, 0, LOCAL) == 60.0
+    assert time_for_each(60.0, 1, LOCAL) == 60.0
+    assert time_for_each(60.0, many, LOCAL) == 60.0
+    assert time_for_each(60.0, many + 1, LOCAL) == 30.0
+
+
+def test_what_is_done_is_kept_when_a_later_job_fails() -> None:
+    kept: list[int] = []
+    jobs = [Job("one squared", partial(_square, 1)), Job("a failure", _fail)]
+    with pytest.raises(DatasetError):
+        LocalProcesses(1).run(jobs, silent, keep=lambda number, _: kept.append(number))
+    assert kept == [0]

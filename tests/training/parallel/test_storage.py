@@ -1,0 +1,124 @@
+"""A copy of a run on shared storage: what is there comes back, and what is refused says why."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from stallward.evaluation.cli import main
+from stallward.training.errors import DatasetError, StorageError
+from stallward.training.parallel.choose import open_executor
+from stallward.training.parallel.executor import Job
+from stallward.training.parallel.storage import Storage
+from stallward.training.progress import silent
+
+
+@pytest.fixture(params=["file", "memory"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    if request.param == "file":
+        yield f"file://{tmp_path}/shared/run"
+        return
+    MemoryFileSystem.store.clear()
+    yield "memory://bucket/run"
+    MemoryFileSystem.store.clear()
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_run_goes_on_on_another_machine(url: str, tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    (here / "seeds/1").mkdir(parents=True)
+    (here / "seeds/1/policy.npz").write_bytes(b"\x00\x01")
+    (here / "seeds/1/training.json").write_text("{}")
+    (here / "seeds/.policy.npz.7.partial.npz").write_text("unfinished")
+    Storage(url, here).store()
+    Storage(url, there).fetch()
+    assert content(there) == {"seeds/1/policy.npz": b"\x00\x01", "seeds/1/training.json": b"{}"}
+
+
+def test_what_is_here_is_newer_and_what_is_removed_here_is_removed_there(
+    url: str, tmp_path: Path
+) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    (here / "a").write_text("old")
+    (here / "b").write_text("b")
+    Storage(url, here).store()
+    (here / "a").write_text("newer")
+    again = Storage(url, here)
+    again.fetch()
+    assert (here / "a").read_text() == "newer"
+    (here / "b").unlink()
+    again.store()
+    Storage(url, there).fetch()
+    assert content(there) == {"a": b"newer"}
+
+
+def test_an_output_that_is_a_file_is_alone(url: str, tmp_path: Path) -> None:
+    (tmp_path / "rule.toml").write_text("[thresholds]\n")
+    (tmp_path / "another").write_text("not ours")
+    Storage(url, tmp_path / "rule.toml").store()
+    Storage(url, tmp_path / "there").fetch()
+    assert content(tmp_path / "there") == {"rule.toml": b"[thresholds]\n"}
+    Storage(url, tmp_path / "new/pi.toml").fetch()
+    assert not (tmp_path / "new").exists(), "the storage has another file"
+
+
+def test_each_result_is_stored_as_soon_as_it_is_kept(
+    url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, there = tmp_path / "out", tmp_path / "there"
+
+    def keep(number: int, text: str) -> None:
+        out.mkdir(exist_ok=True)
+        (out / f"{number}").write_text(text)
+
+    def fail(_report: object) -> str:
+        Storage(url, there).fetch()
+        raise DatasetError("no more")
+
+    jobs = [Job("one", lambda _: "done"), Job("two", fail)]
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+    with pytest.raises(DatasetError), open_executor(None, url, out) as executor:
+        executor.run(jobs, silent, keep=keep)
+    assert content(there) == {"0": b"done"}
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("file://{}/a-file/run", "cannot be written"),
+        ("s3x://bucket/run", "s3x"),
+        ("file:///proc/self/run", "cannot be written"),
+    ],
+)
+def test_storage_that_refuses_is_named_before_any_work(
+    place: str, says: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a-file").write_text("")
+    where = place.format(tmp_path)
+    with pytest.raises(StorageError, match=says), open_executor(None, where, tmp_path / "out"):
+        pytest.fail("the work began")
+    out = tmp_path / "run"
+    assert main(["train", "--out", str(out), "--storage", where]) == 2
+    error = capsys.readouterr().err
+    assert where in error
+    assert says in error
+    assert "Traceback" not in error
+    assert not out.exists()
+
+
+def test_a_package_that_is_missing_is_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(StorageError, match="gcsfs"):
+        Storage("gs://bucket/run", tmp_path)

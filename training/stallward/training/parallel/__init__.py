@@ -1,0 +1,1 @@
+"""Many independent jobs at once: in processes of this machine, or as tasks on Ray."""

@@ -1,0 +1,78 @@
+"""Opens what runs jobs: processes of this machine or Ray, with a copy of the files or without."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from stallward.training.parallel.executor import Executor, Job, Keep, Result, keep_nothing
+from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.storage import Storage
+from stallward.training.progress import Report
+
+
+@contextmanager
+def open_executor(ray: str | None, storage: str | None, out: Path) -> Iterator[Executor]:
+    """Open an executor for the time of a ``with``.
+
+    Args:
+        ray: ``None`` for processes of this machine; otherwise the address of a Ray cluster as
+            :func:`stallward.training.parallel.ray_cluster.open_ray` takes it.
+        storage: The URL of a directory that gets a copy of ``out`` whenever a job is done, and
+            from which ``out`` is completed first.
+        out: The output of the command: a directory, or a file that ends in .json or .toml.
+
+    Raises:
+        ModuleNotFoundError: If Ray is asked for and not installed.
+        ClusterError: If Ray cannot be started or reached.
+        StorageError: If the storage cannot be read or written.
+    """
+    if storage is None:
+        with _open(ray) as executor:
+            yield executor
+        return
+    copy = Storage(storage, out)
+    copy.check()
+    copy.fetch()
+    with _open(ray) as executor:
+        try:
+            yield _Storing(executor, copy)
+        finally:
+            copy.store()
+
+
+@contextmanager
+def _open(ray: str | None) -> Iterator[Executor]:
+    if ray is None:
+        yield LOCAL
+        return
+    from stallward.training.parallel.ray_cluster import open_ray  # noqa: PLC0415 - an extra
+
+    with open_ray(ray) as executor:
+        yield executor
+
+
+@dataclass(frozen=True, slots=True)
+class _Storing:
+    """An executor that copies the files to the storage after each job."""
+
+    executor: Executor
+    storage: Storage
+
+    @property
+    def shares_files(self) -> bool:
+        return self.executor.shares_files
+
+    def workers(self, jobs: int) -> int:
+        return self.executor.workers(jobs)
+
+    def run(
+        self, jobs: Sequence[Job[Result]], report: Report, *, keep: Keep[Result] | None = None
+    ) -> list[Result]:
+        def keep_and_store(number: int, result: Result) -> None:
+            (keep or keep_nothing)(number, result)
+            self.storage.store()
+
+        return self.executor.run(jobs, report, keep=keep_and_store)

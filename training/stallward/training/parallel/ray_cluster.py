@@ -1,0 +1,220 @@
+"""Starts Ray on this machine, or connects to a cluster, and translates its errors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import signal
+import socket
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import psutil
+
+from stallward.actuator.runtime.process_start import safe_imports
+from stallward.actuator.runtime.temporary_folders import temporary_folder
+from stallward.training.errors import ClusterError
+
+if TYPE_CHECKING:
+    from stallward.training.parallel.ray_tasks import RayTasks
+
+HERE: Final = "local"
+"""The address that stands for a Ray of our own on this machine."""
+_OBJECT_STORE_BYTES: Final = 256 << 20
+"""Jobs and results are a few megabytes; by default Ray takes 30 % of the memory."""
+_STARTS: Final = 2
+"""How often to start our own: Ray gives up after 30 s, which a busy machine may take."""
+_ANSWER_S: Final = 5.0
+"""How long an address may take to answer."""
+_ENDING_S: Final = 10.0
+"""How long the processes of our own Ray may take to end by themselves."""
+_LONGEST_FOLDER: Final = 40
+"""The longest path of Ray's folder: sockets lie deep below it, and their paths are short."""
+_ON_A_NODE: Final = (
+    "Run this command on a node of the cluster, or as a job: "
+    "`ray job submit --address http://HEAD:8265 -- stallward ... --ray`."
+)
+
+
+@contextmanager
+def open_ray(address: str) -> Iterator[RayTasks]:
+    """Use Ray for the time of a ``with``.
+
+    Args:
+        address: ``local`` starts a Ray on this machine, which ends with the ``with``; ``auto`` or
+            ``HOST:PORT`` connects to a cluster of which this machine is a node. Empty means the
+            value of ``RAY_ADDRESS``, which is set in a Ray job, or else ``local``.
+
+    Raises:
+        ModuleNotFoundError: If Ray is not installed.
+        ClusterError: If Ray cannot be started or reached, or has another version.
+    """
+    address = address or os.environ.get("RAY_ADDRESS", "") or HERE
+    with _local_ray() if address == HERE else _connection(address) as executor:
+        yield executor
+
+
+@contextmanager
+def _local_ray() -> Iterator[RayTasks]:
+    """Start a Ray that nobody else can use, and end all its processes in the end."""
+    cpus = len(os.sched_getaffinity(0))
+    before = {process.pid for process in psutil.Process().children()}
+    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    with temporary_folder("ray", _short_folder()) as folder, _environment(token):
+        try:
+            with _initialised(
+                folder,
+                num_cpus=cpus,
+                include_dashboard=False,
+                object_store_memory=_OBJECT_STORE_BYTES,
+                _temp_dir=str(folder),
+            ):
+                from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
+
+                yield RayTasks(cpus=cpus, shares_files=True)
+        finally:
+            _end_processes(before)
+
+
+@contextmanager
+def _connection(address: str) -> Iterator[RayTasks]:
+    """Connect to a cluster."""
+    _check_address(address)
+    with temporary_folder("ray") as folder, _initialised(folder, address=address) as ray:
+        from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
+
+        yield RayTasks(cpus=int(ray.cluster_resources().get("CPU", 1)), shares_files=False)
+
+
+@contextmanager
+def _initialised(folder: Path, **arguments: Any) -> Iterator[Any]:
+    """Import and initialise Ray; yields its module.
+
+    Args:
+        folder: An empty folder of ours. Workers look for modules in the folder in which Ray is
+            initialised, and the current one may be anybody's.
+        **arguments: The arguments of ``ray.init``.
+    """
+    with _signal_handlers_kept():
+        import ray  # noqa: PLC0415 - an extra, and it takes a second
+
+        for tries_left in reversed(range(_STARTS)):
+            try:
+                with safe_imports(), contextlib.chdir(folder):
+                    ray.init(log_to_driver=False, logging_level="ERROR", **arguments)
+                break
+            except Exception as error:  # Ray raises many kinds, and Exception itself
+                ray.shutdown()
+                if not tries_left or "address" in arguments:
+                    raise _translated(error, arguments.get("address", "")) from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _translated(error: Exception, address: str) -> ClusterError:
+    """What an error of ``ray.init`` means for the user."""
+    text = " ".join(str(error).split())
+    if "ersion mismatch" in text:
+        return ClusterError(
+            f"The Ray cluster at {address} has another version: {text}",
+            next_step="Install the same versions of Ray and Python here and on all nodes.",
+        )
+    if not address:
+        return ClusterError(
+            f"Ray cannot be started on this machine: {text}",
+            next_step="Check the free memory and the space in the folder for temporary files, or "
+            "run without --ray.",
+        )
+    return ClusterError(
+        f"There is no Ray cluster of this machine at {address}: {text}", next_step=_ON_A_NODE
+    )
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address that cannot be one, or where nobody answers; Ray would wait a minute.
+
+    Raises:
+        ClusterError: With the cause.
+    """
+    if address == "auto":
+        return
+    if address.startswith("ray://"):
+        raise ClusterError(
+            f"{address} is an address for Ray Client, which cannot follow the progress of jobs.",
+            next_step=_ON_A_NODE,
+        )
+    host, _, port = address.rpartition(":")
+    if not re.fullmatch(r"[\w.-]+|\[[\da-fA-F:]+\]", host) or not re.fullmatch(r"\d{1,5}", port):
+        raise ClusterError(
+            f"{address!r:.200} is not the address of a Ray cluster.",
+            next_step="Use --ray HOST:PORT, --ray auto, or --ray alone for this machine.",
+        )
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_ANSWER_S):
+            pass
+    except (OSError, OverflowError) as error:
+        raise ClusterError(
+            f"No Ray cluster answers at {address} ({error}).",
+            next_step="Check that its head runs (`ray status`), and that this machine reaches it.",
+        ) from error
+
+
+def _short_folder() -> Path:
+    """The folder for temporary files.
+
+    Raises:
+        ClusterError: If sockets below it would have names that are too long.
+    """
+    folder = Path(tempfile.gettempdir())
+    if len(str(folder)) > _LONGEST_FOLDER:
+        raise ClusterError(
+            f"The sockets of Ray cannot lie in {folder}, because its path is too long.",
+            next_step="Set TMPDIR to a folder with a shorter path.",
+        )
+    return folder
+
+
+@contextmanager
+def _environment(values: Mapping[str, str]) -> Iterator[None]:
+    """Set environment variables, which Ray's processes read, too, until the ``with`` ends."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _signal_handlers_kept() -> Iterator[None]:
+    """Put the handler of SIGTERM back: Ray replaces it when it is imported."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _end_processes(before: set[int]) -> None:
+    """Wait until the processes of our Ray have ended, and kill what does not end."""
+    started = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
+    _, alive = psutil.wait_procs(started, timeout=_ENDING_S)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(alive, timeout=_ENDING_S)

@@ -1,0 +1,127 @@
+"""Jobs as tasks on a Ray cluster that this process is connected to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Generic
+
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from stallward.training.errors import ClusterError, WorkerError
+from stallward.training.parallel.executor import Job, Keep, Progress, Result, keep_nothing
+from stallward.training.parallel.ray_worker import as_raised, run_job
+from stallward.training.parallel.versions import versions_here
+from stallward.training.progress import Report
+
+ATTEMPTS: Final = 3
+"""How often a job is tried whose worker died."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayTasks:
+    """An :class:`~stallward.training.parallel.executor.Executor` on Ray: one CPU for each job."""
+
+    cpus: int
+    """The CPUs of the cluster when it was opened."""
+    shares_files: bool
+    """Whether all workers are on this machine."""
+
+    def workers(self, jobs: int) -> int:
+        """How many of ``jobs`` run at once."""
+        return max(min(self.cpus, jobs), 1)
+
+    def run(
+        self, jobs: Sequence[Job[Result]], report: Report, *, keep: Keep[Result] | None = None
+    ) -> list[Result]:
+        """Run jobs; see :class:`~stallward.training.parallel.executor.Executor`.
+
+        A job whose worker died, for example because its node was taken away, is tried again.
+
+        Raises:
+            WorkerError: If a job's worker died :data:`ATTEMPTS` times.
+            ClusterError: If a job cannot be given to the cluster.
+        """
+        progress = Progress(len(jobs), report)
+        return _Run(jobs, progress, keep or keep_nothing, self.shares_files).run()
+
+
+class _Run(Generic[Result]):
+    """The tasks of one call of :meth:`RayTasks.run`."""
+
+    def __init__(
+        self,
+        jobs: Sequence[Job[Result]],
+        progress: Progress,
+        keep: Keep[Result],
+        shares_files: bool,
+    ) -> None:
+        self._jobs, self._progress, self._keep = jobs, progress, keep
+        self._results: list[Any] = [None] * len(jobs)
+        self._attempts = [0] * len(jobs)
+        self._running: dict[Any, int] = {}
+        self._versions, self._folder = versions_here(), Path.cwd()
+        self._shares_files = shares_files
+        # Ray would try again by itself, but without bound where a worker ran out of memory.
+        self._task: Any = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(run_job)
+
+    def run(self) -> list[Result]:
+        """Run all jobs; no task is left behind, however this ends."""
+        try:
+            for number in range(len(self._jobs)):
+                self._start(number)
+            while self._running:
+                ready, _ = ray.wait(list(self._running), num_returns=1)
+                for stream in ready:
+                    self._receive(stream)
+            return self._results
+        finally:
+            for stream in self._running:
+                ray.cancel(stream, force=True)
+
+    def _start(self, number: int) -> None:
+        self._attempts[number] += 1
+        stream = self._task.remote(
+            self._jobs[number],
+            self._versions,
+            folder=self._folder,
+            files_are_shared=self._shares_files,
+        )
+        self._running[stream] = number
+
+    def _receive(self, stream: Any) -> None:
+        """Take the next message of a job."""
+        number = self._running[stream]
+        try:
+            kind, value = ray.get(next(stream))
+        except RayTaskError as error:  # not one of the job itself: it sends those
+            raise ClusterError(
+                f"Ray cannot run {self._jobs[number].name}: {str(error).strip()}",
+                next_step="Install this version of stallward, with its extra `ray`, on all nodes.",
+            ) from error
+        except (RayError, StopIteration) as error:
+            self._try_again(stream, number, error)
+            return
+        if kind == "progress":
+            self._progress.of_job(number, *value)
+        elif kind == "failed":
+            raise as_raised(*value)
+        else:
+            del self._running[stream]
+            self._results[number] = value
+            self._keep(number, value)
+
+    def _try_again(self, stream: Any, number: int, error: Exception) -> None:
+        del self._running[stream]
+        name = self._jobs[number].name
+        if self._attempts[number] >= ATTEMPTS:
+            reason = str(error).strip().partition("\n")[0]
+            raise WorkerError(
+                f"The worker of {name} died {ATTEMPTS} times. The last time: {reason}",
+                next_step="Where memory was short, give the nodes more of it or fewer CPUs. "
+                "What is done is kept; the same command goes on.",
+            ) from error
+        self._progress.of_job(number, f"{name}: its worker died; it is tried again", 0.0)
+        self._start(number)
