@@ -25,7 +25,13 @@ from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.parallel.ray_tasks import RayTasks
 from stallward.training.pipeline.fit import fit_twin
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.ray,
+    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,13 @@ from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 from stallward.training.tuning.search import tune
 from stallward.training.tuning.settings import TuneSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.ray]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.ray,
+    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 TWIN = small_twin()
 BRIEF = Args(

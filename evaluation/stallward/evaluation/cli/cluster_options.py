@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Final
 
 import typer
@@ -35,7 +36,7 @@ def with_ray_address(arguments: Sequence[str]) -> list[str]:
         arguments: The arguments of the program.
     """
     given = []
-    for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
+    for argument, following in pairwise([*arguments, ""]):
         bare = argument == _RAY and (not following or following.startswith("-"))
         given.append(f"{_RAY}=" if bare else argument)
     return given

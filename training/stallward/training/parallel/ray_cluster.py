@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import secrets
@@ -10,7 +11,7 @@ import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +29,7 @@ HERE: Final = "local"
 """The address that stands for a Ray of our own on this machine."""
 _OBJECT_STORE_BYTES: Final = 256 << 20
 """Jobs and results are a few megabytes; by default Ray takes 30 % of the memory."""
+_LOOPBACK: Final = "127.0.0.1"
 _STARTS: Final = 2
 """How often to start our own: Ray gives up after 30 s, which a busy machine may take."""
 _ANSWER_S: Final = 5.0
@@ -65,8 +67,7 @@ def _local_ray() -> Iterator[RayTasks]:
     """Start a Ray that nobody else can use, and end all its processes in the end."""
     cpus = len(os.sched_getaffinity(0))
     before = {process.pid for process in psutil.Process().children()}
-    token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
-    with temporary_folder("ray", _short_folder()) as folder, _environment(token):
+    with temporary_folder("ray", _short_folder()) as folder, _private_token():
         try:
             with _initialised(
                 folder,
@@ -74,6 +75,7 @@ def _local_ray() -> Iterator[RayTasks]:
                 include_dashboard=False,
                 object_store_memory=_OBJECT_STORE_BYTES,
                 _temp_dir=str(folder),
+                _node_ip_address=_LOOPBACK,
             ):
                 from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
 
@@ -182,11 +184,20 @@ def _short_folder() -> Path:
     return folder
 
 
+@functools.cache
+def _token() -> str:
+    """The token of all Rays that this process starts: Ray reads it once."""
+    return secrets.token_hex(32)
+
+
 @contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables, which Ray's processes read, too, until the ``with`` ends."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
+def _private_token() -> Iterator[None]:
+    """Let only this process and those below it use the Ray that is started in the ``with``.
+
+    Ray sets the mode itself, and would not do so completely if it were set already.
+    """
+    before = {name: os.environ.pop(name, None) for name in ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN")}
+    os.environ["RAY_AUTH_TOKEN"] = _token()
     try:
         yield
     finally:
