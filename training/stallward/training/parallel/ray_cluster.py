@@ -36,8 +36,9 @@ _ANSWER_S: Final = 5.0
 """How long an address may take to answer."""
 _ENDING_S: Final = 10.0
 """How long the processes of our own Ray may take to end by themselves."""
-_LONGEST_FOLDER: Final = 40
-"""The longest path of Ray's folder: sockets lie deep below it, and their paths are short."""
+_LONGEST_FOLDER: Final = 12
+"""The longest path for Ray's folder: its sockets lie 94 characters below, and may have 107."""
+_SYSTEM_FOLDER: Final = Path("/tmp")  # noqa: S108 - a folder with a random name is made in it
 _ON_A_NODE: Final = (
     "Run this command on a node of the cluster, or as a job: "
     "`ray job submit --address http://HEAD:8265 -- stallward ... --ray`."
@@ -103,7 +104,7 @@ def _initialised(folder: Path, **arguments: Any) -> Iterator[Any]:
             initialised, and the current one may be anybody's.
         **arguments: The arguments of ``ray.init``.
     """
-    with _signal_handlers_kept():
+    with _sigterm_kept():
         import ray  # noqa: PLC0415 - an extra, and it takes a second
 
         for tries_left in reversed(range(_STARTS)):
@@ -170,18 +171,9 @@ def _check_address(address: str) -> None:
 
 
 def _short_folder() -> Path:
-    """The folder for temporary files.
-
-    Raises:
-        ClusterError: If sockets below it would have names that are too long.
-    """
+    """The folder for temporary files, or the system's where its path is too long for sockets."""
     folder = Path(tempfile.gettempdir())
-    if len(str(folder)) > _LONGEST_FOLDER:
-        raise ClusterError(
-            f"The sockets of Ray cannot lie in {folder}, because its path is too long.",
-            next_step="Set TMPDIR to a folder with a shorter path.",
-        )
-    return folder
+    return folder if len(str(folder)) <= _LONGEST_FOLDER else _SYSTEM_FOLDER
 
 
 @functools.cache
@@ -209,16 +201,22 @@ def _private_token() -> Iterator[None]:
 
 
 @contextmanager
-def _signal_handlers_kept() -> Iterator[None]:
-    """Put the handler of SIGTERM back: Ray replaces it when it is imported."""
+def _sigterm_kept() -> Iterator[None]:
+    """Keep SIGTERM for this process, which ends all others itself.
+
+    Ray replaces its handler. The processes that Ray starts inherit that it is blocked, as Ctrl-C
+    is in them: either may be sent to all processes of a terminal or a service.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.signal(signal.SIGTERM, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _end_processes(before: set[int]) -> None:
