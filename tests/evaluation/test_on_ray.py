@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-
-pytest.importorskip("ray", reason="the extra `ray` is not installed: run scripts/setup.sh ray")
 
 from stallward.env.recording.run_info import load_run
 from stallward.env.testing import small_twin
@@ -22,10 +22,13 @@ from stallward.evaluation.fidelity.fits import Fits
 from stallward.evaluation.fidelity.measure import measure_fidelity
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.parallel.ray_cluster import open_ray
-from stallward.training.parallel.ray_tasks import RayTasks
 from stallward.training.pipeline.fit import fit_twin
 
+if TYPE_CHECKING:
+    from stallward.training.parallel.ray_tasks import RayTasks
+
 pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
     pytest.mark.slow,
     pytest.mark.ray,
     # Ray leaves it to the end of the process to wait for its own processes, and to close files.

@@ -10,25 +10,20 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
-pytest.importorskip("ray", reason="the extra `ray` is not installed: run scripts/setup.sh ray")
-
-from ray import cloudpickle
-
 from stallward.env.testing import small_twin
 from stallward.training.errors import ClusterError, DatasetError, WorkerError
 from stallward.training.network.arrays import POLICY_FILE
-from stallward.training.parallel import ray_tasks
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS, LOCAL
 from stallward.training.parallel.ray_cluster import open_ray
-from stallward.training.parallel.ray_tasks import ATTEMPTS, RayTasks
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.train import train
 from stallward.training.progress import Report, silent
@@ -36,7 +31,11 @@ from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 from stallward.training.tuning.search import tune
 from stallward.training.tuning.settings import TuneSettings
 
+if TYPE_CHECKING:
+    from stallward.training.parallel.ray_tasks import RayTasks
+
 pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
     pytest.mark.slow,
     pytest.mark.ray,
     # Ray leaves it to the end of the process to wait for its own processes, and to close files.
@@ -54,8 +53,6 @@ BRIEF = Args(
     evaluation_episodes=8,
     seeds=2,
 )
-# The workers cannot import this file.
-cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 
 @pytest.fixture(scope="module")
@@ -64,6 +61,10 @@ def on_ray() -> Iterator[RayTasks]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
         with open_ray("local") as executor:
+            from ray import cloudpickle  # noqa: PLC0415 - it takes a second to import
+
+            # The workers cannot import this file.
+            cloudpickle.register_pickle_by_value(sys.modules[__name__])
             yield executor
 
 
@@ -146,15 +147,16 @@ def _die(folder: Path, _report: Report) -> None:
 def test_a_job_whose_workers_always_die_ends_with_its_name(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
-    with pytest.raises(WorkerError, match=f"The worker of seed 7 died {ATTEMPTS} times"):
+    with pytest.raises(WorkerError, match="The worker of seed 7 died 3 times"):
         on_ray.run([Job("seed 7", partial(_die, tmp_path))], silent)
-    assert len(list(tmp_path.iterdir())) == ATTEMPTS
+    assert len(list(tmp_path.iterdir())) == 3
 
 
 def test_workers_with_other_versions_are_refused(
     on_ray: RayTasks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_tasks, "versions_here", lambda: {"numpy": "0.1"})
+    module = "stallward.training.parallel.ray_tasks"
+    monkeypatch.setattr(f"{module}.versions_here", lambda: {"numpy": "0.1"})
     with pytest.raises(WorkerError, match=r"numpy .* and not 0\.1.*same image"):
         on_ray.run([Job("one squared", partial(_square, 1))], silent)
 
