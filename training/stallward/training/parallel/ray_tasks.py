@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Generic
@@ -18,6 +21,8 @@ from stallward.training.progress import Report
 
 ATTEMPTS: Final = 3
 """How often a job is tried whose worker died."""
+_WAIT_S: Final = 0.5
+"""How long SIGTERM may have to wait."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +74,20 @@ class _Run(Generic[Result]):
 
     def run(self) -> list[Result]:
         """Run all jobs; no task is left behind, however this ends."""
-        try:
-            for number in range(len(self._jobs)):
-                self._start(number)
-            while self._running:
-                ready, _ = ray.wait(list(self._running), num_returns=1)
-                for stream in ready:
-                    self._receive(stream)
-            return self._results
-        finally:
-            for stream in self._running:
-                ray.cancel(stream, force=True)
+        with _sigterm_held_back() as raise_sigterm:
+            try:
+                for number in range(len(self._jobs)):
+                    self._start(number)
+                while self._running:
+                    raise_sigterm()
+                    streams = list(self._running)
+                    ready, _ = ray.wait(streams, num_returns=1, timeout=_WAIT_S)
+                    for stream in ready:
+                        self._receive(stream)
+                return self._results
+            finally:
+                for stream in self._running:
+                    ray.cancel(stream, force=True)
 
     def _start(self, number: int) -> None:
         self._attempts[number] += 1
@@ -125,3 +133,34 @@ class _Run(Generic[Result]):
             ) from error
         self._progress.of_job(number, f"{name}: its worker died; it is tried again", 0.0)
         self._start(number)
+
+
+@contextmanager
+def _sigterm_held_back() -> Iterator[Callable[[], None]]:
+    """Hold SIGTERM back while Ray waits: what its handler raises, other than Ctrl-C, Ray drops.
+
+    Yields:
+        A function that lets a signal that came meanwhile act.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: None
+        return
+    came = False
+
+    def note(_number: int, _frame: object) -> None:
+        nonlocal came
+        came = True
+
+    def act() -> None:
+        nonlocal came
+        if came:
+            came = False
+            signal.signal(signal.SIGTERM, before)
+            signal.raise_signal(signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, note)
+    try:
+        yield act
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        act()
