@@ -324,7 +324,10 @@ def test_an_interrupted_command_leaves_no_process_and_no_folder(
             assert process.poll() is None, process.communicate()
             time.sleep(0.2)
         os.killpg(process.pid, number)  # as a terminal does
-        _, errors = process.communicate(timeout=60)
+        try:
+            _, errors = process.communicate(timeout=60)
+        finally:
+            process.kill()  # where it did not end, this test is not to wait for it
     assert process.returncode == code, errors
     assert "Traceback" not in errors
     assert not psutil.wait_procs(children, timeout=5.0)[1]
