@@ -202,7 +202,7 @@ def policies(folder: Path) -> list[bytes]:
 def test_the_same_policies_as_locally_although_a_worker_is_killed_in_the_middle(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
-    long = replace(BRIEF, total_steps=64 * 16 * 12)
+    long = replace(BRIEF, total_steps=64 * 16 * 6)
     here = train([TWIN], long, folder=tmp_path / "here", executor=LOCAL)
     killing = _Killing(on_ray)
     there = train([TWIN], long, folder=tmp_path / "there", executor=killing)
