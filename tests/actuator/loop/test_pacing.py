@@ -10,6 +10,7 @@ from stallward.actuator.config.tables import Rates
 from stallward.actuator.loop.pacing import Pacer, TickRate
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, LatencySample, NodeSample, PsiTotals, Sample
+from stallward.agent.threads import ThreadSample
 
 
 def test_deadlines_do_not_drift() -> None:
@@ -34,7 +35,12 @@ def test_a_clock_that_stands_still_still_advances() -> None:
 
 
 def sample(
-    time_s: float, stalled_us: int | None, *, p95_ms: float | None = None, node_us: int = 0
+    time_s: float,
+    stalled_us: int | None,
+    *,
+    p95_ms: float | None = None,
+    node_us: int = 0,
+    threads: tuple[ThreadSample, ...] | None = None,
 ) -> Sample:
     return Sample(
         sequence=0,
@@ -43,6 +49,7 @@ def sample(
         zone=GroupSample(name="z"),
         protected=GroupSample(name="app", psi=PsiTotals(memory_some_us=stalled_us)),
         latency=None if p95_ms is None else LatencySample(completed=9, p95_ms=p95_ms),
+        protected_threads=threads,
     )
 
 
@@ -63,12 +70,13 @@ class Run:
         held: bool = False,
         leased: bool = False,
         p95_ms: float | None = None,
+        threads: tuple[ThreadSample, ...] | None = None,
     ) -> None:
         for _ in range(round(seconds / 0.1)):
             self.time_s += 0.1
             self.total_us += round(share * 1e5)
             self.rate.after_tick(
-                sample(self.time_s, self.total_us, p95_ms=p95_ms),
+                sample(self.time_s, self.total_us, p95_ms=p95_ms, threads=threads),
                 granted,
                 held=held,
                 leased=leased,
@@ -106,6 +114,14 @@ def test_any_sign_of_pressure_ends_the_calm_at_once(pressed: dict[str, Any]) -> 
     assert not run.rate.calm
     run.ticks(2.3)
     assert run.rate.calm
+
+
+def test_threads_that_a_controller_watches_are_looked_at_at_the_full_rate() -> None:
+    run = Run()
+    run.ticks(5.0, threads=())
+    assert not run.rate.calm
+    run.ticks(0.1)
+    assert run.rate.calm, "there was no pressure meanwhile"
 
 
 def test_desires_that_change_nothing_leave_a_node_calm() -> None:

@@ -59,6 +59,9 @@ class TickRate:
     SLO. The averages of the observation depend on the time that has passed, so all
     features mean the same with fewer ticks.
 
+    A controller of threads never calms a node: what interferes with a thread is waits for the CPU,
+    of which neither sign tells, and the threads are looked at only with a tick.
+
     Args:
         rates: The configured rates.
         slo_ms: The latency target.
@@ -115,12 +118,14 @@ class TickRate:
             (sample.latency.p95_ms or 0.0) > _SLO_SHARE * self._slo_ms
         )
         acts = held or leased or not does_nothing(granted)
+        watches_threads = sample.protected_threads is not None
         if stalls or slow:
             self._pressure_s = now_s
         self._quiet = not stalls
         if self._pressure_s == -math.inf:
             self._pressure_s = now_s  # there may have been pressure before the first tick
-        self._calm = not acts and now_s - self._pressure_s >= self._rates.calm_after_s
+        quiet_s = now_s - self._pressure_s
+        self._calm = not (acts or watches_threads) and quiet_s >= self._rates.calm_after_s
 
     def _stalls(self, sample: Sample) -> bool:
         psi = sample.protected.psi.memory_some_us
