@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.util
 import mmap
 import os
 import sys
@@ -11,6 +12,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import cast
 
@@ -362,3 +364,19 @@ def test_a_program_that_fails_ends_the_block_with_its_error_output(
     assert not sandbox.zone.populated()
     assert not sandbox.load.populated()
     assert leftovers(cache) == []
+
+
+def test_data_is_made_again_when_a_c_source_beside_its_module_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "stores"
+    folder.mkdir()
+    (folder / "build.py").touch()
+    (folder / "store.c").write_text("int before;")
+    found = ModuleSpec("build", None, origin=str(folder / "build.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
+    commands = [["{python}", "-m", "stallward.env.workloads.services.stores.build"]]
+    before = data_key(commands)
+    assert data_key(commands) == before
+    (folder / "store.c").write_text("int after;")
+    assert data_key(commands) != before

@@ -39,12 +39,17 @@ def default_state_dir() -> Path:
 
 
 def data_key(commands: Sequence[Sequence[str]]) -> str:
-    """Return the key of the data of some commands: a hash of them and of the modules they run."""
+    """Return the key of the data of some commands: a hash of them and of the modules they run.
+
+    C sources beside a module count as a part of it: it compiles them.
+    """
     digest = hashlib.sha256(json.dumps([list(argv) for argv in commands]).encode())
     for word in sorted({word for argv in commands for word in argv if word.startswith(_MODULES)}):
         module = importlib.util.find_spec(word)
         if module is not None and module.origin is not None:
-            digest.update(Path(module.origin).read_bytes())
+            path = Path(module.origin)
+            for source in (path, *sorted(path.parent.glob("*.[ch]"))):
+                digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MODEL_NAME = "detector.onnx"
 WEIGHTS_NAME = "detector.weights"
+WIDTH = 1024
+DEPTH = 36
 _PAGE_BYTES = 4096
 
 
@@ -50,7 +52,7 @@ def _layers(width: int, depth: int) -> Iterator[_Conv]:
         yield _Conv(inputs=width, outputs=width, kernel=1, stride=1, pad=0)
 
 
-def write_model(folder: Path, *, seed: int, width: int = 1024, depth: int = 36) -> None:
+def write_model(folder: Path, *, seed: int, width: int = WIDTH, depth: int = DEPTH) -> None:
     """Write the model and its external weights (156 MB at the default width and depth).
 
     Args:
@@ -131,9 +133,11 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--images", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--width", type=int, default=WIDTH, help="channels of each wide layer")
+    parser.add_argument("--depth", type=int, default=DEPTH, help="how many wide layers")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    write_model(args.folder, seed=args.seed)
+    write_model(args.folder, seed=args.seed, width=args.width, depth=args.depth)
     write_images(args.folder, count=args.images, seed=args.seed)
 
 

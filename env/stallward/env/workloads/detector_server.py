@@ -4,6 +4,8 @@ A client sends ``NUMBER\n`` and gets ``ok BOXES\n`` or ``error CAUSE\n``. One re
 at a time, in the order of arrival over all connections.
 
 Run: ``python -m stallward.env.workloads.detector_server --data DIR --socket PATH``
+
+With ``--threads 2`` two threads share the work on each image.
 """
 
 from __future__ import annotations
@@ -19,18 +21,23 @@ from stallward.env.workloads.services.line_server import serve
 MODEL_NAME = "detector.onnx"
 
 
-def open_session(model: Path) -> Any:
+def open_session(model: Path, threads: int = 1) -> Any:
     """Open the model with prepacking off, which would copy the weights into anonymous memory.
 
     So the weights stay pages of the mapped file.
+
+    Args:
+        model: The model.
+        threads: How many threads share the work on each image. They sleep while there is none.
     """
     onnxruntime = import_runtime()
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
+    options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
     options.enable_cpu_mem_arena = False
     options.add_session_config_entry("session.disable_prepacking", "1")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     return onnxruntime.InferenceSession(str(model), options, providers=["CPUExecutionProvider"])
 
 
@@ -39,10 +46,11 @@ class Detector:
 
     Args:
         data: A folder written by ``detector_data``.
+        threads: How many threads share the work on each image.
     """
 
-    def __init__(self, data: Path) -> None:
-        self._session = open_session(data / MODEL_NAME)
+    def __init__(self, data: Path, threads: int = 1) -> None:
+        self._session = open_session(data / MODEL_NAME, threads)
         self._images = sorted(data.glob("image-*.ppm"))
         if not self._images:
             raise FileNotFoundError(f"no image-*.ppm in {data}")
@@ -62,8 +70,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--threads", type=int, default=1)
     args = parser.parse_args()
-    detector = Detector(args.data)
+    detector = Detector(args.data, args.threads)
     detector.answer(b"0")
     serve(detector.answer, args.socket)
 

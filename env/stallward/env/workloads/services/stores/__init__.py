@@ -1,0 +1,1 @@
+"""In-memory stores with several server threads: an ordered one and a transactional one."""
