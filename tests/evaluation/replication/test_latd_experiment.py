@@ -15,7 +15,7 @@ from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.block import make_workplace
 from stallward.evaluation.cli import main
 from stallward.evaluation.errors import PlanError, ReplicationError
-from stallward.evaluation.replication.latd.charts import BesideRow, beside_chart
+from stallward.evaluation.replication.beside_chart import BesideRow, beside_chart
 from stallward.evaluation.replication.latd.experiment import (
     RESULT_FILE,
     LatdExperimentRequest,

@@ -7,13 +7,11 @@ from typing import Final
 
 import numpy as np
 
+from stallward.evaluation.replication.beside_chart import BesideRow, beside_chart
 from stallward.evaluation.replication.latd.analysis import QUANTILES
 from stallward.evaluation.replication.latd.charts import (
     MEMORY_COLOURS,
-    BesideRow,
-    beside_chart,
     memory_panel,
-    sweep_chart,
     sweep_line,
     time_panel,
 )
@@ -41,6 +39,7 @@ from stallward.evaluation.replication.latd.tables import (
 )
 from stallward.evaluation.replication.latd.texts import MEANING, NOT_REPEATED
 from stallward.evaluation.replication.latd.workload import ZONE_MIB
+from stallward.evaluation.replication.sweep_chart import sweep_chart
 from stallward.evaluation.report.charts import Style, cdf_chart, styles
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
