@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Protocol
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
-
-if TYPE_CHECKING:
-    from stallward.evaluation.report.experiment_page import ExperimentPage, PageTable
+from stallward.evaluation.cli.experiment_choices import (
+    CpuDivision,
+    LatdPart,
+    Part,
+    show_experiment,
+)
 
 app = typer.Typer(
     help="Repeat published experiments on this machine (needs root).",
@@ -32,23 +33,6 @@ Minutes = Annotated[
 Out = Annotated[
     Path, typer.Option(help="New or resumable folder for the runs, the result and the page.")
 ]
-
-
-class Part(StrEnum):
-    """Which of a document's experiments."""
-
-    ALL = "all"
-    CASE_STUDY = "case-study"
-    LARGER = "larger"
-
-
-class LatdPart(StrEnum):
-    """Which of the experiments of the latd thesis."""
-
-    ALL = "all"
-    SCENARIOS = "scenarios"
-    UTILISATION = "utilisation"
-    SWAPPINESS = "swappiness"
 
 
 @app.command(epilog="Example: stallward experiment contention detector-anon --seconds 20")
@@ -142,7 +126,7 @@ def swap_assign(
     tables = [] if result.case_study is None else [case_study_table(result.case_study)]
     if result.larger:
         tables.append(larger_table(result))
-    _show(result, swap_page(result), tables, out, as_json=as_json)
+    show_experiment(result, swap_page(result), tables, out, as_json=as_json)
 
 
 @app.command(
@@ -185,7 +169,7 @@ def compile_sweep(
     with output.progress("experiment compile") as report:
         result = run_compile_experiment(request, report)
     tables = [arms_table(result)] if result.sizes else []
-    _show(result, compile_page(result), tables, out, as_json=as_json)
+    show_experiment(result, compile_page(result), tables, out, as_json=as_json)
 
 
 def _mib(text: str) -> tuple[int, ...]:
@@ -240,43 +224,58 @@ def latd(
         tables.append(
             sweep_table({str(SWAPPED_HOG): result.swappiness}, "swappiness", share=False)
         )
-    _show(result, latd_page(result), tables, out, as_json=as_json)
+    show_experiment(result, latd_page(result), tables, out, as_json=as_json)
 
 
-class _Finished(Protocol):
-    """What the results of all experiments say."""
-
-    @property
-    def done_runs(self) -> int: ...
-
-    @property
-    def planned_runs(self) -> int: ...
-
-
-def _show(
-    result: _Finished,
-    page: ExperimentPage,
-    tables: Sequence[PageTable],
-    out: Path,
-    *,
-    as_json: bool,
+@app.command(epilog="Example: stallward experiment dasec --applications memcached --minutes 10")
+def dasec(
+    applications: Annotated[
+        str,
+        typer.Option(
+            help="Which, separated by commas [memcached,ordered,transactional,classifier]."
+        ),
+    ] = "",
+    division: Annotated[
+        CpuDivision,
+        typer.Option(help="How the CPU is divided: thread by thread, or between groups first."),
+    ] = CpuDivision.THREAD,
+    repeats: Repeats = 3,
+    minutes: Minutes = 120.0,
+    out: Out = _DEFAULT_DIR / "dasec",
+    seed: Seed = 1,
+    as_json: Json = False,
 ) -> None:
-    """Write the page of an experiment, and print its tables and headline."""
-    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+    """Repeat the experiment of DASEC (Symposium on Cloud Computing).
 
-    path = out / "report.html"
-    write_experiment_page(page, path)
-    if as_json:
-        output.print_json(to_json(result))
-        return
-    for table in tables:
-        output.table(table.headers, table.texts)
-        output.line()
-    output.line(page.headline)
-    if result.done_runs < result.planned_runs:
-        output.note(
-            f"{result.done_runs} of {result.planned_runs} runs are finished; the same command "
-            "goes on."
-        )
-    output.line(f"{out / 'result.json'}  {path}")
+    A cache, an ordered store, a transactional store and an image classifier, each with several
+    threads, run beside 0, 1, 2 and 4 batch threads on each processor: without control, with
+    borrowed virtual time, with all of DASEC's answers, with each alone, and beside a controller of
+    the memory. The page has the source's figures and ours. The same command goes on where it
+    stopped.
+    """
+    from stallward.evaluation.replication.dasec.experiment import (  # noqa: PLC0415
+        DasecExperimentRequest,
+        run_dasec_experiment,
+    )
+    from stallward.evaluation.replication.dasec.page import dasec_page  # noqa: PLC0415
+    from stallward.evaluation.replication.dasec.steps import parse_applications  # noqa: PLC0415
+    from stallward.evaluation.replication.dasec.tables import (  # noqa: PLC0415
+        latency_table,
+        summary_table,
+        thread_table,
+    )
+
+    request = DasecExperimentRequest(
+        out=out,
+        applications=parse_applications(applications),
+        division=division.value,
+        repeats=repeats,
+        minutes=minutes,
+        seed=seed,
+    )
+    with output.progress("experiment dasec") as report:
+        result = run_dasec_experiment(request, report)
+    tables = [latency_table(result), thread_table(result)]
+    if result.summary:
+        tables.append(summary_table(result))
+    show_experiment(result, dasec_page(result), tables, out, as_json=as_json)

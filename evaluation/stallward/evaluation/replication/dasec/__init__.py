@@ -1,0 +1,1 @@
+"""The experiment of DASEC, repeated in a sandbox."""
