@@ -23,7 +23,7 @@ from stallward.evaluation.results.interval import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BesideRow:
-    """A figure of the thesis and ours."""
+    """A figure of the document and ours."""
 
     label: str
     colour: str
@@ -32,7 +32,7 @@ class BesideRow:
 
 
 def beside_chart(rows: Sequence[BesideRow], *, unit: str, log: bool, label: str) -> str:
-    """Figures of the thesis (hollow) beside ours (filled, with 95 % intervals)."""
+    """Figures of the document (hollow) beside ours (filled, with 95 % intervals)."""
     row, width, left = 34.0, 500.0, 96.0
     height = row * len(rows) + 40
     low, high = shown_range([one.ours for one in rows], [one.theirs for one in rows])
@@ -55,7 +55,7 @@ def beside_chart(rows: Sequence[BesideRow], *, unit: str, log: bool, label: str)
         if one.theirs is not None:
             circle = tag(
                 "circle",
-                title(f"{one.label}, thesis: {one.theirs:g}{unit}"),
+                title(f"{one.label}, published: {one.theirs:g}{unit}"),
                 cx=x(one.theirs),
                 cy=middle + 8,
                 r=5,
