@@ -154,7 +154,12 @@ def test_the_page_has_the_figures_of_the_source_and_ours(tmp_path: Path) -> None
     page = render_experiment_page(dasec_page(result))
     # mean and p99 beside the source, then both of each application
     assert page.count("<svg") == 2 + 2 * 4
-    for text in ("published: 0.54 x", "published: 0.48 x", "thread by thread", NOT_REPEATED[0][:40]):
+    for text in (
+        "published: 0.54 x",
+        "published: 0.48 x",
+        "thread by thread",
+        NOT_REPEATED[0][:40],
+    ):
         assert text in page
     counts = {row[:3]: row[3:] for row in thread_table(result).texts}
     assert counts["ordered", "2", "none"] == (

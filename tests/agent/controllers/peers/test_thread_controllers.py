@@ -114,6 +114,18 @@ def test_each_answer_is_given_alone(answer: str, now: Now, given: set[str]) -> N
     assert found == given
 
 
+def test_a_period_ends_with_its_tick_though_the_one_before_was_late() -> None:
+    dasec = make_controller("dasec")
+    dasec.reset(CONTEXT)
+    reasons = []
+    ticks = ((0.0, START), (0.108, DELAYED), (0.2001, {**DELAYED, 1: {"run_us": 500}}))
+    for number, (time_s, threads) in enumerate(ticks):
+        late = replace(sample(number, threads), time_s=time_s)
+        reasons.append(dasec.decide(late, NOTHING).reason)
+    assert "1 delayed" in reasons[1]
+    assert "0 delayed" in reasons[2], "the third tick is 92 ms after the second"
+
+
 def test_within_a_period_the_decision_stays() -> None:
     dasec = make_controller("dasec:period_s=0.2")
     assert wanted(dasec, START, DELAYED) == {}

@@ -53,7 +53,8 @@ DEFAULT_SLICE_US: Final = 100
 DEFAULT_PERIOD_S: Final = 0.1
 DEFAULT_HOLD_PERIODS: Final = 1
 """The source decides for the upcoming period alone."""
-_ROUNDING_S: Final = 1e-6
+_JITTER_S: Final = 0.02
+"""By how much a period may be too short: a tick that follows a late one comes early after it."""
 
 
 class DasecController:
@@ -62,7 +63,7 @@ class DasecController:
     Args:
         answers: Which of :data:`ANSWERS` are given.
         slice_us: The timeslice of a thread with a low rescheduling latency.
-        period_s: The length of a period, at least; it ends with a tick.
+        period_s: The length of a period, at least but for jitter; it ends with a tick.
         hold_periods: For how many periods an answer to a delay holds.
         memory: Decides about everything but threads; ``None`` to leave that alone.
     """
@@ -138,7 +139,7 @@ class DasecController:
         self._own = remember_own(self._own, threads, wanted, time_s)
         if self._before_s is not None:
             passed_s = time_s - self._before_s
-            if passed_s < self._period_s - _ROUNDING_S:
+            if passed_s < self._period_s - min(_JITTER_S, self._period_s / 2):
                 return
             self._judge(threads, int(passed_s * 1e6))
         self._before, self._before_s = threads, time_s
