@@ -59,6 +59,7 @@ NAVIGATION: Final = {
         "how-to/assign-swap",
         "how-to/analyse-memory",
         "how-to/repeat-latd",
+        "how-to/repeat-dasec",
         "how-to/use-other-libraries",
     ),
     "Understand it": (

@@ -183,7 +183,8 @@ def _job(number: int, cpus: int) -> BackgroundSpec:
     """A batch job, which wants nothing but processor time."""
     report = f"{{run}}/batch{number}.lines"
     loop = (*_MODULES, "stallward.env.workloads.program_loop", "--unit", "cpu", "--report", report)
-    program = ("stress-ng", "--cpu", str(cpus), "--cpu-method", "int64", "--timeout", "3600")
+    places = ("--temp-path", "{scratch}", "--timeout", "3600")
+    program = ("stress-ng", "--cpu", str(cpus), "--cpu-method", "int64", *places)
     return BackgroundSpec(
         name=f"batch{number}",
         command=Command(argv=(*loop, "--", *program)),
