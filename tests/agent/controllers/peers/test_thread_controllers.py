@@ -118,7 +118,8 @@ def test_a_period_ends_with_its_tick_though_the_one_before_was_late() -> None:
     dasec = make_controller("dasec")
     dasec.reset(CONTEXT)
     reasons = []
-    ticks = ((0.0, START), (0.108, DELAYED), (0.2001, {**DELAYED, 1: {"run_us": 500}}))
+    at_rest: Now = {**DELAYED, 1: {"run_us": 500}}
+    ticks: tuple[tuple[float, Now], ...] = ((0.0, START), (0.108, DELAYED), (0.2001, at_rest))
     for number, (time_s, threads) in enumerate(ticks):
         late = replace(sample(number, threads), time_s=time_s)
         reasons.append(dasec.decide(late, NOTHING).reason)

@@ -164,11 +164,11 @@ def _result(request: DasecExperimentRequest, store: RunStore) -> DasecExperiment
         found = {arm: cell(setting) for arm, setting in settings.items() if runs[setting]}
         return RatioFigures(ratio=ratio, arms=found)
 
-    beside = {
+    beside: dict[str, tuple[RatioFigures, ...]] = {
         application: tuple(at(application, ratio) for ratio in RATIOS)
         for application in request.applications
     }
-    alone = {
+    alone: dict[str, CellFigures] = {
         application: cell(setting)
         for application in request.applications
         if runs[setting := Setting(application=application)]
