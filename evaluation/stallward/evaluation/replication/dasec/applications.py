@@ -32,7 +32,7 @@ Division = Literal["thread", "group"]
 application and each job as groups, as containers have it."""
 
 BURN_IN_S: Final = 1.0
-MEASURED_S: Final = 4.0
+MEASURED_S: Final = 3.0
 SLO_MS: Final = 5.0
 """A target must be configured; no controller of the experiment looks at it."""
 WORKERS: Final = 3
@@ -94,7 +94,7 @@ _SERVICES: Final[dict[Application, _Service]] = {
         "ordered", "/usr/include/lmdb.h", "liblmdb-dev", "set %K get %K\n", rate_per_s=1500
     ),
     "transactional": _store(
-        "transactional", "/usr/include/rocksdb/c.h", "librocksdb-dev", "tx %K\n", rate_per_s=600
+        "transactional", "/usr/include/rocksdb/c.h", "librocksdb-dev", "tx %K\n", rate_per_s=300
     ),
     "classifier": _Service(
         server=(
