@@ -61,6 +61,7 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/blocks/live.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/comparison/left_out.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/replication/batch_session.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/replication/dasec/session.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/replication/latd/session.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
 }

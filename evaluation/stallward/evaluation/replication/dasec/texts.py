@@ -29,7 +29,7 @@ NOT_REPEATED: Final = (
     "processes with two to a dozen threads. So a thread that is moved finds another core that is "
     "as busy.",
     "Scheduler code in the kernel, with a period of its own and the remaining timeslice of each "
-    "thread: here a process decides ten times a second, from what /proc tells.",
+    "thread: here a process decides ten times a second, from what the kernel's files tell.",
     "Neighbours that are latency-critical, too: here they are batch jobs, so that what the "
     "application gains shows as their loss.",
     "Masstree and Silo: LMDB and RocksDB's optimistic transactions in their place, with new "
