@@ -51,7 +51,10 @@ _SOCKET: Final = "{run}/server.sock"
 _REQUESTS: Final = "{run}/requests.lines"
 _MODULES: Final = ("{python}", "-m")
 _LATENCY: Final = LatencyLines(path=_REQUESTS, start="0", sent="1", end="2", ok="3")
-_BATCH_NEED: Final = Need(program="stress-ng", package="stress-ng")
+_NEEDS: Final = (
+    Need(program="stress-ng", package="stress-ng"),
+    Need(program="chrt", package="util-linux"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,7 @@ def dasec_scenario(application: Application, jobs: int, cpus: int) -> Scenario:
             workers=WORKERS,
         ),
         background=tuple(_job(number, cpus) for number in range(jobs)),
-        needs=(*service.needs, _BATCH_NEED),
+        needs=(*service.needs, *_NEEDS),
         application=application,
     )
 
