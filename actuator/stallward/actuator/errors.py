@@ -24,6 +24,7 @@ Their classes form a tree::
     │   ├── PolicyPartError        ... because a part does not begin where the last one ended
     │   ├── PolicyDamagedError     ... because its content has another digest
     │   └── PolicyDiskError        ... because the store cannot be read or written
+    ├── RolloutError               a rollout cannot be begun or gone on with
     ├── ExperimentError            an experiment cannot be started or stopped
     │   └── ExperimentDiskError    ... because it cannot be kept or read
     ├── WorkError                  the work of a slot cannot be read now
@@ -158,6 +159,10 @@ class PolicyDamagedError(PolicyStoreError):
 
 class PolicyDiskError(PolicyStoreError):
     """Raised when the store of policies cannot be read or written."""
+
+
+class RolloutError(ActuatorError):
+    """Raised when a rollout to many nodes cannot be begun, gone on with or kept on the disk."""
 
 
 class ExperimentError(ActuatorError):

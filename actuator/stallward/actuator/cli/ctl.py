@@ -14,6 +14,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.advice import advice
 from stallward.actuator.cli.apply import apply, release
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
+from stallward.actuator.cli.fleet.rollout import recall, rollout
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import UsageError
 
@@ -52,7 +53,7 @@ def watch(
     says at the end which ticks were lost.
     """
     if nodes is not None:
-        from stallward.actuator.cli.watch_fleet import watch_fleet  # noqa: PLC0415
+        from stallward.actuator.cli.fleet.watch import watch_fleet  # noqa: PLC0415
 
         watch_fleet(nodes, every=every, count=count, as_json=as_json)
         return
@@ -121,6 +122,12 @@ def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
         output.line("off: the default controller decides")
     else:
         output.line(f"active: {policy.name} (sha256 {policy.sha256[:12]})")
+
+
+ctl.command(epilog="Example: stallward ctl rollout build/policy.onnx --nodes nodes.toml")(rollout)
+ctl.command(
+    epilog="Example: stallward ctl recall --state rollout-0123456789ab.jsonl --nodes nodes.toml"
+)(recall)
 
 
 @ctl.command(epilog="Example: stallward ctl load default")

@@ -156,11 +156,11 @@ class ActuatorClient:
         request = pb.ReleaseRequest(holder=holder)
         self._call(self._stub.Release, request, precondition=LeaseHeldError)
 
-    def push(self, file: Path, *, name: str) -> StoredPolicyInfo:
+    def push(self, policy: Path | bytes, *, name: str) -> StoredPolicyInfo:
         """Send a policy to the node's store; an upload that broke off before goes on.
 
         Args:
-            file: The policy.
+            policy: Its file, or the content of one.
             name: The name that it is given there.
 
         Raises:
@@ -169,9 +169,9 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached, or cannot write.
         """
         try:
-            content = file.read_bytes()
+            content = policy if isinstance(policy, bytes) else policy.read_bytes()
         except OSError as error:
-            raise PolicyError(f"{file} cannot be read ({error.strerror}).") from error
+            raise PolicyError(f"{policy!s} cannot be read ({error.strerror}).") from error
         try:
             return push_policy(self._stub, content, name)
         except grpc.RpcError as error:
