@@ -32,6 +32,7 @@ Their classes form a tree::
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
         ├── FleetError               some of many daemons cannot do what was asked of all
+        ├── DiscoveryError           the nodes of a fleet cannot be looked up
         ├── LeaseHeldError           another client holds the lease
         └── RequestError             the daemon refuses a request
 """
@@ -219,6 +220,10 @@ class DaemonUnavailableError(DaemonError):
 
 class FleetError(DaemonError):
     """Raised when some of many daemons cannot do what was asked of all."""
+
+
+class DiscoveryError(DaemonError):
+    """Raised when the nodes of a fleet cannot be looked up."""
 
 
 class LeaseHeldError(DaemonError):

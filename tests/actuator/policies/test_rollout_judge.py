@@ -72,7 +72,7 @@ def test_nodes_on_which_it_fails_may_be_few() -> None:
     assert judge(few, RULES, last=True).failed == 2
     assert not judge(few, RULES, last=True).bad
     more = Watched(
-        wave=seen.wave | tallies({"w2": 1.0}, fallen=31),
+        wave=dict(seen.wave) | tallies({"w2": 1.0}, fallen=31),
         others={},
         before=seen.before,
         failed=few.failed,

@@ -76,6 +76,8 @@ class ActuatorClient:
         ]
         if isinstance(daemon, RemoteDaemon):
             options.extend(keepalive_options(daemon.silence_s))
+            if daemon.server_name:
+                options.append(("grpc.ssl_target_name_override", daemon.server_name))
             self._channel = grpc.secure_channel(
                 daemon.address, daemon.credentials(), options=options
             )

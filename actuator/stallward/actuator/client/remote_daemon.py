@@ -25,22 +25,26 @@ class RemoteDaemon:
     """Where a daemon listens for other machines, and what is needed to talk to it."""
 
     address: str
-    """``HOST:PORT``; the daemon's certificate must be for this host."""
+    """``HOST:PORT``; the daemon's certificate must be for this host, unless
+    ``server_name`` is given."""
     authority: Path
     """The authorities whose certificate the daemon must show, as PEM."""
     certificate: Path
     """The client's own certificate, as PEM."""
     key: Path
     """Its private key, as PEM."""
+    server_name: str = ""
+    """The name that its certificate must be for; empty for the host of the address."""
     silence_s: float = 30.0
     """After how long without a sign of life the connection counts as broken, at least 0.3. A
     network that fails closes no connection, so a watcher would wait for ever."""
 
     @classmethod
-    def with_folder(cls, address: str, folder: Path) -> Self:
+    def with_folder(cls, address: str, folder: Path, server_name: str = "") -> Self:
         """A daemon for which a folder holds ``ca.pem``, ``client.pem`` and ``client.key``."""
         return cls(
             address=address,
+            server_name=server_name,
             authority=folder / AUTHORITY_FILE,
             certificate=folder / CERTIFICATE_FILE,
             key=folder / KEY_FILE,
@@ -74,13 +78,14 @@ def is_remote(address: str) -> bool:
     return _REMOTE.fullmatch(address) is not None
 
 
-def daemon_at(address: str, tls: Path | None = None) -> Path | RemoteDaemon:
+def daemon_at(address: str, tls: Path | None = None, server_name: str = "") -> Path | RemoteDaemon:
     """The daemon at an address.
 
     Args:
         address: The path of a Unix socket, or ``HOST:PORT`` of another machine's daemon.
         tls: The folder of the client's certificates for such a daemon; ``None`` for that which
             the environment variable ``STALLWARD_TLS`` names.
+        server_name: The name that its certificate must be for; empty for the host.
 
     Raises:
         ConfigError: If the daemon is on another machine and no certificates are named.
@@ -94,4 +99,4 @@ def daemon_at(address: str, tls: Path | None = None) -> Path | RemoteDaemon:
             next_step=f"Name the folder with {AUTHORITY_FILE}, {CERTIFICATE_FILE} and {KEY_FILE} "
             f"in {TLS_VARIABLE}.",
         )
-    return RemoteDaemon.with_folder(address, folder)
+    return RemoteDaemon.with_folder(address, folder, server_name)

@@ -43,6 +43,9 @@ def rollout(
     margin: Annotated[
         str, typer.Option(help="By how much less often the target may be kept.")
     ] = "2%",
+    guard_margin: Annotated[
+        str, typer.Option(help="By how much more often the guard may intervene.")
+    ] = "25%",
     fail: Annotated[
         str, typer.Option(help="The share of a wave's nodes on which it may fail.")
     ] = "5%",
@@ -89,6 +92,7 @@ def rollout(
                 watch_s=watch,
                 look_s=look,
                 margin=share_of(margin),
+                guard_margin=share_of(guard_margin),
                 failed_share=share_of(fail),
                 skipped_share=share_of(skip),
                 need_requests=not without_requests,

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.connect import connect_fleet
 from stallward.actuator.cli.tick_text import TickPrinter
 
 if TYPE_CHECKING:
@@ -23,15 +22,27 @@ def watch_fleet(file: Path, *, every: int, count: int, as_json: bool) -> None:
         count: Stop after so many lines; 0 for never.
         as_json: Whether to print one JSON object a line.
     """
-    from stallward.actuator.client import FleetWatch  # noqa: PLC0415
+    from stallward.actuator.client import (  # noqa: PLC0415
+        Fleet,
+        FleetFollower,
+        FleetSource,
+        FleetWatch,
+    )
 
-    with connect_fleet(file) as fleet, FleetWatch(fleet, every=every) as watch:
-        slots = fleet.ask(lambda _name, client: client.status().slots).given
-        printers = {
-            name: TickPrinter(as_json=as_json, names=slots.get(name, ())) for name in watch.counts
-        }
+    source = FleetSource(file)
+    for problem in source.look().problems.values():
+        raise problem
+    printers: dict[str, TickPrinter] = {}
+    with (
+        Fleet(source.nodes) as fleet,
+        FleetWatch(fleet, every=every) as watch,
+        FleetFollower(source, watch, output.note),
+    ):
         try:
             for number, tick in enumerate(watch, start=1):
+                if tick.node not in printers:
+                    names = watch.slots(tick.node)
+                    printers[tick.node] = TickPrinter(as_json=as_json, names=names)
                 text = printers[tick.node].line(tick.record)
                 if as_json:
                     output.line(json.dumps({"node": tick.node, "tick": json.loads(text)}))
@@ -47,7 +58,7 @@ def watch_fleet(file: Path, *, every: int, count: int, as_json: bool) -> None:
 def count_lines(watch: FleetWatch) -> list[str]:
     """What became of the ticks of each node that did not all arrive, and of all together."""
     lines = []
-    for name, count in watch.counts.items():
+    for name, count in list(watch.counts.items()):
         gone = {
             "lost": count.lost,
             "while not watched": count.unwatched,

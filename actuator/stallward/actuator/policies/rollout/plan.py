@@ -26,7 +26,7 @@ class WaveRules:
     """The time between two looks at a node: neighbouring seconds share their luck."""
     margin: float = 0.02
     """By how much less often the target may be kept, as a share of the looks."""
-    guard_margin: float = 0.1
+    guard_margin: float = 0.25
     """By how much more often the guard may intervene, as a share of the looks."""
     alpha: float = 0.01
     """The chance to stop at a wave although the policy is as good as what decided before."""

@@ -36,6 +36,8 @@ class NodesRequest:
     first_seed: int
     period_s: float
     """The time between two ticks of a node."""
+    first_metrics_port: int = 0
+    """Metrics of the nodes are served from this port of 127.0.0.1 on; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,9 +67,7 @@ async def _serve_all(request: NodesRequest, control: Connection) -> None:
     life, end = os.pipe()
     loops, tasks = {}, []
     for number, name in enumerate(request.names):
-        loops[name], options = _node(
-            request.folder / name, twin, request.first_seed + number, life
-        )
+        loops[name], options = _node(request, name, twin, request.first_seed + number, life)
         tasks.append(asyncio.create_task(serve(options)))
     stopping, late_ms = asyncio.Event(), list[float]()
     ticking = [
@@ -91,12 +91,16 @@ async def _serve_all(request: NodesRequest, control: Connection) -> None:
     await asyncio.gather(*tasks)
 
 
-def _node(folder: Path, twin: FittedTwin, seed: int, life: int) -> tuple[TwinLoop, ServiceOptions]:
+def _node(
+    request: NodesRequest, name: str, twin: FittedTwin, seed: int, life: int
+) -> tuple[TwinLoop, ServiceOptions]:
     """Make a loop, and the options of its service."""
+    folder, port = request.folder / name, request.first_metrics_port
     folder.mkdir()
+    store = folder / "policies"
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     draw = twin.draws[int(twin.choose(np.random.default_rng(seed), 1)[0])]
-    loop = TwinLoop(TwinNode(twin.scenario, draw, seed=seed), ours)
+    loop = TwinLoop(TwinNode(twin.scenario, draw, seed=seed), ours, store)
     asyncio.get_running_loop().add_reader(ours.fileno(), loop.answer)
     return loop, ServiceOptions(
         socket=folder / SOCKET_NAME,
@@ -105,7 +109,9 @@ def _node(folder: Path, twin: FittedTwin, seed: int, life: int) -> tuple[TwinLoo
         silence_s=_SILENCE_S,
         slo_ms=twin.scenario.slo_ms,
         slots=tuple(slot.name for slot in twin.scenario.slots),
+        policy_store=store,
         experiments=folder / "experiments",
+        metrics=f"127.0.0.1:{port + request.names.index(name)}" if port else "",
     )
 
 

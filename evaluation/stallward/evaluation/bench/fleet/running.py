@@ -31,6 +31,8 @@ class RunningNodes:
 
     sockets: dict[str, Path]
     """Name of a node -> the socket of its service."""
+    metrics: tuple[str, ...]
+    """The addresses of the metrics, if they are served."""
     controls: tuple[Connection, ...]
 
     def stop_ticking(self) -> list[NodesResult]:
@@ -41,7 +43,9 @@ class RunningNodes:
 
 
 @contextlib.contextmanager
-def running_nodes(count: int, *, twin: str, seed: int, period_s: float) -> Iterator[RunningNodes]:
+def running_nodes(
+    count: int, *, twin: str, seed: int, period_s: float, first_metrics_port: int = 0
+) -> Iterator[RunningNodes]:
     """Run simulated nodes until the block ends, which must have stopped their ticks.
 
     Args:
@@ -49,22 +53,29 @@ def running_nodes(count: int, *, twin: str, seed: int, period_s: float) -> Itera
         twin: The fitted twin of which each node is a draw.
         seed: Seeds the twins.
         period_s: The time between two ticks of a node.
+        first_metrics_port: Metrics are served from this port of 127.0.0.1 on; 0 for none.
 
     Raises:
         BenchError: If they do not start.
     """
     spawn = multiprocessing.get_context("spawn")
     names = [f"node-{k:04d}" for k in range(count)]
+    parts = [tuple(names[number::_PROCESSES]) for number in range(_PROCESSES)]
+    ports = [
+        first_metrics_port and first_metrics_port + sum(map(len, parts[:number]))
+        for number in range(_PROCESSES)
+    ]
     with tempfile.TemporaryDirectory(prefix="fleet") as folder, contextlib.ExitStack() as stack:
         controls = []
         for number in range(_PROCESSES):
             ours, theirs = spawn.Pipe()
             request = NodesRequest(
                 folder=Path(folder),
-                names=tuple(names[number::_PROCESSES]),
+                names=parts[number],
                 twin=twin,
                 first_seed=(_PROCESSES * seed + number) * count,
                 period_s=period_s,
+                first_metrics_port=ports[number],
             )
             process = spawn.Process(target=run_nodes, args=(request, theirs), daemon=True)
             with safe_imports():
@@ -77,7 +88,12 @@ def running_nodes(count: int, *, twin: str, seed: int, period_s: float) -> Itera
         for control in controls:
             _wait_for(control)
         sockets = {name: Path(folder) / name / SOCKET_NAME for name in names}
-        yield RunningNodes(sockets=sockets, controls=tuple(controls))
+        metrics = range(first_metrics_port, first_metrics_port + count)
+        yield RunningNodes(
+            sockets=sockets,
+            metrics=tuple(f"127.0.0.1:{port}" for port in metrics if first_metrics_port),
+            controls=tuple(controls),
+        )
         for control in controls:
             control.send(None)
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import socket
 import time
+from pathlib import Path
 from typing import Final
 
+from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.engine.lease import Leases
@@ -34,9 +36,10 @@ class TwinLoop:
     Args:
         node: The twin node.
         connection: The loop's end of the socket to the service.
+        store: The folder of the policies that were pushed.
     """
 
-    def __init__(self, node: TwinNode, connection: socket.socket) -> None:
+    def __init__(self, node: TwinNode, connection: socket.socket, store: Path) -> None:
         context = node.context()
         self._node = node
         self._service = MessageSocket(connection)
@@ -47,8 +50,9 @@ class TwinLoop:
             configured=make_controller(CONTROLLER),
             default=make_controller("none"),
         )
+        places = PolicyConfig(store=store)
         self._commands = CommandHandler(
-            engine=self._engine, leases=Leases(), loader=PolicyLoader()
+            engine=self._engine, leases=Leases(), loader=PolicyLoader(places)
         )
         self._status_at_s = float("-inf")
         self.sent = 0

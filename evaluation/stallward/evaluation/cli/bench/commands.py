@@ -8,6 +8,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
+from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.kills import kills
 from stallward.evaluation.cli.bench.text import print_figures
 
@@ -125,27 +126,9 @@ def experiments(
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
-@app.command("fleet", epilog="Example: stallward bench fleet --nodes 200")
-def fleet(
-    nodes: Annotated[int, typer.Option(min=2, max=4096, help="Number of nodes.")] = 200,
-    pairs: Annotated[int, typer.Option(min=1, max=100, help="Pairs of blocks on each.")] = 1,
-    twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
-    seed: Seed = 1,
-    as_json: Json = False,
-) -> None:
-    """Watch and randomise many simulated nodes from one client, and count what is lost.
-
-    Each has a service and a twin of its own. The exit code is 1 if a lost tick was not counted.
-    """
-    from stallward.evaluation.bench.fleet.bench import MEANINGS, FleetSettings, bench_fleet  # noqa: PLC0415
-    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
-
-    settings = FleetSettings(nodes=nodes, pairs=pairs, twin=twin, seed=seed)
-    with output.progress("bench fleet") as report:
-        figures = bench_fleet(settings, report)
-    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
-    if figures["ticks_uncounted"]:
-        raise typer.Exit(1)
+app.command("fleet", epilog="Example: stallward bench fleet --nodes 200")(fleet)
+app.command("rollout", epilog="Example: stallward bench rollout --nodes 1000")(rollout)
+app.command("scrape", epilog="Example: stallward bench scrape --nodes 1000")(scrape)
 
 
 @app.command("garbage", epilog="Example: stallward bench garbage --calls 1000000")

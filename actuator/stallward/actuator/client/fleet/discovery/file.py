@@ -1,12 +1,13 @@
-"""The file that names the nodes of a fleet."""
+"""The file that says where the nodes of a fleet are."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from stallward.actuator.client.remote_daemon import RemoteDaemon, daemon_at
+from stallward.actuator.client.fleet.discovery.dns import DnsConfig
+from stallward.actuator.client.fleet.discovery.endpoints import ServiceConfig
 from stallward.actuator.errors import ConfigError
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.file_kinds import next_step_of
@@ -18,17 +19,21 @@ from stallward.agent.schema.toml_file import read_toml_file
 class FleetFile:
     """The content of the file."""
 
-    nodes: Mapping[str, str]
+    nodes: Mapping[str, str] = field(default_factory=dict)
     """Name of a node -> the address of its daemon."""
+    dns: DnsConfig | None = None
+    """Where further nodes are found in the DNS."""
+    kubernetes: ServiceConfig | None = None
+    """The Service of whose endpoints each is a further node."""
     tls: Path | None = None
     """The folder of the client's certificates; ``None`` for that which the environment names."""
 
 
-def load_fleet(path: Path) -> dict[str, Path | RemoteDaemon]:
-    """The daemons that a file names, by the names of their nodes.
+def read_fleet_file(path: Path) -> FleetFile:
+    """Read the file.
 
     Raises:
-        ConfigError: If the file cannot be read, names no node, or names one twice.
+        ConfigError: If it cannot be read, names no nodes, or names one twice.
     """
     try:
         file = read(FleetFile, read_toml_file(path))
@@ -38,13 +43,14 @@ def load_fleet(path: Path) -> dict[str, Path | RemoteDaemon]:
         raise ConfigError(
             f"{path} cannot be read: {error}.", next_step=next_step_of(error, "")
         ) from error
-    if not file.nodes:
+    if not file.nodes and file.dns is None and file.kubernetes is None:
         raise ConfigError(
-            f"{path} names no node.", next_step='Write lines such as web-1 = "web-1:7443".'
+            f"{path} names no node.",
+            next_step='Write lines such as web-1 = "web-1:7443" under [nodes], or [dns] or '
+            "[kubernetes].",
         )
     first: dict[str, str] = {}
     for name, address in file.nodes.items():
         if first.setdefault(address, name) != name:
             raise ConfigError(f"{path}: {first[address]} and {name} are both {address}.")
-    tls = None if file.tls is None else path.parent / file.tls
-    return {name: daemon_at(address, tls) for name, address in file.nodes.items()}
+    return file

@@ -1,0 +1,1 @@
+"""Where the nodes of a fleet are: named in a file, in the DNS, or endpoints of a Service."""
