@@ -15,6 +15,7 @@ from stallward.actuator.cli.advice import advice
 from stallward.actuator.cli.apply import apply, release
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
 from stallward.actuator.cli.fleet.rollout import recall, rollout
+from stallward.actuator.cli.fleet.table import fleet
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import UsageError
 
@@ -124,6 +125,7 @@ def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
         output.line(f"active: {policy.name} (sha256 {policy.sha256[:12]})")
 
 
+ctl.command(epilog="Example: stallward ctl fleet --nodes nodes.toml --problems")(fleet)
 ctl.command(epilog="Example: stallward ctl rollout build/policy.onnx --nodes nodes.toml")(rollout)
 ctl.command(
     epilog="Example: stallward ctl recall --state rollout-0123456789ab.jsonl --nodes nodes.toml"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import signal
@@ -207,6 +208,40 @@ def test_a_dry_run_changes_nothing_and_names_who_would_refuse(
     assert "3 of 4 nodes can be switched; 0 may be left out" in printed
     assert not (tmp_path / "state.jsonl").exists()
     assert decide({name: nodes[name] for name in "abc"}) == dict.fromkeys("abc", OLD)
+
+
+def test_the_table_of_the_fleet_says_what_decides_and_who_has_a_problem(
+    nodes: Nodes, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes["c"].bad = OLD
+    nodes["d"].stop()
+    listing = ["ctl", "fleet", *command[command.index("--nodes") :][:2]]
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        assert main([*listing, "--json"]) == 1
+        rows = {row["node"]: row for row in json.loads(capsys.readouterr().out)}
+        if rows["c"]["problems"]:
+            break
+        assert time.monotonic() < deadline_s
+    digest = hashlib.sha256(OLD).hexdigest()[:12]
+    assert rows["a"] == {
+        "node": "a",
+        "version": rows["a"]["version"],
+        "controller": rows["a"]["controller"],
+        "policy": f"old {digest} (active)",
+        "p95_ms": 10.0,
+        "slo_ms": 60.0,
+        "paused": 0,
+        "slots": 0,
+        "problems": [],
+    }
+    assert rows["c"]["problems"] == ["misses the target"]
+    assert "does not answer" in rows["d"]["problems"][0]
+    assert main([*listing, "--problems"]) == 1
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed[2:4]] == ["c", "d"]
+    assert "4 nodes: 3 answer, 2 of 3 with requests keep the target" in printed
+    assert f"policy: 3 old {digest} (active)" in printed
 
 
 @pytest.mark.parametrize(
