@@ -52,6 +52,7 @@ NAVIGATION: Final = {
         "how-to/protect-your-application",
         "how-to/run-in-kubernetes",
         "how-to/use-the-client",
+        "how-to/roll-out-a-policy",
         "how-to/train-a-policy",
         "how-to/train-on-a-cluster",
         "how-to/policy-for-a-node",

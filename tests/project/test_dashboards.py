@@ -128,3 +128,23 @@ def test_the_rules_of_the_fleet_say_what_two_nodes_do(tmp_path: Path) -> None:
         [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_promtool_takes_the_configurations_of_the_page(tmp_path: Path) -> None:
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    page = (ROOT / "docs/how-to/roll-out-a-policy.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 3
+    shutil.copy(ROOT / "docs/reference/fleet-rules.yml", tmp_path)
+    file = tmp_path / "prometheus.yml"
+    for block in blocks:
+        config = yaml.safe_load(block)
+        for job in config["scrape_configs"]:
+            job.pop("kubernetes_sd_configs", None)  # Debian's Prometheus is built without it
+        file.write_text(yaml.safe_dump(config))
+        done = subprocess.run(
+            [promtool, "check", "config", str(file)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
