@@ -66,7 +66,7 @@ class ActuatorClient:
 
     def __init__(self, daemon: Path | RemoteDaemon) -> None:
         self.daemon = daemon
-        options = [
+        options: list[tuple[str, int | str]] = [
             ("grpc.initial_reconnect_backoff_ms", 50),
             ("grpc.max_reconnect_backoff_ms", 500),
             # Ticks that this client does not take wait in the daemon, and not by the megabyte in

@@ -199,7 +199,7 @@ def t_quantile(alpha: float, freedom: int) -> float:
     By the expansion 26.7.5 of Abramowitz and Stegun, right to 1 % from 4 degrees of freedom on.
     """
     x = -statistics.NormalDist().inv_cdf(alpha)
-    terms = (
+    terms: tuple[float, ...] = (
         (x**3 + x) / 4,
         (5 * x**5 + 16 * x**3 + 3 * x) / 96,
         (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / 384,
