@@ -62,10 +62,11 @@ def rollout(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Give a policy to many nodes in waves, and take it back if a wave is bad.
+    """Give a policy to many nodes, wave by wave.
 
-    After each wave its nodes are compared with those not switched yet and with themselves before.
-    The same command goes on after an interruption. The exit code is 0 if it decides on all nodes.
+    After each wave its nodes are compared with those not switched yet and with themselves before;
+    if it is bad, all go back. The same command goes on after an interruption. The exit code is 0
+    if it decides on all nodes.
     """
     from stallward.actuator.client.fleet.rollout.rollout import Rollout, digest  # noqa: PLC0415
     from stallward.actuator.policies.named_controller import digest_of, specification_of  # noqa: PLC0415

@@ -46,9 +46,10 @@ def fleet(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Print a line for each of many nodes: what decides, and how the application is doing.
+    """Print a line for each of many nodes.
 
-    The exit code is 1 if a node does not answer.
+    It says what decides there, and how the application is doing. The exit code is 1 if a node does
+    not answer.
     """
     with connect_fleet(nodes) as connected:
         answers = connected.ask(lambda _name, client: client.status())
