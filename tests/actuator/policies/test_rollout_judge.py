@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from scipy import stats
 
-from stallward.actuator.policies.rollout.judge import Tally, Watched, judge, t_quantile
+from stallward.actuator.policies.rollout.judge import (
+    Tally,
+    Watched,
+    judge,
+    t_quantile,
+    verdict_text,
+)
 from stallward.actuator.policies.rollout.plan import WaveRules
 
 RULES = WaveRules()
@@ -88,6 +96,14 @@ def test_a_wave_of_which_nothing_is_known_is_bad_only_at_the_end_and_unless_allo
     (why,) = judge(seen, RULES, last=True).bad
     assert why == "whether the target is kept is known of 0 of its 2 nodes only"
     assert not judge(seen, WaveRules(need_requests=False), last=True).bad
+
+
+def test_a_good_wave_says_how_much_could_have_gone_unnoticed() -> None:
+    text = verdict_text(judge(watched(1.0, 1.0), RULES, last=True))
+    assert text.startswith("good: the target was kept at 100% of the looks, before at 100%, while")
+    assert re.search(r"; up to \d points may be chance$", text)
+    unknown = Watched(wave={"w0": Tally()}, others={}, before={}, failed={})
+    assert "too few looks" in verdict_text(judge(unknown, RULES, last=False))
 
 
 def test_few_looks_say_nothing() -> None:

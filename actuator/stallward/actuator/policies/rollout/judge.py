@@ -124,6 +124,19 @@ def judge(seen: Watched, rules: WaveRules, *, last: bool) -> Verdict:
     )
 
 
+def verdict_text(verdict: Verdict) -> str:
+    """A verdict in words; of a good wave also how much worse it could be without being noticed."""
+    if verdict.bad:
+        return f"bad: {'; '.join(verdict.bad)}"
+    seen = verdict.attainment
+    if seen is None:
+        return "good as far as is known: too few looks say whether the target is kept"
+    return (
+        f"good: the target was kept at {seen.since:.0%} of the looks, before at {seen.before:.0%}"
+        f"{_beside(seen)}; up to {100.0 * seen.reach:.0f} points may be chance"
+    )
+
+
 def _certainly(contrast: Contrast | None, margin: float) -> TypeGuard[Contrast]:
     """Whether a measure certainly got worse by more than a margin."""
     return contrast is not None and contrast.worse - contrast.reach > margin

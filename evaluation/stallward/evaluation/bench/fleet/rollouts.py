@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.client import Fleet
+from stallward.actuator.client import DaemonStatus, Fleet
 from stallward.actuator.client.fleet.rollout.node_calls import PushedPolicy, runs
 from stallward.actuator.client.fleet.rollout.rollout import Rollout, digest
 from stallward.actuator.policies.named_controller import PREFIX, digest_of
@@ -37,6 +37,7 @@ from stallward.training.progress import Report, silent
 BAD: Final = "none"
 """The controller of the first rollout."""
 _ROUNDS: Final = 5
+"""How often all nodes are asked."""
 
 MEANINGS: Final = {
     "nodes": "simulated nodes, each with a service and a twin of its own",
@@ -179,10 +180,17 @@ def _roll_out(fleet: Fleet, plan: RolloutPlan, pushed: PushedPolicy | None, path
 
 
 def _uncounted(fleet: Fleet, progress: Progress) -> int:
-    """How many nodes say that something else decides than the rollout's file says."""
-    answers = fleet.ask(lambda _name, client: client.status())
-    wrong = len(answers.failed)
-    for name, status in answers.given.items():
+    """How many nodes say that something else decides than the rollout's file says.
+
+    On a machine that is too small for its nodes some do not answer in time, and are asked again.
+    Those that never answer count as well.
+    """
+    given: dict[str, DaemonStatus] = {}
+    for _ in range(_ROUNDS):
+        left = [name for name in fleet.clients if name not in given]
+        given |= fleet.ask(lambda _name, client: client.status(), left).given
+    wrong = len(fleet.clients) - len(given)
+    for name, status in given.items():
         active = runs(status, progress.plan.sha256)
         wrong += active is not (progress.states[name] is NodeState.ACTIVE)
     return wrong

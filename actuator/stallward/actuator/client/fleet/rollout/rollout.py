@@ -35,7 +35,7 @@ from stallward.actuator.policies.rollout.events import (
     Returned,
     Switching,
 )
-from stallward.actuator.policies.rollout.judge import CHECKS, Watched, judge
+from stallward.actuator.policies.rollout.judge import CHECKS, Watched, judge, verdict_text
 from stallward.actuator.policies.rollout.plan import RolloutPlan
 from stallward.actuator.policies.rollout.progress import NodeState, Progress, Step, StepKind
 from stallward.agent.errors import StallwardError
@@ -203,7 +203,7 @@ class Rollout:
             if verdict.bad:
                 break
         self._note(Judged(wave=wave, verdict=verdict, tallies=looking.others))
-        tell(f"wave {wave + 1} is {'bad: ' + '; '.join(verdict.bad) if verdict.bad else 'good'}")
+        tell(f"wave {wave + 1} is {verdict_text(verdict)}")
 
     def _return(self, fleet: Fleet, nodes: Sequence[str], tell: Told) -> None:
         plan, found = self.progress.plan, self.progress.found
