@@ -131,8 +131,10 @@ class World:
                 assert progress.found.keys() >= set(step.nodes)
                 yield from map(self.put_back, step.nodes)
             case StepKind.CHECK:
-                gone = [name for name in step.nodes if self.chance("canary")]
-                self.decides |= dict.fromkeys(gone, OLD)
+                for name in step.nodes:
+                    if self.chance("canary"):
+                        self.decides[name] = OLD
+                gone = [name for name in step.nodes if self.decides[name] == OLD]
                 yield Checked(gone=dict.fromkeys(gone, "its canary"))
 
     def put_back(self, name: str) -> Event:
