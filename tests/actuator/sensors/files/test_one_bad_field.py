@@ -51,6 +51,7 @@ Cached:          300 kB
 Inactive(file):   90 kB
 AnonPages:       200 kB
 Shmem:            20 kB
+SReclaimable:     30 kB
 Dirty:             4 kB
 Writeback:         0 kB
 SwapTotal:       500 kB
@@ -65,6 +66,7 @@ INFO: dict[str, Any] = {
     "inactive_file_bytes": 90 * K,
     "anon_pages_bytes": 200 * K,
     "shared_bytes": 20 * K,
+    "reclaimable_slab_bytes": 30 * K,
     "dirty_bytes": 4 * K,
     "writeback_bytes": 0,
     "swap_total_bytes": 500 * K,

@@ -19,7 +19,7 @@ from stallward.actuator.errors import NodeError
 _NUMBERS: Final = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "loongarch64": 280}
 _MAP_CREATE, _MAP_LOOKUP, _PROG_LOAD, _RAW_TRACEPOINT_OPEN, _DRAIN = 0, 1, 5, 17, 25
 _TRACING: Final = 26
-ARRAY, PERCPU_HASH, PERCPU_ARRAY = 2, 5, 6
+HASH, ARRAY, PERCPU_HASH, PERCPU_ARRAY = 1, 2, 5, 6
 """Types of maps."""
 TRACEPOINT, FEXIT = 23, 25
 """Attach types: at a tracepoint, or when a function of the kernel returns."""

@@ -19,6 +19,7 @@ FIELDS_OF_KEYS: Final = {
     b"Inactive(file)": "inactive_file_bytes",
     b"AnonPages": "anon_pages_bytes",
     b"Shmem": "shared_bytes",
+    b"SReclaimable": "reclaimable_slab_bytes",
     b"SwapTotal": "swap_total_bytes",
     b"SwapFree": "swap_free_bytes",
 }
@@ -48,6 +49,8 @@ class MemoryInfo:
     anon_pages_bytes: int | None = None
     """The anonymous pages, without shared memory."""
     shared_bytes: int | None = None
+    reclaimable_slab_bytes: int | None = None
+    """Memory of the kernel itself that it can give up: caches of names and inodes, mostly."""
     swap_total_bytes: int | None = None
     swap_free_bytes: int | None = None
 

@@ -203,6 +203,10 @@ class PageCacheCounters:
         """The lookups of one process up to the last read."""
         return _count(self._processes.get(pid, [0, 0]))
 
+    def pids(self) -> frozenset[int]:
+        """The processes that have looked pages up, up to the last read."""
+        return frozenset(self._processes)
+
     def _overflow(self) -> list[int]:
         """The counts of processes beyond those that the map has room for between two reads."""
         values = self._bpf.lookup(self._maps.overflow, bytes(4), COUNT_BYTES * self._cpus)

@@ -1,0 +1,1 @@
+"""Block I/O: per disk from diskstats, and per process by eBPF."""
