@@ -9,6 +9,7 @@ The tree::
         ├── ComparisonError    a comparison whose blocks cannot be run
         ├── ReplicationError   an experiment of a document that cannot be repeated here
         ├── ResultError        a file of results that cannot be read
+        ├── TraceFileError     a trace of memory that cannot be read or drawn
         └── BenchError         a benchmark that cannot be run on this machine
 """
 
@@ -39,6 +40,10 @@ class ReplicationError(EvaluationError):
 
 class ResultError(EvaluationError):
     """Raised when a file of results is missing or has another content."""
+
+
+class TraceFileError(EvaluationError):
+    """Raised when the file of a trace is missing, foreign or has nothing to draw."""
 
 
 class BenchError(EvaluationError):

@@ -23,6 +23,8 @@ from stallward.evaluation.cli import (
     workingset,
 )
 from stallward.evaluation.cli.bench import commands
+from stallward.evaluation.cli.trace import command as trace_command
+from stallward.evaluation.cli.trace import plot as trace_plot
 
 
 def _print_version(requested: bool) -> None:
@@ -90,6 +92,10 @@ app.command(epilog="Example: stallward explain default recordings/detector-anon-
 app.command(epilog="Example: stallward workingset -- sqlite3 :memory: 'select 1'")(
     workingset.workingset
 )
+app.command(epilog="Example: stallward trace process --out trace.parquet -- sqlite3 :memory:")(
+    trace_command.trace
+)
+app.command(epilog="Example: stallward plot trace.parquet")(trace_plot.plot)
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

@@ -1,0 +1,72 @@
+"""A trace as CSV: each tick in one write, so that a trace that is killed keeps what was read."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+from stallward.actuator.errors import LensError
+from stallward.actuator.lens.columns import Value
+from stallward.actuator.lens.tick import Layout, Tick
+
+
+class CsvSink:
+    """Writes a trace to a file or to stdout.
+
+    Args:
+        fd: Descriptor of the file; closed with this.
+        name: What the file is called in errors.
+        layout: Which columns are written.
+    """
+
+    def __init__(self, fd: int, name: str, layout: Layout) -> None:
+        self._fd = fd
+        self._name = name
+        self._layout = layout
+        self._begun = False
+
+    @classmethod
+    def create(cls, path: Path, layout: Layout) -> CsvSink:
+        """Make a file, or write it anew.
+
+        Raises:
+            LensError: If it cannot be written.
+        """
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
+            fd = os.open(path, flags, 0o644)
+        except OSError as error:
+            raise LensError(
+                f"{path} cannot be written: {error.strerror}.", next_step="Give another --out."
+            ) from error
+        return cls(fd, str(path), layout)
+
+    def take(self, tick: Tick) -> None:
+        """Write the rows of a tick.
+
+        Raises:
+            LensError: If they cannot be written; what was written before is kept.
+        """
+        header: list[list[Value]] = [] if self._begun else [list(self._layout.names)]
+        self._write(header + list(self._layout.lines(tick)))
+        self._begun = True
+
+    def _write(self, lines: list[list[Value]]) -> None:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows(lines)
+        data = text.getvalue().encode()
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except OSError as error:
+            raise LensError(
+                f"{self._name} cannot be written on: {error.strerror}.",
+                next_step="What was written before is kept.",
+            ) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._fd)

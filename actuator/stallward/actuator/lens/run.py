@@ -1,0 +1,111 @@
+"""The loop of a trace: wait, read, hand on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from stallward.actuator.lens.schedule import Schedule
+from stallward.actuator.lens.targets import Target
+from stallward.actuator.lens.tick import Tick
+from stallward.actuator.lens.tracers.tracer import Tracer
+from stallward.actuator.lens.waiting import Stop
+
+
+class Sink(Protocol):
+    """Takes the ticks of a trace."""
+
+    def take(self, tick: Tick) -> None:
+        """Take one tick."""
+
+
+class End(StrEnum):
+    """Why a trace ended."""
+
+    TIME = "time"
+    """It was as long as it should be."""
+    TARGET = "target"
+    """What was traced has ended."""
+    STOPPED = "stopped"
+    """Somebody has stopped it."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """How a trace went; it grows while the trace runs."""
+
+    ticks: int = 0
+    rows: int = 0
+    lost: int = 0
+    """Ticks whose time had passed before they could be read."""
+    late_us: int = 0
+    """How late the latest tick was read."""
+    end: End | None = None
+    """``None`` until it ends, and if an error has ended it."""
+
+    @property
+    def text(self) -> str:
+        """One line about it."""
+        due = self.ticks + self.lost
+        share = f" ({100.0 * self.lost / due:.1f} %)" if self.lost else ""
+        return (
+            f"ticks {self.ticks:,}, rows {self.rows:,}, lost ticks {self.lost:,}{share}; "
+            f"the latest read {self.late_us / 1000.0:.1f} ms after its time."
+        )
+
+
+def trace(
+    tracer: Tracer,
+    target: Target,
+    sinks: Sequence[Sink],
+    stop: Stop,
+    *,
+    period_s: float,
+    seconds: float | None,
+    summary: Summary,
+) -> None:
+    """Trace until it is stopped, the target has ended, or the time has passed.
+
+    Args:
+        tracer: Reads the rows.
+        target: What is traced.
+        sinks: Take the ticks.
+        stop: Ends the trace.
+        period_s: Time from one tick to the next.
+        seconds: How long; ``None`` for as long as the target lives.
+        summary: Is kept up to date, also if an error ends the trace.
+
+    Raises:
+        ActuatorError: If the trace cannot go on.
+    """
+    schedule = Schedule(period_s=period_s, start_s=time.monotonic())
+    if target.pid is not None:
+        stop.watch(target.pid)
+    while True:
+        if seconds is not None and schedule.due_s >= schedule.start_s + seconds:
+            stop.wait(schedule.start_s + seconds)
+            summary.end = End.STOPPED if stop.requested else End.TIME
+            return
+        stop.wait(schedule.due_s)
+        if stop.requested:
+            summary.end = End.STOPPED
+            return
+        if target.ended():
+            summary.end = End.TARGET
+            return
+        began_s = time.monotonic()
+        if began_s < schedule.due_s:  # a process that was watched has ended, and it is not over
+            continue
+        wall_us = time.time_ns() // 1000
+        rows = tracer.read()
+        tick = Tick(number=schedule.number, time_us=int(began_s * 1e6), wall_us=wall_us, rows=rows)
+        for sink in sinks:
+            sink.take(tick)
+        summary.ticks += 1
+        summary.rows += len(rows)
+        summary.late_us = max(summary.late_us, int((began_s - schedule.due_s) * 1e6))
+        schedule.advance(time.monotonic())
+        summary.lost = schedule.lost

@@ -1,0 +1,1 @@
+"""``stallward trace`` and ``stallward plot``."""

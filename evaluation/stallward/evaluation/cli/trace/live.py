@@ -1,0 +1,158 @@
+"""The table of a running trace on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from stallward.actuator.lens.columns import Column, ColumnType, Row, Table, Value
+
+if TYPE_CHECKING:
+    from stallward.actuator.lens.tick import Tick
+
+_PER_S: Final = 4
+"""How often the table is drawn at most."""
+_MIN_S: Final = 0.5
+"""How long rates are measured at least: a counter of the kernel grows in steps."""
+
+Rows = dict[tuple[Value, ...], Mapping[str, Value]]
+
+
+class LiveTable:
+    """Shows the latest tick; counters as what they grew by in a second.
+
+    Args:
+        table: The columns.
+        title: What is traced.
+        console: Where it is shown; the terminal of stdout if not given.
+    """
+
+    def __init__(self, table: Table, title: str, console: Console | None = None) -> None:
+        self._table = table
+        self._title = title
+        self._live = Live(console=console or Console(), refresh_per_second=_PER_S)
+        self._before: Tick | None = None
+        self._shown: Tick | None = None
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._live.stop()
+
+    def take(self, tick: Tick) -> None:
+        """Show a tick, unless one has been shown just now."""
+        shown = self._shown
+        if shown is not None and tick.time_us - shown.time_us < 1_000_000 // _PER_S:
+            return
+        if self._before is None or tick.time_us - self._before.time_us >= 2 * _MIN_S * 1e6:
+            self._before = shown
+        self._shown = tick
+        self._live.update(tick_table(self._table, tick, self._before, self._title))
+
+
+def tick_table(table: Table, tick: Tick, before: Tick | None, title: str) -> RichTable:
+    """The table of one tick.
+
+    Args:
+        table: The columns.
+        tick: What is shown.
+        before: The tick from which counters are looked at; ``None`` if there is none.
+        title: What is traced.
+    """
+    seconds = 0.0 if before is None else (tick.time_us - before.time_us) / 1e6
+    past = {} if before is None else _by_key(table, before)
+    shown = [column for column in table.columns if column.heading]
+    title = f"{table.kind}: {title}, tick {tick.number:,}"
+    if not table.key:
+        return _upright(shown, tick.rows[0], past.get(()), seconds, title)
+    drawn = RichTable(title=title, title_justify="left")
+    for column in shown:
+        drawn.add_column(
+            column.heading, justify="left" if column.type is ColumnType.TEXT else "right"
+        )
+    for row in tick.rows:
+        earlier = past.get(_key(table, row))
+        drawn.add_row(*(Text(_cell(column, row, earlier, seconds)) for column in shown))
+    return drawn
+
+
+def _upright(
+    shown: list[Column], row: Row, earlier: Row | None, seconds: float, title: str
+) -> RichTable:
+    """A line for each column, where a tick has one row."""
+    drawn = RichTable(title=title, title_justify="left", show_header=False)
+    drawn.add_column()
+    drawn.add_column(justify="right")
+    for column in shown:
+        if row.get(column.name) is not None:
+            drawn.add_row(column.heading, Text(_cell(column, row, earlier, seconds)))
+    return drawn
+
+
+def _by_key(table: Table, tick: Tick) -> Rows:
+    return {_key(table, row): row for row in tick.rows}
+
+
+def _key(table: Table, row: Row) -> tuple[Value, ...]:
+    return tuple(row.get(name) for name in table.key)
+
+
+def _cell(column: Column, row: Row, earlier: Row | None, seconds: float) -> str:
+    value = row.get(column.name)
+    if value is None:
+        return ""
+    if column.type is ColumnType.TEXT or isinstance(value, str):
+        return str(value)
+    if column.counter:
+        return _rate(column, row, earlier, seconds)
+    return _level(column, value)
+
+
+def _rate(column: Column, row: Row, earlier: Row | None, seconds: float) -> str:
+    growth = _growth(column.name, row, earlier)
+    if growth is None or seconds <= 0.0:
+        return ""
+    if column.per:
+        number = _growth(column.per, row, earlier)
+        return f"{growth / number / 1000.0:.2f} ms" if number else ""
+    if column.name.endswith("_us"):
+        return f"{growth / seconds / 1e4:.1f} %"
+    if column.name.endswith("_bytes"):
+        return f"{mib(growth / seconds)}/s"
+    return f"{growth / seconds:,.0f}"
+
+
+def _growth(name: str, row: Row, earlier: Row | None) -> float | None:
+    now, then = row.get(name), None if earlier is None else earlier.get(name)
+    if isinstance(now, str) or isinstance(then, str) or now is None or then is None:
+        return None
+    return now - then
+
+
+def _level(column: Column, value: float) -> str:
+    if column.name.endswith("_bytes"):
+        return mib(value)
+    if column.name.endswith("_percent"):
+        return f"{value:.2f} %"
+    if column.name.endswith("_ratio"):
+        return f"{100.0 * value:.1f} %"
+    return f"{value:.0f}"
+
+
+def mib(size: float) -> str:
+    """A size for people: in MiB, or in GiB where it is large."""
+    size /= 1 << 20
+    return f"{size:,.1f} MiB" if size < 10_000.0 else f"{size / 1024.0:,.1f} GiB"

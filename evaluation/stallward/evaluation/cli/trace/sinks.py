@@ -1,0 +1,111 @@
+"""Where the rows of a trace go."""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import ExitStack
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from stallward.actuator.lens.csv_file import CsvSink
+from stallward.actuator.lens.tick import Layout
+from stallward.agent.errors import UsageError
+from stallward.evaluation.cli.trace.request import TraceRequest
+
+if TYPE_CHECKING:
+    from stallward.actuator.lens.run import Sink
+
+_CSV = ".csv"
+_PARQUET = ".parquet"
+
+
+def open_sinks(
+    request: TraceRequest, layout: Layout, out: Path | None, *, quiet: bool, stack: ExitStack
+) -> list[Sink]:
+    """Open what takes the ticks: a file, a table on the terminal, or stdout.
+
+    Args:
+        request: What is traced.
+        layout: The columns.
+        out: The file, if there is one.
+        quiet: Whether to show no table.
+        stack: Closes them.
+
+    Raises:
+        UsageError: If the rows would go nowhere, or where they cannot.
+        LensError: If the file cannot be written.
+    """
+    sinks: list[Sink] = []
+    terminal = sys.stdout.isatty()
+    if out is not None:
+        file = CsvSink.create(_rows_file(out, layout), layout)
+        stack.callback(file.close)
+        sinks.append(file)
+    elif request.command:
+        raise UsageError(
+            "The output of the command and the rows of the trace would mix.",
+            next_step="Give --out FILE.",
+        )
+    elif not terminal:
+        file = CsvSink(os.dup(sys.stdout.fileno()), "stdout", layout)
+        stack.callback(file.close)
+        sinks.append(file)
+    elif quiet:
+        raise UsageError(
+            "--quiet leaves nothing to look at.", next_step="Give --out FILE, or a pipe."
+        )
+    if terminal and not quiet and not request.command:
+        from stallward.evaluation.cli.trace.live import LiveTable  # noqa: PLC0415
+
+        sinks.append(stack.enter_context(LiveTable(layout.table, _title(request))))
+    return sinks
+
+
+def _title(request: TraceRequest) -> str:
+    if request.pid is not None:
+        return f"process {request.pid}{' and what it starts' if request.tree else ''}"
+    if request.cgroup is not None:
+        return f"cgroup {request.cgroup}"
+    return f"by {request.key}" if request.kind == "largest" else "the whole machine"
+
+
+def _rows_file(out: Path, layout: Layout) -> Path:
+    """The CSV file that is written while the trace runs."""
+    if out.suffix == _CSV:
+        return out
+    if out.suffix != _PARQUET:
+        raise UsageError(
+            f"{out} is neither CSV nor Parquet.", next_step="Let it end in .csv or .parquet."
+        )
+    if layout.thesis:
+        raise UsageError(
+            "The thesis's columns are CSV.", next_step="Let --out end in .csv, or leave --columns."
+        )
+    if find_spec("pyarrow") is None:
+        raise UsageError(
+            "Parquet needs pyarrow, which is not installed.",
+            next_step="Let --out end in .csv, or install stallward[train].",
+        )
+    from stallward.evaluation.lens.traces.file import rows_of  # noqa: PLC0415
+
+    rows = rows_of(out)
+    if rows.exists():
+        raise UsageError(
+            f"{rows} is left of a trace that was killed.",
+            next_step=f"`stallward plot {out}` draws it. Move it, or give another --out.",
+        )
+    return rows
+
+
+def finish(out: Path, layout: Layout, *, ticks: int) -> None:
+    """Make a Parquet file of what was written, if that was asked for; nothing of no ticks."""
+    parquet = out.suffix == _PARQUET
+    if parquet:
+        from stallward.evaluation.lens.traces.file import make_parquet, rows_of  # noqa: PLC0415
+
+    if not ticks:
+        (rows_of(out) if parquet else out).unlink(missing_ok=True)
+    elif parquet:
+        make_parquet(out, layout.table)

@@ -1,0 +1,1 @@
+"""Traces of memory after they were made: Parquet, and pictures."""

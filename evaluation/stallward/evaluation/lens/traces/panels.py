@@ -1,0 +1,162 @@
+"""What the picture of a trace shows: panels with lines. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+
+from stallward.evaluation.errors import TraceFileError
+from stallward.evaluation.lens.traces.file import TraceFile
+from stallward.evaluation.lens.traces.panel import (
+    Line,
+    Panel,
+    PanelSpec,
+    Values,
+    busy_percent,
+    growth,
+    growth_mib,
+    size_mib,
+)
+from stallward.evaluation.lens.traces.panel_table import (
+    NODE,
+    ONE_PAGETYPE,
+    ONE_PROCESS,
+    PAGE_CACHE,
+    PSI,
+)
+from stallward.evaluation.lens.traces.series import Array, Series, series_of
+
+MOST_LINES: Final = 7
+"""How many processes a panel shows: those with the largest values."""
+
+
+def panels_of(trace: TraceFile) -> tuple[Panel, ...]:
+    """The panels of a trace; those without any value are left out.
+
+    Raises:
+        TraceFileError: If none is left.
+    """
+    series = series_of(trace)
+    make = _MAKERS.get(trace.table.kind)
+    panels = () if make is None else tuple(panel for panel in make(series) if panel.lines)
+    if not panels:
+        raise TraceFileError(
+            f"{trace.path} has nothing to draw.", next_step="Trace for a second at least."
+        )
+    return panels
+
+
+def _panel(spec: PanelSpec, series: Series) -> Panel:
+    lines = [
+        Line(label=label, seconds=series.seconds, values=spec.values(series, name))
+        for name, label in spec.columns.items()
+        if series.known(name)
+    ]
+    lines += [
+        Line(label=label, seconds=series.seconds, values=series.columns[name], faint=True)
+        for name, label in (spec.faint or {}).items()
+        if series.known(name)
+    ]
+    return Panel(title=spec.title, unit=spec.unit, lines=_with_values(lines), stacked=spec.stacked)
+
+
+def _with_values(lines: Sequence[Line]) -> tuple[Line, ...]:
+    return tuple(line for line in lines if np.isfinite(line.values).any())
+
+
+def _compared(
+    title: str, unit: str, values: Values, column: str, series: Sequence[Series]
+) -> Panel:
+    """A panel with a line for each series: the largest ones."""
+    lines = _with_values(
+        [
+            Line(label=one.label, seconds=one.seconds, values=values(one, column))
+            for one in series
+            if one.known(column)
+        ]
+    )
+    peaks = sorted((float(np.nanmax(line.values)) for line in lines), reverse=True)
+    least = peaks[:MOST_LINES][-1] if peaks else 0.0
+    shown = [line for line in lines if float(np.nanmax(line.values)) >= least][:MOST_LINES]
+    return Panel(title=title, unit=unit, lines=tuple(shown))
+
+
+def _node(series: Sequence[Series]) -> list[Panel]:
+    return [_panel(spec, series[0]) for spec in NODE]
+
+
+def _psi(series: Sequence[Series]) -> list[Panel]:
+    return [_panel(spec, series[0]) for spec in PSI]
+
+
+def _process(series: Sequence[Series]) -> list[Panel]:
+    if len(series) == 1:
+        return [_panel(spec, series[0]) for spec in ONE_PROCESS]
+    main = "pss_bytes" if any(one.known("pss_bytes") for one in series) else "rss_bytes"
+    return [
+        _compared(main[:3].upper(), "MiB", size_mib, main, series),
+        _compared("Swap", "MiB", size_mib, "swap_bytes", series),
+        _compared("Major faults", "per second", growth, "major_faults", series),
+        _compared("Page-cache misses", "per second", growth, "page_cache_misses", series),
+        _compared("Read from storage", "MiB/s", growth_mib, "io_read_bytes", series),
+        _compared("Written to storage", "MiB/s", growth_mib, "io_written_bytes", series),
+        _compared("Processor time", "% of one CPU", busy_percent, "cpu_usage_us", series),
+    ]
+
+
+def _pagetype(series: Sequence[Series]) -> list[Panel]:
+    if len(series) == 1:
+        return [_panel(spec, series[0]) for spec in ONE_PAGETYPE]
+    return [
+        _compared("Anonymous and shared pages", "MiB", size_mib, "anon_bytes", series),
+        _compared("Pages of files", "MiB", size_mib, "file_bytes", series),
+        _compared("Anonymous mappings", "MiB", size_mib, "anon_mapping_bytes", series),
+        _compared("File mappings", "MiB", size_mib, "file_mapping_bytes", series),
+    ]
+
+
+def _pagecache(series: Sequence[Series]) -> list[Panel]:
+    node = [one for one in series if one.label.startswith("(node)")]
+    processes = [one for one in series if one not in node]
+    return [
+        *(_panel(spec, one) for one in node for spec in PAGE_CACHE),
+        _compared("Hits by process", "per second", growth, "page_cache_hits", processes),
+        _compared("Misses by process", "per second", growth, "page_cache_misses", processes),
+    ]
+
+
+def _blockio(series: Sequence[Series]) -> list[Panel]:
+    disks = [_short(one) for one in series if one.label.endswith("diskstats")]
+    processes = [_short(one) for one in series if not one.label.endswith("diskstats")]
+    return [
+        _compared("Disks", "MiB/s", growth_mib, "io_bytes", disks),
+        _compared("Disks", "requests per second", growth, "requests", disks),
+        _compared("Disks: mean time of a request", "ms", _mean_ms, "io_time_us", disks),
+        _compared("Processes", "MiB/s", growth_mib, "io_bytes", processes),
+        _compared("Processes", "requests per second", growth, "requests", processes),
+        _compared("Processes: mean time of a request", "ms", _mean_ms, "io_time_us", processes),
+    ]
+
+
+def _short(series: Series) -> Series:
+    label = series.label.rpartition(" ")[0]  # without the source
+    return Series(label=label, seconds=series.seconds, columns=series.columns)
+
+
+def _mean_ms(series: Series, name: str) -> Array:
+    requests = series.rate("requests")
+    out = np.full(requests.size, np.nan)
+    mean_ms = np.divide(series.rate(name) / 1e3, requests, out=out, where=requests > 0.0)
+    return np.asarray(mean_ms)
+
+
+_MAKERS: Final[Mapping[str, Callable[[Sequence[Series]], list[Panel]]]] = {
+    "node": _node,
+    "psi": _psi,
+    "process": _process,
+    "pagetype": _pagetype,
+    "pagecache": _pagecache,
+    "blockio": _blockio,
+}
