@@ -1,4 +1,6 @@
-"""Block I/O per process, disk and direction, counted by eBPF as biotop of bcc does.
+"""Block I/O per process, disk and direction, counted by eBPF.
+
+It is what biotop of bcc shows, with the bytes that were merged into a request after it was made.
 
 The programs are in :mod:`~stallward.actuator.sensors.block_io.programs`. They and their maps
 belong to this process alone: when it closes their descriptors, or is killed, the kernel removes
@@ -27,6 +29,7 @@ from stallward.actuator.kernel.bpf.syscall import (
 )
 from stallward.actuator.sensors.block_io.programs import (
     DONE,
+    ISSUE,
     KEY_BYTES,
     NAMES,
     REQUEST_BYTES,
@@ -34,6 +37,7 @@ from stallward.actuator.sensors.block_io.programs import (
     STARTED_BYTES,
     VALUE_BYTES,
     done_program,
+    issue_program,
     layout_of,
     start_program,
 )
@@ -116,6 +120,7 @@ class BlockIoCounters:
             self._fds.append(counts)
             programs = (
                 (DONE, layout.done_type, done_program(started, counts)),
+                (ISSUE, layout.issue_type, issue_program(layout, started)),
                 (START, layout.start_type, start_program(layout, started)),
             )
             for name, type_id, code in programs:

@@ -1,8 +1,9 @@
 """The eBPF programs that count block I/O, at the tracepoints that biotop of bcc uses.
 
-``block_io_start(request)`` comes when a request is made, in the process that makes it;
-``block_io_done(request)`` when it has ended, anywhere. For what is written back, and for what is
-swapped by kswapd, that is a thread of the kernel.
+``block_io_start(request)`` comes when a request is made, in the process that makes it. For what is
+written back, and for what kswapd swaps out, that is a thread of the kernel.
+``block_rq_issue(request)`` comes when it goes to the disk, with all that has been merged into it
+meanwhile, and ``block_io_done(request)`` when it has ended; both come in any process.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from stallward.actuator.kernel.bpf.assembler import (
 from stallward.actuator.kernel.bpf.btf import Btf
 
 START: Final = "block_io_start"
+ISSUE: Final = "block_rq_issue"
 DONE: Final = "block_io_done"
 KEY_BYTES: Final = 40
 """A key holds pid (8 bytes), major and minor (4 each), operation (8) and name (16)."""
@@ -47,7 +49,10 @@ _RECORD: Final = -8 - STARTED_BYTES
 _PID, _MAJOR, _MINOR, _OPERATION, _NAME, _BYTES, _TIME = 0, 8, 12, 16, 24, 40, 48
 _ZERO: Final = _RECORD - VALUE_BYTES
 
-NAMES: Final = ("request", "request_queue", "gendisk", f"btf_trace_{START}", f"btf_trace_{DONE}")
+NAMES: Final = (
+    *("request", "request_queue", "gendisk"),
+    *(f"btf_trace_{name}" for name in (START, ISSUE, DONE)),
+)
 """All names to look up in the kernel's types."""
 
 
@@ -56,7 +61,8 @@ class Layout:
     """What the programs need to know of the running kernel."""
 
     start_type: int
-    """The BTF type numbers of the two tracepoints."""
+    """The BTF type numbers of the tracepoints."""
+    issue_type: int
     done_type: int
     length: int
     """Offsets of fields, in bytes."""
@@ -74,7 +80,7 @@ def layout_of(btf: Btf) -> Layout:
         NodeError: If the kernel has no such tracepoint or field.
     """
     hooks = []
-    for name in (START, DONE):
+    for name in (START, ISSUE, DONE):
         hook = btf.tracepoint(f"btf_trace_{name}")
         if hook is None or len(hook.arguments) != 1:
             raise NodeError(f"this kernel has no tracepoint {name} (Linux 6.5 or later has)")
@@ -88,7 +94,8 @@ def layout_of(btf: Btf) -> Layout:
 
     return Layout(
         start_type=hooks[0],
-        done_type=hooks[1],
+        issue_type=hooks[1],
+        done_type=hooks[2],
         length=offset("request", "__data_len"),
         flags=offset("request", "cmd_flags"),
         queue=offset("request", "q"),
@@ -131,6 +138,28 @@ def start_program(layout: Layout, started: int) -> bytes:
     _address(asm, R3, _RECORD)
     asm.alu(R4, "=", 0)
     asm.call(_UPDATE)
+    asm.alu(R0, "=", 0)
+    asm.end()
+    return asm.assemble()
+
+
+def issue_program(layout: Layout, started: int) -> bytes:
+    """Make the program that notes how long a request has become.
+
+    Args:
+        layout: The kernel's.
+        started: Descriptor of the map of started requests.
+    """
+    asm = Assembler()
+    asm.load(R6, R1, 0)
+    asm.store(FP, _REQUEST, R6)
+    asm.load_map(R1, started)
+    _address(asm, R2, _REQUEST)
+    asm.call(_LOOKUP)
+    asm.jump_if(R0, "==", 0, to="end")
+    asm.load(R8, R6, layout.length, size=4)
+    asm.store(R0, _BYTES, R8)
+    asm.label("end")
     asm.alu(R0, "=", 0)
     asm.end()
     return asm.assemble()
