@@ -6,6 +6,7 @@ from functools import cache
 
 import fuzz_targets_files
 import fuzz_targets_kernel
+import fuzz_targets_lens
 import fuzz_targets_process
 import fuzz_targets_results
 import fuzz_targets_signals
@@ -27,6 +28,7 @@ def targets() -> dict[str, Target]:
         fuzz_targets_wire,
         fuzz_targets_sources,
         fuzz_targets_traces,
+        fuzz_targets_lens,
     )
     every_target = [target for module in modules for target in module.targets()]
     by_name = {target.name: target for target in every_target}

@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from stallward.actuator.config.load import parse_config
+from stallward.actuator.lens.reference_page import trace_page
 from stallward.agent.reference_pages import observation_page
 from stallward.evaluation.cli.app import app
 
@@ -41,6 +42,13 @@ def test_the_observation_page_is_generated() -> None:
     page = ROOT / "docs/reference/observation.md"
     assert page.read_text() == observation_page(), (
         "stale: stallward describe observation > docs/reference/observation.md"
+    )
+
+
+def test_the_page_of_the_columns_of_traces_is_generated() -> None:
+    page = ROOT / "docs/reference/trace.md"
+    assert page.read_text() == trace_page(), (
+        "stale: stallward describe trace > docs/reference/trace.md"
     )
 
 

@@ -45,6 +45,9 @@ class ThesisColumn:
 
     name: str
     """The script's name for it."""
+    of: str
+    """The columns that it is made of."""
+    unit: str = ""
     value: Callable[[Row], Value]
     """Makes it of a row, in the script's unit."""
 
@@ -91,28 +94,23 @@ TICK_COLUMNS: Final = (
 """The first columns of every trace."""
 
 
-def kib(name: str) -> Callable[[Row], Value]:
+def kib(name: str, column: str) -> ThesisColumn:
     """Make a thesis column of a size: in kB, which are 1024 bytes there as in /proc."""
 
     def value(row: Row) -> Value:
-        size = row[name]
+        size = row[column]
         return size // 1024 if isinstance(size, int) else None
 
-    return value
+    return ThesisColumn(name=name, of=f"`{column}`", unit="kB", value=value)
 
 
-def percent(name: str, total: str) -> Callable[[Row], Value]:
+def percent(name: str, column: str, total: str) -> ThesisColumn:
     """Make a thesis column of one size's share in another: in percent, to two decimals."""
 
     def value(row: Row) -> Value:
-        part, whole = row[name], row[total]
+        part, whole = row[column], row[total]
         if not isinstance(part, int) or not isinstance(whole, int) or whole == 0:
             return None
         return f"{100.0 * part / whole:.2f}"
 
-    return value
-
-
-def same(name: str) -> Callable[[Row], Value]:
-    """Make a thesis column that has its value unchanged."""
-    return lambda row: row[name]
+    return ThesisColumn(name=name, of=f"`{column}` by `{total}`", unit="%", value=value)

@@ -96,3 +96,11 @@ def observation() -> None:
     from stallward.agent.reference_pages import observation_page  # noqa: PLC0415
 
     typer.echo(observation_page(), nl=False)
+
+
+@describe.command(epilog="Example: stallward describe trace")
+def trace() -> None:
+    """List the columns of traces: unit, meaning and source."""
+    from stallward.actuator.lens.reference_page import trace_page  # noqa: PLC0415
+
+    typer.echo(trace_page(), nl=False)

@@ -11,7 +11,6 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.lens.columns import (
     Column,
     Table,
-    ThesisColumn,
     Value,
     kib,
     percent,
@@ -149,21 +148,19 @@ TABLE: Final = Table(
     appendix="D",
     columns=(*_NODE, *_GROUP),
     thesis=(
-        ThesisColumn(name="TotalRAM", value=kib(_TOTAL)),
+        kib("TotalRAM", _TOTAL),
         *(
             column
             for size, share, name in _THESIS_SIZES
             for column in (
-                ThesisColumn(name=size, value=kib(name)),
-                ThesisColumn(name=share, value=percent(name, _TOTAL)),
+                kib(size, name),
+                percent(share, name, _TOTAL),
             )
         ),
-        ThesisColumn(name="TotalSwap", value=kib("node_swap_total_bytes")),
-        ThesisColumn(name="UsedSwap", value=kib("node_swap_used_bytes")),
-        ThesisColumn(name="AvailableSwap", value=kib("node_swap_free_bytes")),
-        ThesisColumn(
-            name="Usedswapp", value=percent("node_swap_used_bytes", "node_swap_total_bytes")
-        ),
+        kib("TotalSwap", "node_swap_total_bytes"),
+        kib("UsedSwap", "node_swap_used_bytes"),
+        kib("AvailableSwap", "node_swap_free_bytes"),
+        percent("Usedswapp", "node_swap_used_bytes", "node_swap_total_bytes"),
     ),
 )
 

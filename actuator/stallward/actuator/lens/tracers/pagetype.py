@@ -78,9 +78,14 @@ TABLE: Final = Table(
         Column(name="mappings", source="smaps", meaning="mappings", heading="mappings"),
     ),
     thesis=(
-        ThesisColumn(name="sum", value=kib("anon_mapping_bytes")),
-        ThesisColumn(name="totalRSS", value=kib("rss_bytes")),
-        ThesisColumn(name="filebacked", value=_filebacked),
+        kib("sum", "anon_mapping_bytes"),
+        kib("totalRSS", "rss_bytes"),
+        ThesisColumn(
+            name="filebacked",
+            of="`rss_bytes` - `anon_mapping_bytes`",
+            unit="kB",
+            value=_filebacked,
+        ),
     ),
 )
 _SUMS: Final = (

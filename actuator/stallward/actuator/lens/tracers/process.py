@@ -13,7 +13,6 @@ from stallward.actuator.lens.columns import (
     ThesisColumn,
     Value,
     kib,
-    same,
 )
 from stallward.actuator.lens.page_cache import PageCacheLens
 from stallward.actuator.lens.process_reader import ProcessReader, ProcessReading
@@ -170,15 +169,20 @@ TABLE: Final = Table(
         ),
     ),
     thesis=(
-        ThesisColumn(name="Name", value=same("name")),
-        ThesisColumn(name="Pss", value=kib("pss_bytes")),
-        ThesisColumn(name="Sum", value=_pss_again),
-        ThesisColumn(name="Rss", value=kib("rss_bytes")),
-        ThesisColumn(name="Private", value=kib("private_bytes")),
-        ThesisColumn(name="Shared1", value=kib("shared_bytes")),
-        ThesisColumn(name="Shared", value=kib("shared_proportional_bytes")),
-        ThesisColumn(name="Swap", value=kib("swap_bytes")),
-        ThesisColumn(name="SwapPss", value=kib("swap_pss_bytes")),
+        ThesisColumn(name="Name", of="`name`", value=lambda row: row["name"]),
+        kib("Pss", "pss_bytes"),
+        ThesisColumn(
+            name="Sum",
+            of="`shared_proportional_bytes` + `private_bytes`",
+            unit="kB",
+            value=_pss_again,
+        ),
+        kib("Rss", "rss_bytes"),
+        kib("Private", "private_bytes"),
+        kib("Shared1", "shared_bytes"),
+        kib("Shared", "shared_proportional_bytes"),
+        kib("Swap", "swap_bytes"),
+        kib("SwapPss", "swap_pss_bytes"),
     ),
 )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ from stallward.actuator.lens.columns import (
     Table,
     ThesisColumn,
     Value,
-    same,
 )
 from stallward.actuator.sensors.files.psi import PsiReader
 from stallward.actuator.sensors.files.psi_averages import NO_AVERAGES, parse_psi_averages
@@ -73,21 +71,19 @@ def _thesis() -> tuple[ThesisColumn, ...]:
         names += [f"psi_{resource}_{line}_{w}_percent" for w in _WINDOWS for line in lines]
         names += [f"psi_{resource}_{line}_us" for line in lines]
     return tuple(
-        ThesisColumn(name=f"output{number}", value=_fixed(f"{NODE}_{name}"))
-        for number, name in enumerate(names, start=1)
+        _printed(f"output{number}", f"{NODE}_{name}") for number, name in enumerate(names, start=1)
     )
 
 
-def _fixed(name: str) -> Callable[[Row], Value]:
-    """An average as the kernel prints it: with two decimals."""
-    if name.endswith("_us"):
-        return same(name)
+def _printed(name: str, column: str) -> ThesisColumn:
+    """A value as the kernel prints it: averages have two decimals."""
+    total = column.endswith("_us")
 
     def value(row: Row) -> Value:
-        percent = row[name]
-        return None if percent is None else f"{percent:.2f}"
+        number = row[column]
+        return number if total or number is None else f"{number:.2f}"
 
-    return value
+    return ThesisColumn(name=name, of=f"`{column}`", unit="us" if total else "%", value=value)
 
 
 TABLE: Final = Table(

@@ -10,7 +10,9 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.kills import kills
+from stallward.evaluation.cli.bench.memory import memory
 from stallward.evaluation.cli.bench.text import print_figures
+from stallward.evaluation.cli.bench.trace import trace
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",
@@ -66,6 +68,7 @@ def calls(
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
+app.command("trace", epilog="Example: stallward bench trace --json")(trace)
 app.command("kills", epilog="Example: stallward bench kills --kills 1000")(kills)
 
 
@@ -151,32 +154,7 @@ def garbage(
         raise typer.Exit(1)
 
 
-@app.command("memory", epilog="Example: stallward bench memory")
-def memory(as_json: Json = False) -> None:
-    """Measure the memory of the daemon's imports, and of locking."""
-    from dataclasses import asdict  # noqa: PLC0415
-
-    from stallward.evaluation.bench.memory import bench_memory  # noqa: PLC0415
-
-    with output.progress("bench memory") as report:
-        rows = bench_memory(report=report)
-    if as_json:
-        output.print_json([asdict(row) for row in rows])
-        return
-    output.table(
-        ("process", "up to", "RSS MiB", "added", "private", "anonymous"),
-        [
-            (
-                row.process,
-                row.step,
-                f"{row.rss_mib:.1f}",
-                f"{row.added_mib:+.1f}",
-                f"{row.private_mib:.1f}",
-                f"{row.anon_mib:.1f}",
-            )
-            for row in rows
-        ],
-    )
+app.command("memory", epilog="Example: stallward bench memory")(memory)
 
 
 @app.command("ab", epilog="Example: stallward bench ab --scenario detector-anon --pairs 12")

@@ -1,0 +1,150 @@
+"""What tracing a process costs: the processor time of a trace, by the size of the process."""
+
+from __future__ import annotations
+
+import mmap
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.cli.output import Report
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.lens.csv_file import CsvSink
+from stallward.actuator.lens.page_cache import PageCacheLens, no_counters
+from stallward.actuator.lens.run import Summary, trace
+from stallward.actuator.lens.targets import OneProcess
+from stallward.actuator.lens.tick import Layout
+from stallward.actuator.lens.tracers.pagetype import PageTypeTracer
+from stallward.actuator.lens.tracers.process import ProcessTracer
+from stallward.actuator.lens.tracers.tracer import Tracer
+from stallward.actuator.lens.waiting import Stop
+from stallward.evaluation.errors import BenchError
+
+SIZES_MB: Final = (100, 2000)
+_PERIOD_S: Final = 0.1
+_HOLD: Final = f"""
+import mmap, sys
+size = int(sys.argv[1]) * 1_000_000
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise({mmap.MADV_NOHUGEPAGE})
+for start in range(0, size, 4096):
+    memory[start] = 1
+print(flush=True)
+sys.stdin.read()
+"""
+"""Holds memory in pages of 4 KiB, which take the kernel longest to count, until stdin ends."""
+
+_VARIANTS: Final = {
+    "process": "`trace process`: smaps_rollup, stat, status, io",
+    "process_no_pss": "`trace process --no-pss`: without smaps_rollup",
+    "pagetype": "`trace pagetype`: smaps, stat, status",
+}
+MEANINGS: Final = {
+    f"{variant}_{size_mb}_mb_{figure}": f"{meaning}, of {size_mb} MB, {what}"
+    for variant, meaning in _VARIANTS.items()
+    for size_mb in SIZES_MB
+    for figure, what in (
+        ("cpu_share", "share of one processor, 10 ticks a second"),
+        ("lost_share", "ticks that were lost"),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCost:
+    """What a trace took."""
+
+    cpu_share: float
+    """Processor time by time; 1 is one processor."""
+    lost_share: float
+
+
+def bench_traces(*, seconds: float, paths: Paths, report: Report) -> dict[str, float | None]:
+    """Trace processes of known sizes ten times a second.
+
+    Args:
+        seconds: How long each trace is.
+        paths: The roots of the kernel's files.
+        report: Is told how far it is.
+
+    Returns:
+        The figures, by the names of :data:`MEANINGS`.
+    """
+    figures: dict[str, float | None] = {}
+    steps = len(SIZES_MB) * len(_VARIANTS)
+    for size_mb in SIZES_MB:
+        with _process_of(size_mb) as pid:
+            for variant in _VARIANTS:
+                report(f"{variant}, {size_mb} MB", len(figures) / 2 / steps)
+                target = OneProcess(paths.proc, pid)
+                tracer = _OPENERS[variant](paths, target)
+                cost = _measure(tracer, target, seconds)
+                figures[f"{variant}_{size_mb}_mb_cpu_share"] = cost.cpu_share
+                figures[f"{variant}_{size_mb}_mb_lost_share"] = cost.lost_share
+    return figures
+
+
+@contextmanager
+def _process_of(size_mb: int) -> Iterator[int]:
+    command = [sys.executable, "-c", _HOLD, str(size_mb)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        if process.stdout is None or not process.stdout.readline():
+            raise BenchError(
+                f"A process could not take {size_mb} MB.",
+                next_step="Free that much memory, or measure on another machine.",
+            )
+        yield process.pid
+        process.communicate(b"")
+
+
+def _measure(tracer: Tracer, target: OneProcess, seconds: float) -> TraceCost:
+    summary, stop = Summary(), Stop()
+    with tempfile.TemporaryDirectory() as folder:
+        sink = CsvSink.create(Path(folder) / "trace.csv", Layout(table=tracer.table))
+        began_s, cpu_s = time.monotonic(), time.process_time()
+        trace(
+            tracer,
+            target,
+            [sink],
+            stop,
+            period_s=_PERIOD_S,
+            seconds=seconds,
+            summary=summary,
+        )
+        cpu_s, passed_s = time.process_time() - cpu_s, time.monotonic() - began_s
+        sink.close()
+    tracer.close()
+    stop.close()
+    return TraceCost(
+        cpu_share=cpu_s / passed_s, lost_share=summary.lost / (summary.lost + summary.ticks)
+    )
+
+
+def _process(paths: Paths, target: OneProcess) -> Tracer:
+    return ProcessTracer(paths.proc, target, maps=True, page_cache=_none(paths))
+
+
+def _without_pss(paths: Paths, target: OneProcess) -> Tracer:
+    return ProcessTracer(paths.proc, target, maps=False, page_cache=_none(paths))
+
+
+def _pagetype(paths: Paths, target: OneProcess) -> Tracer:
+    return PageTypeTracer(paths.proc, target)
+
+
+def _none(paths: Paths) -> PageCacheLens:
+    """No lookups are counted: their cost is of those who look up, and known."""
+    return PageCacheLens(paths.sys, open_=no_counters)
+
+
+_OPENERS: Final[dict[str, Callable[[Paths, OneProcess], Tracer]]] = {
+    "process": _process,
+    "process_no_pss": _without_pss,
+    "pagetype": _pagetype,
+}
