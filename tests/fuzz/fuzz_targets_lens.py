@@ -9,6 +9,7 @@ from fuzz_mutations import Material
 from fuzz_target import Folder, Target, sound
 from fuzz_targets_kernel import kernel, sample
 
+from stallward.actuator.lens.columns import Value
 from stallward.actuator.lens.csv_file import CsvSink
 from stallward.actuator.lens.tables import TABLES
 from stallward.actuator.lens.tick import Layout, Tick
@@ -54,7 +55,13 @@ def _trace_csv() -> bytes:
     path = folder.path / "sample.csv"
     (table,) = (table for table in TABLES if table.kind == "largest")
     sink = CsvSink.create(path, Layout(table=table))
-    row = {"pid": 7, "name": 'a "b", c', "rank": 1, "ordered_by": "rss", "rss_bytes": 4096}
+    row: dict[str, Value] = {
+        "pid": 7,
+        "name": 'a "b", c',
+        "rank": 1,
+        "ordered_by": "rss",
+        "rss_bytes": 4096,
+    }
     for number in (1, 2):
         sink.take(Tick(number=number, time_us=number, wall_us=number, rows=[row]))
     sink.close()

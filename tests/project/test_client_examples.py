@@ -180,9 +180,6 @@ def november(here: Path) -> None:
 
 def test_watch_and_plot(node: Node, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     node.tick_for_ever(1)
-    pytest.importorskip(
-        "matplotlib", reason="the group `checks` is not installed: run scripts/setup.sh checks"
-    )
     run_example("Watch a node and plot it", node.socket)
     assert re.match(r"\d+ ticks, \d+ lost", capsys.readouterr().out)
     assert (here / "node.png").read_bytes().startswith(b"\x89PNG")

@@ -45,3 +45,14 @@ def test_every_tick_is_read_or_counted_as_lost(period_s: float, readings_s: list
         assert schedule.due_s >= now_s - 1e-6
         assert schedule.due_s - period_s < now_s + 1e-6 or schedule.number == before + 1
         assert read + schedule.lost == schedule.number - 1
+
+
+def test_no_tick_is_due_or_lost_after_the_end() -> None:
+    schedule = Schedule(period_s=0.1, start_s=50.0, until_s=50.3)
+    numbers = []
+    while not schedule.over:
+        numbers.append(schedule.number)
+        schedule.advance(schedule.due_s + 0.15)
+    assert numbers == [1, 3]
+    assert schedule.lost == 1
+    assert Schedule(period_s=0.1, start_s=50.0, until_s=50.0).over

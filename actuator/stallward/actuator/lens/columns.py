@@ -62,6 +62,8 @@ class Table:
     columns: tuple[Column, ...]
     key: tuple[str, ...] = ()
     """The columns that tell the rows of a tick apart; empty if a tick has one row."""
+    sparse: bool = False
+    """Whether a process has a row only at ticks at which it has done something."""
     thesis: tuple[ThesisColumn, ...] = ()
     """The columns of the thesis's script in its order, after the count and the time."""
     appendix: str = ""

@@ -82,7 +82,7 @@ class ProcessReader:
             raise LensError(f"Process {pid} cannot be read: {error}") from error
         if status is None:
             raise LensError(f"Process {pid} cannot be read: {fault}")
-        if seen.ended or seen.kernel:
+        if seen.ended or seen.kernel or status.rss_bytes is None:  # the last: it is just ending
             return None
         fields = stat_fields(stat, f"{folder}/stat")
         used, _ = parse_partly(parse_used, stat, f"{folder}/stat")

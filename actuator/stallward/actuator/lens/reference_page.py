@@ -18,8 +18,8 @@ _UNITS: Final = (
 )
 _INTRO: Final = """# The columns of `stallward trace`
 
-Generated from the tables of the tracers by `stallward describe trace`. [How to
-trace](../how-to/analyse-memory.md#6-trace-what-a-running-program-does) shows the command.
+Generated from the tables of the tracers by `stallward describe trace`. [Trace what
+memory does](../how-to/trace-memory.md) shows the command.
 
 A file of a trace has a row for each tick, or for each process at each tick. What could not be
 read is empty in CSV and null in Parquet, never zero. A **counter** only grows: the file has it as

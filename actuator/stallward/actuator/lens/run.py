@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,12 +82,14 @@ def trace(
     Raises:
         ActuatorError: If the trace cannot go on.
     """
-    schedule = Schedule(period_s=period_s, start_s=time.monotonic())
+    start_s = time.monotonic()
+    until_s = math.inf if seconds is None else start_s + seconds
+    schedule = Schedule(period_s=period_s, start_s=start_s, until_s=until_s)
     if target.pid is not None:
         stop.watch(target.pid)
     while True:
-        if seconds is not None and schedule.due_s >= schedule.start_s + seconds:
-            stop.wait(schedule.start_s + seconds)
+        if schedule.over:
+            stop.wait(until_s)
             summary.end = End.STOPPED if stop.requested else End.TIME
             return
         stop.wait(schedule.due_s)

@@ -24,6 +24,7 @@ TABLE: Final = Table(
     kind="blockio",
     what="block I/O of each disk and process",
     key=("pid", "name", "disk", "direction", "source"),
+    sparse=True,
     columns=(
         Column(
             name="pid",

@@ -23,6 +23,7 @@ TABLE: Final = Table(
     kind="pagecache",
     what="page-cache hits and misses of the node and of each process",
     key=("pid",),
+    sparse=True,
     columns=(
         Column(
             name="pid",

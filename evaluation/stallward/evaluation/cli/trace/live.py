@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -21,7 +22,17 @@ _PER_S: Final = 4
 _MIN_S: Final = 0.5
 """How long rates are measured at least: a counter of the kernel grows in steps."""
 
-Rows = dict[tuple[Value, ...], Mapping[str, Value]]
+Rows = Mapping[tuple[Value, ...], Row]
+"""Rows by what tells them apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What is known at one tick: of a sparse table, the latest row of each process."""
+
+    number: int
+    time_us: int
+    rows: Rows
 
 
 class LiveTable:
@@ -37,8 +48,9 @@ class LiveTable:
         self._table = table
         self._title = title
         self._live = Live(console=console or Console(), refresh_per_second=_PER_S)
-        self._before: Tick | None = None
-        self._shown: Tick | None = None
+        self._rows: dict[tuple[Value, ...], Row] = {}
+        self._before: Shown | None = None
+        self._shown: Shown | None = None
 
     def __enter__(self) -> Self:
         self._live.start()
@@ -54,56 +66,69 @@ class LiveTable:
 
     def take(self, tick: Tick) -> None:
         """Show a tick, unless one has been shown just now."""
+        if not self._table.sparse:
+            self._rows.clear()
+        self._rows |= {_key(self._table, row): row for row in tick.rows}
         shown = self._shown
         if shown is not None and tick.time_us - shown.time_us < 1_000_000 // _PER_S:
             return
         if self._before is None or tick.time_us - self._before.time_us >= 2 * _MIN_S * 1e6:
             self._before = shown
-        self._shown = tick
-        self._live.update(tick_table(self._table, tick, self._before, self._title))
+        self._shown = Shown(number=tick.number, time_us=tick.time_us, rows=dict(self._rows))
+        self._live.update(shown_table(self._table, self._shown, self._before, self._title))
 
 
-def tick_table(table: Table, tick: Tick, before: Tick | None, title: str) -> RichTable:
+def shown_table(table: Table, shown: Shown, before: Shown | None, title: str) -> RichTable:
     """The table of one tick.
 
     Args:
         table: The columns.
-        tick: What is shown.
+        shown: What is shown; of a sparse table, only what has changed.
         before: The tick from which counters are looked at; ``None`` if there is none.
         title: What is traced.
     """
-    seconds = 0.0 if before is None else (tick.time_us - before.time_us) / 1e6
-    past = {} if before is None else _by_key(table, before)
-    shown = [column for column in table.columns if column.heading]
-    title = f"{table.kind}: {title}, tick {tick.number:,}"
+    seconds = 0.0 if before is None else (shown.time_us - before.time_us) / 1e6
+    columns = [column for column in table.columns if column.heading]
+    title = f"{table.kind}: {title}, tick {shown.number:,}"
+    past: Rows = {} if before is None else before.rows
     if not table.key:
-        return _upright(shown, tick.rows[0], past.get(()), seconds, title)
+        return _upright(columns, shown.rows[()], past.get(()), seconds, title)
     drawn = RichTable(title=title, title_justify="left")
-    for column in shown:
+    for column in columns:
         drawn.add_column(
             column.heading, justify="left" if column.type is ColumnType.TEXT else "right"
         )
-    for row in tick.rows:
-        earlier = past.get(_key(table, row))
-        drawn.add_row(*(Text(_cell(column, row, earlier, seconds)) for column in shown))
+    for key, row in shown.rows.items():
+        earlier = past.get(key)
+        if table.sparse and before is not None:
+            if row is earlier:
+                continue
+            earlier = earlier or _NOTHING
+        drawn.add_row(*(Text(_cell(column, row, earlier, seconds)) for column in columns))
     return drawn
 
 
+class _Nothing(dict[str, Value]):
+    """The counters of a process that had done nothing."""
+
+    def __missing__(self, _name: str) -> Value:
+        return 0
+
+
+_NOTHING: Final = _Nothing()
+
+
 def _upright(
-    shown: list[Column], row: Row, earlier: Row | None, seconds: float, title: str
+    columns: list[Column], row: Row, earlier: Row | None, seconds: float, title: str
 ) -> RichTable:
     """A line for each column, where a tick has one row."""
     drawn = RichTable(title=title, title_justify="left", show_header=False)
     drawn.add_column()
     drawn.add_column(justify="right")
-    for column in shown:
+    for column in columns:
         if row.get(column.name) is not None:
             drawn.add_row(column.heading, Text(_cell(column, row, earlier, seconds)))
     return drawn
-
-
-def _by_key(table: Table, tick: Tick) -> Rows:
-    return {_key(table, row): row for row in tick.rows}
 
 
 def _key(table: Table, row: Row) -> tuple[Value, ...]:
@@ -136,7 +161,7 @@ def _rate(column: Column, row: Row, earlier: Row | None, seconds: float) -> str:
 
 
 def _growth(name: str, row: Row, earlier: Row | None) -> float | None:
-    now, then = row.get(name), None if earlier is None else earlier.get(name)
+    now, then = row.get(name), None if earlier is None else earlier[name]
     if isinstance(now, str) or isinstance(then, str) or now is None or then is None:
         return None
     return now - then

@@ -70,7 +70,6 @@ def series_of(trace: TraceFile) -> tuple[Series, ...]:
         own = "" if np.isnan(pid) else f"{pid:.0f}"
         rows_of.setdefault((own, *(texts[name][index] for name in texts)), []).append(index)
     ticks = ticks_of(trace)
-    sparse = trace.table.kind in _SPARSE
     found = []
     for (own, *parts), rows in rows_of.items():
         one = Series(
@@ -78,12 +77,12 @@ def series_of(trace: TraceFile) -> tuple[Series, ...]:
             seconds=seconds[rows],
             columns={name: values[rows] for name, values in columns.items()},
         )
-        found.append(_filled(one, ticks, since_begin=_IO not in parts) if sparse else one)
+        found.append(
+            _filled(one, ticks, since_begin=_IO not in parts) if trace.table.sparse else one
+        )
     return tuple(found)
 
 
-_SPARSE: Final = frozenset({"pagecache", "blockio"})
-"""Kinds in which a process has no row at ticks at which it did nothing."""
 _IO: Final = "io"
 """The source whose counters began with the process, not with the trace."""
 
