@@ -172,6 +172,19 @@ def test_a_command_hands_its_exit_code_on() -> None:
     assert Command(["sleep", "60"]).end() == 128 + signal.SIGTERM
 
 
+def test_a_command_does_not_survive_an_impatient_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = Command(["sleep", "60"])
+    monkeypatch.setattr(Command, "_ended_within", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        command.end(grace_s=60.0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(command.pid, 0)
+
+
+def interrupted(_command: Command, _seconds: float) -> bool:
+    raise KeyboardInterrupt
+
+
 def test_a_command_that_does_not_exist_is_named() -> None:
     with pytest.raises(LensError, match="no-such-program cannot be started: No such file"):
         Command(["no-such-program"])

@@ -334,6 +334,17 @@ def test_the_exit_code_of_a_command_is_handed_on(tmp_path: Path) -> None:
     assert {"sh", "sleep"} <= set(names), "what the command starts is traced, too"
 
 
+def test_what_a_command_has_started_ends_with_the_trace(tmp_path: Path) -> None:
+    out, pid = tmp_path / "t.csv", tmp_path / "pid"
+    script = f"sleep 600 & echo $! > {pid}; wait"
+    words = ["trace", "process", "--no-page-cache", "--seconds", "0.6", "--out", str(out)]
+    assert main([*words, "--", "sh", "-c", script]) == 128 + signal.SIGTERM
+    end_s = time.monotonic() + 60.0
+    while (Path("/proc") / pid.read_text().strip()).exists():
+        assert time.monotonic() < end_s, "it still runs"
+        time.sleep(0.02)
+
+
 @pytest.mark.slow
 def test_a_trace_that_is_killed_keeps_what_was_read(tmp_path: Path) -> None:
     out = tmp_path / "t.parquet"

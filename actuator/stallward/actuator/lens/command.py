@@ -7,7 +7,7 @@ import os
 import shlex
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stallward.actuator.errors import LensError
@@ -20,8 +20,8 @@ _GRACE_S: Final = 5.0
 class Command:
     """A running command with this process's input and output.
 
-    It ends with this process, even if that is killed; what the command has started in turn does
-    so only if the command sees to it.
+    It ends with this process, even if that is killed; what the command has started in turn then
+    goes on unless the command sees to it.
 
     Args:
         words: The program and its arguments.
@@ -55,22 +55,29 @@ class Command:
         """The process of the command."""
         return self._process.pid
 
-    def end(self, *, grace_s: float = 0.0) -> int:
+    def end(self, *, grace_s: float = 0.0, terminate: Callable[[], None] = lambda: None) -> int:
         """End the command if it is running; returns its exit code.
 
         Args:
             grace_s: How long it may still end by itself.
+            terminate: Is called when it has not: asks what it has started to end, too.
 
         Returns:
             Its exit code, or 128 and the number of the signal that ended it.
         """
         try:
-            code = self._process.wait(grace_s)
-        except subprocess.TimeoutExpired:
-            self._process.terminate()
-            try:
-                code = self._process.wait(_GRACE_S)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                code = self._process.wait()
+            if not self._ended_within(grace_s):
+                terminate()
+                self._process.terminate()
+                self._ended_within(_GRACE_S)
+        finally:  # also if somebody is impatient
+            self._process.kill()
+            code = self._process.wait()
         return code if code >= 0 else 128 - code
+
+    def _ended_within(self, seconds: float) -> bool:
+        try:
+            self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, Protocol
 
-from stallward.actuator.errors import LensError
+from stallward.actuator.errors import KernelFileError, LensError
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.process_identity import send_signal
 from stallward.actuator.kernel.process_table import ProcessTable, read_seen
 from stallward.actuator.sensors.processes.members import GroupMembers
 
@@ -67,7 +70,7 @@ class OneProcess:
         self._proc = proc
         self._root = found
         self._table = ProcessTable(proc) if tree else None
-        self._members = {pid}
+        self._members = {pid: found}
 
     @property
     def name(self) -> str:
@@ -80,11 +83,18 @@ class OneProcess:
             return []
         if self._table is not None:
             new, gone = self._table.refresh(most=_EVERY)
-            self._members.difference_update(seen.pid for seen in gone if seen.pid != self._pid)
+            for seen in gone:
+                self._members.pop(seen.pid, None)
             for seen in new:  # parents come before their children
-                if seen.parent in self._members:
-                    self._members.add(seen.pid)
+                if seen.parent in self._members or seen.pid == self._pid:
+                    self._members[seen.pid] = seen
         return sorted(self._members)
+
+    def terminate(self) -> None:
+        """Ask all to end that were there at the last look."""
+        for seen in self._members.values():
+            with contextlib.suppress(KernelFileError):
+                send_signal(self._proc, seen.pid, seen.start_time_ticks, signal.SIGTERM)
 
     def ended(self) -> bool:
         """Whether the first process has ended."""

@@ -49,7 +49,7 @@ class BpfRefusedError(NodeError):
         rights = number in {errno.EPERM, errno.EACCES} and not log
         error = cls(
             f"{what}: {os.strerror(number)}{log and f'; the verifier says: {log}'}",
-            next_step="Give the daemon CAP_BPF and CAP_PERFMON." if rights else "",
+            next_step="It takes CAP_BPF and CAP_PERFMON." if rights else "",
         )
         error.number = number
         return error

@@ -99,7 +99,7 @@ class PageCacheTracer:
     def __init__(self, proc: Path, *, page_cache: PageCacheLens, target: Target | None) -> None:
         if page_cache.absent:
             raise LensError(
-                f"Page-cache hits and misses cannot be counted: {page_cache.absent}.",
+                f"Page-cache hits and misses cannot be counted: {page_cache.absent.rstrip('.')}.",
                 next_step="It takes eBPF: root, and Linux 6.12 or later. `trace node` has "
                 "refaults, which need neither: pages that were missed soon after their reclaim.",
             )

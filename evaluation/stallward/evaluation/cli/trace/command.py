@@ -117,6 +117,7 @@ def run(
     from stallward.actuator.lens.command import Command  # noqa: PLC0415
     from stallward.actuator.lens.run import End, Summary, trace  # noqa: PLC0415
     from stallward.actuator.lens.tables import TABLES  # noqa: PLC0415
+    from stallward.actuator.lens.targets import OneProcess  # noqa: PLC0415
     from stallward.actuator.lens.tick import Layout  # noqa: PLC0415
     from stallward.actuator.lens.waiting import stopping_at_signals  # noqa: PLC0415
     from stallward.evaluation.cli.trace.request import find_target, open_tracer  # noqa: PLC0415
@@ -130,8 +131,11 @@ def run(
         stop = stack.enter_context(stopping_at_signals())
         sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack)
         command = Command(request.command) if request.command else None
+        started: OneProcess | None = None
         try:
-            target = find_target(request, paths, None if command is None else command.pid)
+            if command is not None:
+                started = OneProcess(paths.proc, command.pid, tree=True)
+            target = started or find_target(request, paths)
             stack.callback(target.close)
             tracer = open_tracer(request, paths, target)
             stack.callback(tracer.close)
@@ -147,7 +151,10 @@ def run(
             )
         finally:
             if command is not None:
-                code = command.end(grace_s=_GRACE_S if summary.end is End.STOPPED else 0.0)
+                code = command.end(
+                    grace_s=_GRACE_S if summary.end is End.STOPPED else 0.0,
+                    terminate=(lambda: None) if started is None else started.terminate,
+                )
             if out is not None:
                 finish(out, layout, ticks=summary.ticks)
             if summary.ticks:

@@ -72,19 +72,16 @@ class TraceRequest:
             raise UsageError("--tree belongs to --pid.", next_step="A command has it anyway.")
 
 
-def find_target(request: TraceRequest, paths: Paths, started: int | None) -> Target:
-    """Find what is traced.
+def find_target(request: TraceRequest, paths: Paths) -> Target:
+    """Find what is traced, if it is not a command that is started.
 
     Args:
         request: What to trace.
         paths: The roots of the kernel's files.
-        started: The process of the command, if there is one.
 
     Raises:
         ActuatorError: If it is not there.
     """
-    if started is not None:
-        return OneProcess(paths.proc, started, tree=True)
     if request.pid is not None:
         return OneProcess(paths.proc, request.pid, tree=request.tree)
     group = _group(request, paths)
