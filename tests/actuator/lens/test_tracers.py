@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ from stallward.actuator.lens.tracers.psi import PsiTracer
 from stallward.actuator.lens.tracers.tracer import Tracer
 from stallward.actuator.sensors.block_io.counters import BlockCount, Origin
 from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheReading
+from stallward.agent.sample import NodeSample, PsiTotals
 
 KIB = 1024
 
@@ -203,6 +205,20 @@ def test_node_names_what_a_recording_has_alike(proc: InventedProc, tmp_path: Pat
     assert row["group_memory_limit_bytes"] is None
     assert row["group_psi_memory_full_us"] == 42000
     assert set(row) == set(table_of(next(t for t in TABLES if t.kind == "node").names).names[3:])  # type: ignore[union-attr]
+
+
+def test_node_has_all_that_a_recording_has_of_it() -> None:
+    (table,) = (table for table in TABLES if table.kind == "node")
+    recorded = {f"node_{field.name}" for field in fields(NodeSample)} - {"node_psi"}
+    recorded |= {f"node_psi_{field.name}" for field in fields(PsiTotals)}
+    assert recorded <= set(table.names)
+
+
+def test_node_without_psi_says_so(proc: InventedProc) -> None:
+    (proc.path / "pressure/memory").unlink()
+    tracer = NodeTracer(proc.path, page_cache=absent())
+    assert tracer.read()[0]["node_psi_memory_some_us"] is None
+    assert any("pressure stall information: no " in why for why in tracer.missing)
 
 
 def test_pagetype_has_the_columns_of_appendix_f(proc: InventedProc) -> None:

@@ -60,13 +60,14 @@ class ProcessReader:
         self.missing: dict[str, str] = {}
         """Why files could not be read, by their name."""
 
-    def read(self, pid: int, *, maps: bool) -> ProcessReading | None:
+    def read(self, pid: int, *, maps: bool, use: bool = True) -> ProcessReading | None:
         """Read one process; ``None`` if it has ended, or is a thread of the kernel.
 
         Args:
             pid: The process.
             maps: Whether to read the sizes of its mappings, too, for which the kernel walks
                 through its page tables.
+            use: Whether to read its I/O and how readily the OOM killer takes it, too.
 
         Raises:
             LensError: If its stat or status cannot be understood.
@@ -87,8 +88,8 @@ class ProcessReader:
         fields = stat_fields(stat, f"{folder}/stat")
         used, _ = parse_partly(parse_used, stat, f"{folder}/stat")
         cpu_usage_us, major_faults = used or (None, None)
-        io = self._optional(folder, "io")
-        score = self._optional(folder, "oom_score")
+        io = self._optional(folder, "io") if use else None
+        score = self._optional(folder, "oom_score") if use else None
         return ProcessReading(
             seen=seen,
             name=stat[stat.find(b"(") + 1 : stat.rfind(b")")].decode("utf-8", "replace"),

@@ -99,7 +99,7 @@ class LargestTracer:
         by = COLUMN_OF_KEY[self._key]
         rows = []
         for pid in self._target.pids():
-            reading = self._reader.read(pid, maps=self._key in _IN_MAPS)
+            reading = self._reader.read(pid, maps=self._key in _IN_MAPS, use=False)
             if reading is None:
                 continue
             row = process_row(reading)

@@ -8,6 +8,7 @@ from typing import Final
 
 from stallward.actuator.errors import LensError
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.lens.columns import (
     Column,
     Table,
@@ -187,13 +188,16 @@ class NodeTracer:
         self._node = NodeReader(proc)
         self._group = None if group is None else GroupReader(group)
         self._page_cache = page_cache
+        why = why_unreadable(proc / "pressure/memory")
+        self._no_psi = (f"pressure stall information: {why}",) if why else ()
 
     @property
     def missing(self) -> tuple[str, ...]:
         """What could not be read at the last tick, and why."""
         group = () if self._group is None else self._group.signals
         faults = (file.fault for file in (*self._node.signals, *group))
-        return (*(str(fault) for fault in faults if fault is not None), *self._page_cache.missing)
+        known = tuple(str(fault) for fault in faults if fault is not None)
+        return (*known, *self._no_psi, *self._page_cache.missing)
 
     def read(self) -> list[dict[str, Value]]:
         """Read the one row of a tick."""

@@ -128,7 +128,7 @@ class PageTypeTracer:
         """Read all processes of the target, a row each; without one whose smaps is refused."""
         rows = []
         for pid in self._target.pids():
-            reading = self._reader.read(pid, maps=False)
+            reading = self._reader.read(pid, maps=False, use=False)
             content = self._smaps(pid)
             if reading is None or content is None:
                 continue
