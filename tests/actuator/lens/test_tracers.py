@@ -78,7 +78,7 @@ def thesis_line(tracer: Tracer) -> list[Value]:
 
 def test_process_has_the_columns_of_appendix_b(proc: InventedProc) -> None:
     proc.process(7)
-    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), maps=True, page_cache=absent())
+    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), page_cache=absent())
     # Name, Pss, Sum, Rss, Private, Shared1, Shared = Pss - Private, Swap, SwapPss
     assert thesis_line(tracer) == ["yolo (v3), x", 700, 700, 2280, 640, 1640, 60, 60, 30]
     names = [column.name for column in tracer.table.thesis]
@@ -90,7 +90,7 @@ def test_process_has_more(proc: InventedProc) -> None:
     lookups = InventedLookups()
     lookups.counts = {7: (30, 10)}
     lens = PageCacheLens(Path("/sys"), open_=lambda _sys: lookups)
-    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), maps=True, page_cache=lens)
+    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), page_cache=lens)
     (row,) = tracer.read()
     expected = {
         "anon_bytes": 108 * KIB,
@@ -116,9 +116,17 @@ def test_process_has_more(proc: InventedProc) -> None:
 def test_without_smaps_rollup_the_cheap_columns_are_left(proc: InventedProc) -> None:
     proc.process(7)
     target = OneProcess(proc.path, 7)
-    (row,) = ProcessTracer(proc.path, target, maps=False, page_cache=absent()).read()
+    (row,) = ProcessTracer(proc.path, target, maps_every=0, page_cache=absent()).read()
     assert (row["rss_bytes"], row["swap_bytes"]) == (2280 * KIB, 60 * KIB)
     assert row["pss_bytes"] is row["private_bytes"] is row["swap_pss_bytes"] is None
+
+
+def test_smaps_rollup_is_read_at_some_ticks_only(proc: InventedProc) -> None:
+    proc.process(7)
+    target = OneProcess(proc.path, 7)
+    tracer = ProcessTracer(proc.path, target, maps_every=3, page_cache=absent())
+    sizes = [tracer.read()[0]["pss_bytes"] for _ in range(5)]
+    assert sizes == [700 * KIB, None, None, 700 * KIB, None]
 
 
 def refusing(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
@@ -140,7 +148,7 @@ def test_a_process_that_may_not_be_read_is_refused_with_its_pid_and_what_to_do(
     with pytest.raises(LensError, match=r"Process 7 .*smaps_rollup.*Permission.*Run as root"):
         check_readable(proc.path, 7, ROLLUP_NAME)
     # Among others it is traced as far as it may be, and the reason is told.
-    tracer = ProcessTracer(proc.path, AllProcesses(proc.path), maps=True, page_cache=absent())
+    tracer = ProcessTracer(proc.path, AllProcesses(proc.path), page_cache=absent())
     (row,) = tracer.read()
     assert row["pss_bytes"] is None
     assert row["rss_bytes"] == 2280 * KIB
@@ -366,7 +374,7 @@ def test_every_row_has_only_columns_of_its_table(proc: InventedProc) -> None:
     tracers: list[Tracer] = [
         NodeTracer(proc.path, page_cache=absent()),
         PsiTracer(proc.path),
-        ProcessTracer(proc.path, target, maps=True, page_cache=absent()),
+        ProcessTracer(proc.path, target, page_cache=absent()),
         PageTypeTracer(proc.path, target),
         LargestTracer(proc.path, target, key=Key.PSS, count=3),
     ]
@@ -387,7 +395,7 @@ def test_names_end_in_their_unit_and_are_unique() -> None:
 def test_a_rollup_that_is_cut_short_is_no_value(proc: InventedProc) -> None:
     folder = proc.process(7)
     (folder / "smaps_rollup").write_text(ROLLUP[:200])
-    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), maps=True, page_cache=absent())
+    tracer = ProcessTracer(proc.path, OneProcess(proc.path, 7), page_cache=absent())
     (row,) = tracer.read()
     assert row["pss_bytes"] is None
     assert any("smaps_rollup: cut short" in why for why in tracer.missing)

@@ -42,7 +42,8 @@ sys.stdin.read()
 
 _VARIANTS: Final = {
     "process": "`trace process`: smaps_rollup, stat, status, io",
-    "process_no_pss": "`trace process --no-pss`: without smaps_rollup",
+    "process_pss_every_10": "`trace process --pss-every 10`",
+    "process_no_pss": "`trace process --pss-every 0`: without smaps_rollup",
     "pagetype": "`trace pagetype`: smaps, stat, status",
 }
 MEANINGS: Final = {
@@ -127,11 +128,15 @@ def _measure(tracer: Tracer, target: OneProcess, seconds: float) -> TraceCost:
 
 
 def _process(paths: Paths, target: OneProcess) -> Tracer:
-    return ProcessTracer(paths.proc, target, maps=True, page_cache=_none(paths))
+    return ProcessTracer(paths.proc, target, page_cache=_none(paths))
+
+
+def _pss_now_and_then(paths: Paths, target: OneProcess) -> Tracer:
+    return ProcessTracer(paths.proc, target, maps_every=10, page_cache=_none(paths))
 
 
 def _without_pss(paths: Paths, target: OneProcess) -> Tracer:
-    return ProcessTracer(paths.proc, target, maps=False, page_cache=_none(paths))
+    return ProcessTracer(paths.proc, target, maps_every=0, page_cache=_none(paths))
 
 
 def _pagetype(paths: Paths, target: OneProcess) -> Tracer:
@@ -145,6 +150,7 @@ def _none(paths: Paths) -> PageCacheLens:
 
 _OPENERS: Final[dict[str, Callable[[Paths, OneProcess], Tracer]]] = {
     "process": _process,
+    "process_pss_every_10": _pss_now_and_then,
     "process_no_pss": _without_pss,
     "pagetype": _pagetype,
 }

@@ -193,18 +193,20 @@ class ProcessTracer:
     Args:
         proc: The /proc directory.
         target: Which processes.
-        maps: Whether to read smaps_rollup, whose cost grows with the resident memory.
+        maps_every: At which ticks smaps_rollup is read, whose cost grows with the resident memory:
+            1 for all, 10 for every tenth, 0 for none.
         page_cache: Counts page-cache lookups; closed with this.
     """
 
     table = TABLE
 
     def __init__(
-        self, proc: Path, target: Target, *, maps: bool, page_cache: PageCacheLens
+        self, proc: Path, target: Target, *, maps_every: int = 1, page_cache: PageCacheLens
     ) -> None:
         self._reader = ProcessReader(proc)
         self._target = target
-        self._maps = maps
+        self._maps_every = maps_every
+        self._reads = 0
         self._page_cache = page_cache
 
     @property
@@ -215,9 +217,11 @@ class ProcessTracer:
     def read(self) -> list[dict[str, Value]]:
         """Read all processes of the target, a row each."""
         self._page_cache.read()
+        maps = self._maps_every > 0 and self._reads % self._maps_every == 0
+        self._reads += 1
         rows = []
         for pid in self._target.pids():
-            reading = self._reader.read(pid, maps=self._maps)
+            reading = self._reader.read(pid, maps=maps)
             if reading is not None:
                 row, lookups = process_row(reading), self._page_cache.count(pid)
                 row["page_cache_hits"] = None if lookups is None else lookups.hits

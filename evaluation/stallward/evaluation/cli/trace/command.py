@@ -45,10 +45,12 @@ def trace(
     columns: Annotated[
         Columns, typer.Option(help="All, or those of the thesis's script in its units.")
     ] = Columns.ALL,
-    pss: Annotated[
-        bool,
-        typer.Option(help="Of process: read smaps_rollup. It costs more, the more is resident."),
-    ] = True,
+    pss_every: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Of process: read PSS and USS at every N-th tick only; 0 for never."
+        ),
+    ] = 1,
     page_cache: Annotated[
         bool, typer.Option(help="Of process and node: count page-cache lookups by eBPF.")
     ] = True,
@@ -72,7 +74,7 @@ def trace(
         tree=tree,
         cgroup=cgroup,
         command=tuple(command or ()),
-        pss=pss,
+        pss_every=pss_every,
         page_cache=page_cache,
         key=by,
         count=count,

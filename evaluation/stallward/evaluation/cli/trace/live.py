@@ -66,9 +66,11 @@ class LiveTable:
 
     def take(self, tick: Tick) -> None:
         """Show a tick, unless one has been shown just now."""
-        if not self._table.sparse:
-            self._rows.clear()
-        self._rows |= {_key(self._table, row): row for row in tick.rows}
+        rows = {_key(self._table, row): row for row in tick.rows}
+        if self._table.sparse:
+            self._rows |= rows
+        else:  # what is not read at every tick stays as it was
+            self._rows = {key: _filled(row, self._rows.get(key)) for key, row in rows.items()}
         shown = self._shown
         if shown is not None and tick.time_us - shown.time_us < 1_000_000 // _PER_S:
             return
@@ -103,19 +105,9 @@ def shown_table(table: Table, shown: Shown, before: Shown | None, title: str) ->
         if table.sparse and before is not None:
             if row is earlier:
                 continue
-            earlier = earlier or _NOTHING
+            earlier = earlier or dict.fromkeys(table.names, 0)  # it had done nothing
         drawn.add_row(*(Text(_cell(column, row, earlier, seconds)) for column in columns))
     return drawn
-
-
-class _Nothing(dict[str, Value]):
-    """The counters of a process that had done nothing."""
-
-    def __missing__(self, _name: str) -> Value:
-        return 0
-
-
-_NOTHING: Final = _Nothing()
 
 
 def _upright(
@@ -129,6 +121,11 @@ def _upright(
         if row.get(column.name) is not None:
             drawn.add_row(column.heading, Text(_cell(column, row, earlier, seconds)))
     return drawn
+
+
+def _filled(row: Row, earlier: Row | None) -> Row:
+    known = {name: value for name, value in row.items() if value is not None}
+    return known if earlier is None else {**earlier, **known}
 
 
 def _key(table: Table, row: Row) -> tuple[Value, ...]:
@@ -161,7 +158,7 @@ def _rate(column: Column, row: Row, earlier: Row | None, seconds: float) -> str:
 
 
 def _growth(name: str, row: Row, earlier: Row | None) -> float | None:
-    now, then = row.get(name), None if earlier is None else earlier[name]
+    now, then = row.get(name), None if earlier is None else earlier.get(name)
     if isinstance(now, str) or isinstance(then, str) or now is None or then is None:
         return None
     return now - then

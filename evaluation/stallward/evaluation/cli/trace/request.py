@@ -43,7 +43,7 @@ class TraceRequest:
     tree: bool = False
     cgroup: str | None = None
     command: tuple[str, ...] = ()
-    pss: bool = True
+    pss_every: int = 1
     page_cache: bool = True
     key: Key = Key.RSS
     count: int = 15
@@ -111,10 +111,10 @@ def _psi(request: TraceRequest, paths: Paths, _target: Target) -> Tracer:
 
 
 def _process(request: TraceRequest, paths: Paths, target: Target) -> Tracer:
-    if target.pid is not None and request.pss:
+    if target.pid is not None and request.pss_every:
         check_readable(paths.proc, target.pid, ROLLUP)
     page_cache = _page_cache(request, paths.sys)
-    return ProcessTracer(paths.proc, target, maps=request.pss, page_cache=page_cache)
+    return ProcessTracer(paths.proc, target, maps_every=request.pss_every, page_cache=page_cache)
 
 
 def _pagetype(_request: TraceRequest, paths: Paths, target: Target) -> Tracer:

@@ -50,7 +50,7 @@ def panels_of(trace: TraceFile) -> tuple[Panel, ...]:
 
 def _panel(spec: PanelSpec, series: Series) -> Panel:
     lines = [
-        Line(label=label, seconds=series.seconds, values=spec.values(series, name))
+        _line(label, series, spec.values(series, name), whole=spec.stacked)
         for name, label in spec.columns.items()
         if series.known(name)
     ]
@@ -60,6 +60,12 @@ def _panel(spec: PanelSpec, series: Series) -> Panel:
         if series.known(name)
     ]
     return Panel(title=spec.title, unit=spec.unit, lines=_with_values(lines), stacked=spec.stacked)
+
+
+def _line(label: str, series: Series, values: Array, *, whole: bool = False) -> Line:
+    """A line through the ticks at which a value is known: not every tick has PSS."""
+    known = np.isfinite(values) | whole
+    return Line(label=label, seconds=series.seconds[known], values=values[known])
 
 
 def _with_values(lines: Sequence[Line]) -> tuple[Line, ...]:
@@ -72,7 +78,7 @@ def _compared(
     """A panel with a line for each series: the largest ones."""
     lines = _with_values(
         [
-            Line(label=one.label, seconds=one.seconds, values=values(one, column))
+            _line(one.label, one, values(one, column), whole=values is _mean_ms)
             for one in series
             if one.known(column)
         ]
