@@ -55,7 +55,9 @@ class InventedProc:
         self.path = root
         root.mkdir(exist_ok=True)
         (root / "meminfo").write_text(MEMINFO)
-        (root / "vmstat").write_text("pswpin 11\npswpout 12\npgmajfault 13\nallocstall_normal 2\n")
+        (root / "vmstat").write_text(
+            "nr_dirtied 77\npswpin 11\npswpout 12\npgmajfault 13\nallocstall_normal 2\n"
+        )
         (root / "stat").write_text("cpu  10 0 20 300 40 0 0 0 0 0\n")
         (root / "diskstats").write_bytes((SAMPLES / "diskstats.txt").read_bytes())
         (root / "pressure").mkdir(exist_ok=True)

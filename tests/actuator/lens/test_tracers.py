@@ -262,6 +262,7 @@ def test_pagecache_has_a_row_for_the_node_and_for_who_looked_pages_up(proc: Inve
     node, seven, eight = tracer.read()
     assert (node["pid"], node["name"], node["hit_ratio"]) == (None, "(node)", 0.7778)
     assert node["memory_cached_bytes"] == 5000 * KIB
+    assert node["dirtied_pages"] == 77
     assert (seven["name"], seven["page_cache_misses"], seven["hit_ratio"]) == (
         "yolo (v3), x",
         10,

@@ -10,6 +10,7 @@ from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.lens.columns import Column, ColumnType, Table, Value
 from stallward.actuator.lens.page_cache import PageCacheLens
 from stallward.actuator.lens.targets import Target
+from stallward.actuator.sensors.files.flat import flat_counts
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
 from stallward.actuator.sensors.files.signal_file import SignalFile
 
@@ -77,6 +78,13 @@ TABLE: Final = Table(
             meaning="waits to be written back; of the whole machine only",
             heading="dirty",
         ),
+        Column(
+            name="dirtied_pages",
+            source="vmstat, nr_dirtied",
+            meaning="pages that were written to in memory; of the whole machine only",
+            counter=True,
+            heading="dirtied/s",
+        ),
     ),
 )
 
@@ -107,6 +115,7 @@ class PageCacheTracer:
         self._page_cache = page_cache
         self._target = target
         self._meminfo = SignalFile(proc / "meminfo", MeminfoParser(), MemoryInfo(), one_piece=True)
+        self._vmstat: SignalFile[int | None] = SignalFile(proc / "vmstat", _dirtied, None)
         self._before: dict[int | None, tuple[int, int]] = {}
         self._names: dict[int, str] = {}
 
@@ -133,6 +142,7 @@ class PageCacheTracer:
             "memory_buffer_bytes": info.buffer_bytes,
             "memory_cached_bytes": info.cached_bytes,
             "dirty_bytes": info.dirty_bytes,
+            "dirtied_pages": self._vmstat.read(),
         }
         target = self._target
         pids = sorted(self._page_cache.pids()) if target is None else target.pids()
@@ -171,3 +181,8 @@ class PageCacheTracer:
         """Close every file, and detach from the kernel."""
         self._page_cache.close()
         self._meminfo.close()
+        self._vmstat.close()
+
+
+def _dirtied(content: bytes, path: Path) -> int | None:
+    return flat_counts(content, (b"nr_dirtied",), path)[0]
