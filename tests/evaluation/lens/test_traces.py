@@ -15,6 +15,7 @@ from xml.etree import ElementTree as ET
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
@@ -26,7 +27,7 @@ from rich.console import Console
 from stallward.actuator.errors import LensError
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.lens.columns import Table, Value
-from stallward.actuator.lens.csv_file import CsvSink
+from stallward.actuator.lens.csv_file import CsvSink, rows_of
 from stallward.actuator.lens.kinds import Key, Kind
 from stallward.actuator.lens.tables import TABLES
 from stallward.actuator.lens.tick import Layout, Tick
@@ -36,7 +37,7 @@ from stallward.evaluation.cli.trace.command import run
 from stallward.evaluation.cli.trace.live import LiveTable, Shown, shown_table
 from stallward.evaluation.cli.trace.request import TraceRequest
 from stallward.evaluation.errors import TraceFileError
-from stallward.evaluation.lens.traces.file import make_parquet, read_trace, rows_of
+from stallward.evaluation.lens.traces.file import make_parquet, read_trace
 from stallward.evaluation.lens.traces.largest import largest_at, write_graphml
 from stallward.evaluation.lens.traces.panels import panels_of
 from stallward.evaluation.lens.traces.series import series_of
@@ -101,6 +102,15 @@ def test_a_trace_that_was_killed_is_read_up_to_its_last_whole_line(tmp_path: Pat
     assert trace.torn
     assert trace.path == rows
     assert trace.numbers("tick").tolist() == [1.0]
+
+
+def test_rows_that_cannot_become_parquet_stay(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    rows = write(rows_of(path), "process", [[process(7)]])
+    rows.write_text(rows.read_text() + "x,y\n")
+    with pytest.raises(pa.ArrowInvalid):
+        make_parquet(path, table_of("process"))
+    assert [file.name for file in tmp_path.iterdir()] == [rows.name]
 
 
 def test_a_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:

@@ -12,6 +12,11 @@ from stallward.actuator.lens.columns import Value
 from stallward.actuator.lens.tick import Layout, Tick
 
 
+def rows_of(path: Path) -> Path:
+    """The CSV file to which the rows of a trace go until it is made a Parquet file."""
+    return path.with_name(f"{path.name}.csv")
+
+
 class CsvSink:
     """Writes a trace to a file or to stdout.
 

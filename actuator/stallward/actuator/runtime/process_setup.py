@@ -28,6 +28,11 @@ def lock_memory() -> bool:
     return bool(libc.mlockall(_MCL_CURRENT | _MCL_FUTURE | _MCL_ONFAULT) == 0)
 
 
+def unlock_memory() -> None:
+    """Unlock all pages, now and later."""
+    ctypes.CDLL(None).munlockall()
+
+
 def release_code_pages() -> None:
     """Release all pages of code; code that is called again comes back from the page cache.
 

@@ -122,6 +122,7 @@ def run(
     from stallward.actuator.lens.targets import OneProcess  # noqa: PLC0415
     from stallward.actuator.lens.tick import Layout  # noqa: PLC0415
     from stallward.actuator.lens.waiting import stopping_at_signals  # noqa: PLC0415
+    from stallward.actuator.runtime.process_setup import lock_memory, unlock_memory  # noqa: PLC0415
     from stallward.evaluation.cli.trace.request import find_target, open_tracer  # noqa: PLC0415
     from stallward.evaluation.cli.trace.sinks import finish, open_sinks  # noqa: PLC0415
 
@@ -142,6 +143,8 @@ def run(
             tracer = open_tracer(request, paths, target)
             stack.callback(tracer.close)
             said = _tell_missing(tracer.missing, frozenset())
+            if lock_memory():  # when memory is short, the trace is wanted most
+                stack.callback(unlock_memory)
             trace(
                 tracer,
                 target,

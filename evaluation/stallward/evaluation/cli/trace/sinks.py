@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallward.actuator.lens.csv_file import CsvSink
+from stallward.actuator.lens.csv_file import CsvSink, rows_of
 from stallward.actuator.lens.tick import Layout
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli.trace.request import TraceRequest
@@ -88,8 +88,6 @@ def _rows_file(out: Path, layout: Layout) -> Path:
             "Parquet needs pyarrow, which is not installed.",
             next_step="Let --out end in .csv, or install stallward[train].",
         )
-    from stallward.evaluation.lens.traces.file import rows_of  # noqa: PLC0415
-
     rows = rows_of(out)
     if rows.exists():
         raise UsageError(
@@ -102,10 +100,9 @@ def _rows_file(out: Path, layout: Layout) -> Path:
 def finish(out: Path, layout: Layout, *, ticks: int) -> None:
     """Make a Parquet file of what was written, if that was asked for; nothing of no ticks."""
     parquet = out.suffix == _PARQUET
-    if parquet:
-        from stallward.evaluation.lens.traces.file import make_parquet, rows_of  # noqa: PLC0415
-
     if not ticks:
         (rows_of(out) if parquet else out).unlink(missing_ok=True)
     elif parquet:
+        from stallward.evaluation.lens.traces.file import make_parquet  # noqa: PLC0415
+
         make_parquet(out, layout.table)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from stallward.actuator.lens.columns import TICK_COLUMNS, ColumnType, Table
+from stallward.actuator.lens.csv_file import rows_of
 from stallward.actuator.lens.tables import TABLES, table_of
 from stallward.actuator.lens.tracers.node import TABLE as NODE_TABLE
 from stallward.evaluation.errors import TraceFileError
@@ -31,11 +32,6 @@ _TYPES: Final = {
 }
 
 
-def rows_of(path: Path) -> Path:
-    """The CSV file to which the rows of a trace go until it is made a Parquet file."""
-    return path.with_name(f"{path.name}.csv")
-
-
 def make_parquet(path: Path, table: Table) -> None:
     """Make a Parquet file of the CSV file beside it, piece by piece, and remove that.
 
@@ -46,13 +42,18 @@ def make_parquet(path: Path, table: Table) -> None:
     source = rows_of(path)
     building = path.with_name(f".{path.name}.tmp")
     schema = _schema(table)
-    with (
-        pa.csv.open_csv(source, convert_options=_options(table)) as batches,
-        pq.ParquetWriter(building, schema, compression="zstd", write_page_checksum=True) as file,
-    ):
-        for batch in batches:
-            file.write_batch(batch)
-    building.replace(path)
+    try:
+        with (
+            pa.csv.open_csv(source, convert_options=_options(table)) as batches,
+            pq.ParquetWriter(
+                building, schema, compression="zstd", write_page_checksum=True
+            ) as file,
+        ):
+            for batch in batches:
+                file.write_batch(batch)
+        building.replace(path)
+    finally:
+        building.unlink(missing_ok=True)
     source.unlink()
 
 
