@@ -377,7 +377,9 @@ def test_a_trace_that_is_killed_keeps_what_was_read(tmp_path: Path) -> None:
     tracing.wait()
     trace = read_trace(out)
     assert trace.torn
-    assert trace.numbers("tick").tolist()[:3] == [1.0, 2.0, 3.0]
+    ticks = trace.numbers("tick")
+    assert ticks.size > 10
+    assert (np.diff(ticks) >= 1.0).all()
     assert np.isfinite(trace.numbers("node_memory_total_bytes")).all()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stallward.actuator.errors import ActuatorError
 
@@ -28,6 +28,8 @@ class Counters(Protocol):
         """Detach from the kernel."""
 
 
+_OFF: Final = "switched off"
+
 OpenCounters = Callable[[Path], "Counters | str"]
 """Opens the counters, with sysfs given; returns why it cannot."""
 
@@ -45,7 +47,7 @@ def open_counters(sys: Path) -> Counters | str:
 
 def no_counters(_sys: Path) -> Counters | str:
     """Count nothing, because it is not wanted."""
-    return "switched off (--no-page-cache)"
+    return _OFF
 
 
 class PageCacheLens:
@@ -66,8 +68,9 @@ class PageCacheLens:
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Why nothing is counted."""
-        return (f"page cache by eBPF: {self.absent}",) if self.absent else ()
+        """Why nothing is counted, although it is wanted."""
+        wanted = self.absent not in {"", _OFF}
+        return (f"page cache by eBPF: {self.absent}",) if wanted else ()
 
     def read(self) -> None:
         """Take the counts since the last read; if the kernel refuses, nothing more is counted."""

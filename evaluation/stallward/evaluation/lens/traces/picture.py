@@ -58,7 +58,7 @@ def _draw(axes: Axes, panel: Panel, scale: float) -> None:
             )
     axes.set_title(panel.title, loc="left", fontsize=9, fontweight="bold")
     axes.set_ylabel(panel.unit, fontsize=8)
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 1.04 * axes.get_ylim()[1])
     axes.tick_params(labelsize=8)
     axes.grid(visible=True, alpha=0.25)
     axes.spines[["top", "right"]].set_visible(False)
