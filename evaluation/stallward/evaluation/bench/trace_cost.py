@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import mmap
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +23,7 @@ from stallward.actuator.lens.tracers.pagetype import PageTypeTracer
 from stallward.actuator.lens.tracers.process import ProcessTracer
 from stallward.actuator.lens.tracers.tracer import Tracer
 from stallward.actuator.lens.waiting import Stop
+from stallward.actuator.runtime.process_start import interpreter
 from stallward.evaluation.errors import BenchError
 
 SIZES_MB: Final = (100, 2000)
@@ -93,7 +93,7 @@ def bench_traces(*, seconds: float, paths: Paths, report: Report) -> dict[str, f
 
 @contextmanager
 def _process_of(size_mb: int) -> Iterator[int]:
-    command = [sys.executable, "-c", _HOLD, str(size_mb)]
+    command = [*interpreter(), "-c", _HOLD, str(size_mb)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         if process.stdout is None or not process.stdout.readline():
             raise BenchError(
