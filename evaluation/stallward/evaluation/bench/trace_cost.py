@@ -6,7 +6,7 @@ import mmap
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,20 +66,23 @@ class TraceCost:
     lost_share: float
 
 
-def bench_traces(*, seconds: float, paths: Paths, report: Report) -> dict[str, float | None]:
+def bench_traces(
+    *, seconds: float, paths: Paths, report: Report, sizes_mb: Sequence[int] = SIZES_MB
+) -> dict[str, float | None]:
     """Trace processes of known sizes ten times a second.
 
     Args:
         seconds: How long each trace is.
         paths: The roots of the kernel's files.
         report: Is told how far it is.
+        sizes_mb: The sizes of the processes.
 
     Returns:
         The figures, by the names of :data:`MEANINGS`.
     """
     figures: dict[str, float | None] = {}
-    steps = len(SIZES_MB) * len(_VARIANTS)
-    for size_mb in SIZES_MB:
+    steps = len(sizes_mb) * len(_VARIANTS)
+    for size_mb in sizes_mb:
         with _process_of(size_mb) as pid:
             for variant in _VARIANTS:
                 report(f"{variant}, {size_mb} MB", len(figures) / 2 / steps)
