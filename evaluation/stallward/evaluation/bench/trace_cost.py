@@ -62,7 +62,7 @@ class TraceCost:
     """What a trace took."""
 
     cpu_share: float
-    """Processor time by time; 1 is one processor."""
+    """Processor time of a tick by the period: what it would take if no tick were lost."""
     lost_share: float
 
 
@@ -111,7 +111,7 @@ def _measure(tracer: Tracer, target: OneProcess, seconds: float) -> TraceCost:
     summary, stop = Summary(), Stop()
     with tempfile.TemporaryDirectory() as folder:
         sink = CsvSink.create(Path(folder) / "trace.csv", Layout(table=tracer.table))
-        began_s, cpu_s = time.monotonic(), time.process_time()
+        cpu_s = time.process_time()
         trace(
             tracer,
             target,
@@ -121,12 +121,13 @@ def _measure(tracer: Tracer, target: OneProcess, seconds: float) -> TraceCost:
             seconds=seconds,
             summary=summary,
         )
-        cpu_s, passed_s = time.process_time() - cpu_s, time.monotonic() - began_s
+        cpu_s = time.process_time() - cpu_s
         sink.close()
     tracer.close()
     stop.close()
     return TraceCost(
-        cpu_share=cpu_s / passed_s, lost_share=summary.lost / (summary.lost + summary.ticks)
+        cpu_share=cpu_s / (summary.ticks * _PERIOD_S),
+        lost_share=summary.lost / (summary.lost + summary.ticks),
     )
 
 
