@@ -74,13 +74,13 @@ class InventedProc:
         state: str = "S",
         rss_kib: int = 2280,
         cpu_ticks: int = 50,
+        rss_pages: int = 570,
     ) -> Path:
         """Add a process, or change it; returns its directory."""
         folder = self.path / str(pid)
         folder.mkdir(exist_ok=True)
-        fields = (
-            f"{parent} 1 1 0 -1 4194304 21 0 22 0 {cpu_ticks} 3 0 0 20 0 4 0 {start} 8192000 9"
-        )
+        used = f"21 0 22 0 {cpu_ticks} 3 0 0 20 0 4 0"
+        fields = f"{parent} 1 1 0 -1 4194304 {used} {start} 8192000 {rss_pages}"
         (folder / "stat").write_text(f"{pid} ({name}) {state} {fields} 0 0\n")
         (folder / "status").write_text(
             f"Name:\t{name}\nState:\t{state} (is)\nVmRSS:\t{rss_kib} kB\nRssAnon:\t100 kB\n"

@@ -360,13 +360,23 @@ def test_largest_orders_by_memory_or_processor_time(
     assert [row["pid"] for row in everything] == order
 
 
-def test_a_process_without_memory_sizes_is_not_among_the_largest_by_pss(
+def test_a_process_without_a_pss_is_not_among_the_largest(
     proc: InventedProc,
 ) -> None:
     proc.process(7)
     (proc.process(8) / "smaps_rollup").write_text("")
     rows = LargestTracer(proc.path, AllProcesses(proc.path), key=Key.PSS, count=9).read()
     assert [row["pid"] for row in rows] == [7]
+
+
+@pytest.mark.parametrize("key", [Key.RSS, Key.CPU])
+def test_of_many_processes_only_the_largest_are_read_whole(proc: InventedProc, key: Key) -> None:
+    for pid in range(10, 60):
+        folder = proc.process(pid, rss_kib=pid, cpu_ticks=pid, rss_pages=pid)
+        if pid < 30:
+            (folder / "status").write_text("not to be read")
+    tracer = LargestTracer(proc.path, AllProcesses(proc.path), key=key, count=3)
+    assert [row["pid"] for row in tracer.read()] == [59, 58, 57]
 
 
 def test_every_row_has_only_columns_of_its_table(proc: InventedProc) -> None:

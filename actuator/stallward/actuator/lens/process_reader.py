@@ -104,6 +104,15 @@ class ProcessReader:
             maps=self._maps(folder) if maps else None,
         )
 
+    def sum_of_stat(self, pid: int, places: tuple[int, ...]) -> int:
+        """Add up some numbers in the stat of a process, from field 3 on; 0 if it has ended."""
+        path = f"{self._proc}/{pid}/stat"
+        try:
+            fields = stat_fields(read_bytes(path) or b"", path)
+        except KernelFileError:
+            return 0
+        return sum(int(fields[place]) for place in places if is_count(fields[place]))
+
     def _maps(self, folder: str) -> MapSizes | None:
         content = self._optional(folder, ROLLUP)
         if not content:
