@@ -166,6 +166,16 @@ def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     sink.close()
 
 
+def test_a_pipe_that_nobody_reads_ends_the_trace(stop: Stop) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    sink = CsvSink(writing, "stdout", Layout(table=TABLE), stop.request)
+    invented, summary = Invented(), Summary()
+    trace(invented, invented, [sink], stop, period_s=0.01, seconds=None, summary=summary)
+    assert (summary.end, summary.ticks) == (End.STOPPED, 1)
+    sink.close()
+
+
 def test_a_command_hands_its_exit_code_on() -> None:
     assert Command(["sh", "-c", "exit 7"]).end(grace_s=60.0) == 7
     assert Command(["sh", "-c", "kill -9 $$"]).end(grace_s=60.0) == 128 + signal.SIGKILL

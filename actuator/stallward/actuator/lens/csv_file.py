@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from stallward.actuator.errors import LensError
@@ -24,9 +25,13 @@ class CsvSink:
         fd: Descriptor of the file; closed with this.
         name: What the file is called in errors.
         layout: Which columns are written.
+        unread: Is called when nobody reads the pipe any more, as after ``head``.
     """
 
-    def __init__(self, fd: int, name: str, layout: Layout) -> None:
+    def __init__(
+        self, fd: int, name: str, layout: Layout, unread: Callable[[], None] | None = None
+    ) -> None:
+        self._unread = unread
         self._fd = fd
         self._name = name
         self._layout = layout
@@ -67,6 +72,9 @@ class CsvSink:
             while data:
                 data = data[os.write(self._fd, data) :]
         except OSError as error:
+            if isinstance(error, BrokenPipeError) and self._unread is not None:
+                self._unread()
+                return
             raise LensError(
                 f"{self._name} cannot be written on: {error.strerror}.",
                 next_step="What was written before is kept.",

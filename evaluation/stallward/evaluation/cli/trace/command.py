@@ -132,7 +132,7 @@ def run(
     code = 0
     with ExitStack() as stack:
         stop = stack.enter_context(stopping_at_signals())
-        sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack)
+        sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack, unread=stop.request)
         command = Command(request.command) if request.command else None
         started: OneProcess | None = None
         try:

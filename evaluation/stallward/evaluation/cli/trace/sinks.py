@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,7 +23,13 @@ _PARQUET = ".parquet"
 
 
 def open_sinks(
-    request: TraceRequest, layout: Layout, out: Path | None, *, quiet: bool, stack: ExitStack
+    request: TraceRequest,
+    layout: Layout,
+    out: Path | None,
+    *,
+    quiet: bool,
+    stack: ExitStack,
+    unread: Callable[[], None],
 ) -> list[Sink]:
     """Open what takes the ticks: a file, a table on the terminal, or stdout.
 
@@ -32,6 +39,7 @@ def open_sinks(
         out: The file, if there is one.
         quiet: Whether to show no table.
         stack: Closes them.
+        unread: Is called when nobody reads stdout any more.
 
     Raises:
         UsageError: If the rows would go nowhere, or where they cannot.
@@ -49,7 +57,7 @@ def open_sinks(
             next_step="Give --out FILE.",
         )
     elif not terminal:
-        file = CsvSink(os.dup(sys.stdout.fileno()), "stdout", layout)
+        file = CsvSink(os.dup(sys.stdout.fileno()), "stdout", layout, unread)
         stack.callback(file.close)
         sinks.append(file)
     elif quiet:
