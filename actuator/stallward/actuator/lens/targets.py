@@ -105,6 +105,45 @@ class OneProcess:
         """Do nothing: no file is kept open."""
 
 
+class StartedProcess:
+    """A command, and all that it starts; it begins when everything is ready to trace it.
+
+    Args:
+        proc: The /proc directory.
+    """
+
+    name = "the command"
+
+    def __init__(self, proc: Path) -> None:
+        self._proc = proc
+        self._process: OneProcess | None = None
+
+    def begin(self, pid: int) -> None:
+        """Trace this process from now on."""
+        self._process = OneProcess(self._proc, pid, tree=True)
+
+    @property
+    def pid(self) -> int | None:
+        """The process with which the trace ends; ``None`` before it has begun."""
+        return None if self._process is None else self._process.pid
+
+    def pids(self) -> list[int]:
+        """The processes now, ascending."""
+        return [] if self._process is None else self._process.pids()
+
+    def ended(self) -> bool:
+        """Whether the command has ended."""
+        return self._process is not None and self._process.ended()
+
+    def terminate(self) -> None:
+        """Ask all to end that were there at the last look."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def close(self) -> None:
+        """Do nothing: no file is kept open."""
+
+
 class GroupTarget:
     """All processes of a cgroup and of those below it.
 

@@ -15,6 +15,7 @@ from stallward.actuator.lens.kinds import Key, Kind
 
 if TYPE_CHECKING:
     from stallward.actuator.kernel.paths import Paths
+    from stallward.actuator.lens.targets import Target
     from stallward.evaluation.cli.trace.request import TraceRequest
 
 
@@ -119,7 +120,7 @@ def run(
     from stallward.actuator.lens.command import Command  # noqa: PLC0415
     from stallward.actuator.lens.run import End, Summary, trace  # noqa: PLC0415
     from stallward.actuator.lens.tables import TABLES  # noqa: PLC0415
-    from stallward.actuator.lens.targets import OneProcess  # noqa: PLC0415
+    from stallward.actuator.lens.targets import StartedProcess  # noqa: PLC0415
     from stallward.actuator.lens.tick import Layout  # noqa: PLC0415
     from stallward.actuator.lens.waiting import stopping_at_signals  # noqa: PLC0415
     from stallward.actuator.runtime.process_setup import lock_memory, unlock_memory  # noqa: PLC0415
@@ -133,18 +134,19 @@ def run(
     with ExitStack() as stack:
         stop = stack.enter_context(stopping_at_signals())
         sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack, unread=stop.request)
-        command = Command(request.command) if request.command else None
-        started: OneProcess | None = None
+        started = StartedProcess(paths.proc)
+        command: Command | None = None
         try:
-            if command is not None:
-                started = OneProcess(paths.proc, command.pid, tree=True)
-            target = started or find_target(request, paths)
+            target: Target = started if request.command else find_target(request, paths)
             stack.callback(target.close)
             tracer = open_tracer(request, paths, target)
             stack.callback(tracer.close)
             said = _tell_missing(tracer.missing, frozenset())
             if lock_memory():  # when memory is short, the trace is wanted most
                 stack.callback(unlock_memory)
+            if request.command:
+                command = Command(request.command)
+                started.begin(command.pid)
             trace(
                 tracer,
                 target,
@@ -158,7 +160,7 @@ def run(
             if command is not None:
                 code = command.end(
                     grace_s=_GRACE_S if summary.end is End.STOPPED else 0.0,
-                    terminate=(lambda: None) if started is None else started.terminate,
+                    terminate=started.terminate,
                 )
             if out is not None:
                 finish(out, layout, ticks=summary.ticks)
