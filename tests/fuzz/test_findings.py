@@ -277,6 +277,16 @@ REFUSED: list[tuple[str, str, bytes]] = [
     ),
     ("arms", "NUL in a mark", b"none#\0"),
     ("result", "lists without end", b"[" * 100_000),
+    (
+        "mapping-kinds",
+        "sizes whose sum is beyond 63 bits",
+        b"0-5 r--p 0 e:0 4 /a\n\nRss: 999999999999999 kB\n" * 9999,
+    ),
+    (
+        "diskstats",
+        "sectors whose bytes are beyond 63 bits",
+        b"4 0 sda 2 6 42244073709551615 7 0 4 1 0 0 0 0\n",
+    ),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     (

@@ -8,7 +8,13 @@ import pytest
 from invented_lens import InventedProc, hierarchy
 
 from stallward.actuator.errors import LensError
-from stallward.actuator.lens.targets import AllProcesses, GroupTarget, OneProcess
+from stallward.actuator.lens.targets import (
+    AllProcesses,
+    GroupTarget,
+    Members,
+    OneProcess,
+    StartedProcess,
+)
 
 
 @pytest.fixture
@@ -53,6 +59,22 @@ def test_a_tree_keeps_members_whose_parent_has_ended(proc: InventedProc) -> None
     proc.process(9, parent=1, start=3)
     proc.process(10, parent=9, start=5)
     assert target.pids() == [7, 9, 10]
+
+
+def test_members_stay_known_after_their_end(proc: InventedProc) -> None:
+    proc.process(7, start=1)
+    proc.process(8, parent=7, start=2)
+    members = Members(OneProcess(proc.path, 7, tree=True))
+    assert members.pids() == {7, 8}
+    proc.end(8)
+    proc.end(7)
+    assert members.pids() == {7, 8}
+    started = StartedProcess(proc.path)
+    assert Members(started).pids() == set()
+    proc.process(9)
+    started.begin(9)
+    proc.end(9)
+    assert Members(started).pids() == {9}, "it ended before the first look"
 
 
 def test_a_missing_process_and_a_kernel_thread_are_refused_with_their_pid(

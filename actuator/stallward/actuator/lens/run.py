@@ -96,19 +96,32 @@ def trace(
         if stop.requested:
             summary.end = End.STOPPED
             return
+        began_s = time.monotonic()
         if target.ended():
             summary.end = End.TARGET
+            _read(tracer, sinks, summary, number=schedule.number, began_s=began_s)
             return
-        began_s = time.monotonic()
         if began_s < schedule.due_s:  # a process that was watched has ended, and it is not over
             continue
-        wall_us = time.time_ns() // 1000
-        rows = tracer.read()
-        tick = Tick(number=schedule.number, time_us=int(began_s * 1e6), wall_us=wall_us, rows=rows)
-        for sink in sinks:
-            sink.take(tick)
-        summary.ticks += 1
-        summary.rows += len(rows)
         summary.late_us = max(summary.late_us, int((began_s - schedule.due_s) * 1e6))
+        _read(tracer, sinks, summary, number=schedule.number, began_s=began_s)
         schedule.advance(time.monotonic())
         summary.lost = schedule.lost
+
+
+def _read(
+    tracer: Tracer, sinks: Sequence[Sink], summary: Summary, *, number: int, began_s: float
+) -> None:
+    """Read one tick and hand it on.
+
+    Once more when the target has just ended: counters in the kernel have what it did at last.
+    """
+    wall_us = time.time_ns() // 1000
+    rows = tracer.read()
+    if not rows and summary.end is End.TARGET:
+        return
+    tick = Tick(number=number, time_us=int(began_s * 1e6), wall_us=wall_us, rows=rows)
+    for sink in sinks:
+        sink.take(tick)
+    summary.ticks += 1
+    summary.rows += len(rows)

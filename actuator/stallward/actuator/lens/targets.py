@@ -38,6 +38,25 @@ class Target(Protocol):
         """Close every file."""
 
 
+class Members:
+    """All processes that have been in a target: what they did at last is known after their end.
+
+    Args:
+        target: The target.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._pids: set[int] = set()
+
+    def pids(self) -> set[int]:
+        """The processes up to now."""
+        self._pids.update(self._target.pids())
+        if self._target.pid is not None:  # it may have ended before the first look
+            self._pids.add(self._target.pid)
+        return self._pids
+
+
 class OneProcess:
     """One process, and where asked for all that it starts.
 

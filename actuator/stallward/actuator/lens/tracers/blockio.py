@@ -10,7 +10,7 @@ from stallward.actuator.errors import ActuatorError, LensError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.lens.columns import Column, ColumnType, Table, Value
 from stallward.actuator.lens.process_reader import ProcessReader
-from stallward.actuator.lens.targets import Target
+from stallward.actuator.lens.targets import Members, Target
 from stallward.actuator.sensors.block_io.disks import parse_diskstats
 
 if TYPE_CHECKING:
@@ -151,6 +151,7 @@ class BlockIoTracer:
         self._counters: BlockCounters | None = None
         self._absent = ""
         self._before: dict[tuple[int, str], int] = {}
+        self._members = None if target is None else Members(target)
         try:
             self._counters = open_(sys)
         except ActuatorError as error:
@@ -188,7 +189,7 @@ class BlockIoTracer:
 
     def _requests(self, names: dict[tuple[int, int], str]) -> Iterator[dict[str, Value]]:
         assert self._counters is not None
-        wanted = None if self._target is None else set(self._target.pids())
+        wanted = None if self._members is None else self._members.pids()
         for origin, count in self._counters.read().items():
             if wanted is not None and origin.pid not in wanted:
                 continue

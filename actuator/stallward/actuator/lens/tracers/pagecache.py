@@ -9,7 +9,7 @@ from stallward.actuator.errors import LensError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.lens.columns import Column, ColumnType, Table, Value
 from stallward.actuator.lens.page_cache import PageCacheLens
-from stallward.actuator.lens.targets import Target
+from stallward.actuator.lens.targets import Members, Target
 from stallward.actuator.sensors.files.flat import flat_counts
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
 from stallward.actuator.sensors.files.signal_file import SignalFile
@@ -95,8 +95,8 @@ class PageCacheTracer:
     Args:
         proc: The /proc directory.
         page_cache: Counts the lookups; closed with this.
-        target: Which processes; those that have looked pages up since the tick before, if
-            ``None``.
+        target: Which processes; all if ``None``. There is a row for each that has looked pages
+            up since the tick before.
 
     Raises:
         LensError: If the kernel does not allow the lookups to be counted.
@@ -113,11 +113,11 @@ class PageCacheTracer:
             )
         self._proc = proc
         self._page_cache = page_cache
-        self._target = target
         self._meminfo = SignalFile(proc / "meminfo", MeminfoParser(), MemoryInfo(), one_piece=True)
         self._vmstat: SignalFile[int | None] = SignalFile(proc / "vmstat", _dirtied, None)
         self._before: dict[int | None, tuple[int, int]] = {}
         self._names: dict[int, str] = {}
+        self._members = None if target is None else Members(target)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -144,19 +144,19 @@ class PageCacheTracer:
             "dirty_bytes": info.dirty_bytes,
             "dirtied_pages": self._vmstat.read(),
         }
-        target = self._target
-        pids = sorted(self._page_cache.pids()) if target is None else target.pids()
+        members = self._members
+        pids = self._page_cache.pids() if members is None else members.pids()
         rows = [node]
-        for pid in pids:
+        for pid in sorted(pids):
             count = self._page_cache.count(pid)
-            if count is None or (target is None and not self._has_grown(pid, count)):
+            if count is None or not self._has_grown(pid, count):
                 continue
             row: dict[str, Value] = {"pid": pid, "name": self._name(pid)}
             rows.append(row | self._lookups(pid, count.hits, count.misses))
         return rows
 
     def _has_grown(self, pid: int, count: PageCacheCount) -> bool:
-        return self._before.get(pid) != (count.hits, count.misses)
+        return self._before.get(pid, (0, 0)) != (count.hits, count.misses)
 
     def _lookups(self, pid: int | None, hits: int, misses: int) -> dict[str, Value]:
         hits_before, misses_before = self._before.get(pid, (0, 0))

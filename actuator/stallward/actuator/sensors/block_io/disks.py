@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors.files.flat import is_count
+from stallward.actuator.sensors.files.flat import MAX_COUNT, is_count
 
 _SECTOR_BYTES = 512  # whatever the disk's own sectors are
 _FIELDS = 14
+_MOST = MAX_COUNT // 1000
+"""The most of a counter that is multiplied by the bytes of a sector, or by 1000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ def parse_diskstats(content: bytes, path: Path) -> tuple[Disk, ...]:
     for line in content.splitlines():
         words = line.split()
         numbers = [*words[:2], *words[3:_FIELDS]]
-        if len(words) < _FIELDS or not all(map(is_count, numbers)):
+        if len(words) < _FIELDS or not all(is_count(number, _MOST) for number in numbers):
             raise SensorError(path, f"not a disk's line: {line[:80]!r}")
         major, minor, reads, _, sectors_in, in_ms, writes, _, sectors_out, out_ms, *_ = map(
             int, numbers

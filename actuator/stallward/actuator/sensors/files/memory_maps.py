@@ -135,7 +135,7 @@ def parse_mapping_kinds(content: bytes, path: Path | str) -> MappingKinds:
     for header, end in zip(headers, ends, strict=False):
         size = _resident(content[header.end() : end], path)
         for kind in _kinds_of(header[1], header[2]):
-            sizes[kind] = sizes.get(kind, 0) + size
+            sizes[kind] = checked_count(sizes.get(kind, 0) + size, path)
     return MappingKinds(**sizes, mappings=len(headers))
 
 
