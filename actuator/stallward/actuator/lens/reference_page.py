@@ -16,6 +16,8 @@ _UNITS: Final = (
     ("_ratio", "0 to 1"),
     ("_ticks", "1/100 s"),
 )
+_NUMBERS: Final = frozenset({"tick", "pid", "parent_pid", "major", "minor", "rank", "oom_score"})
+"""Columns that count nothing."""
 _INTRO: Final = """# The columns of `stallward trace`
 
 Generated from the tables of the tracers by `stallward describe trace`. [Trace what
@@ -28,7 +30,7 @@ it was read, the table on the terminal and the pictures have what it grew by in 
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
 (named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
-machine.
+machine. The kernel updates the averages of pressure files every 2 s.
 
 `--columns thesis` writes the columns of the script in the appendix of the latd thesis instead, in
 its order and its units, after the count `x` and the local time `time1`. Where the script and its
@@ -49,8 +51,7 @@ def trace_page() -> str:
 
 def _section(table: Table) -> Iterator[str]:
     yield f"## `trace {table.kind}`\n\n"
-    rows = "One row a tick." if not table.key else f"One row a tick and {_key(table)}."
-    yield f"{table.what[0].upper()}{table.what[1:]}. {rows}\n\n"
+    yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
     yield from _columns(table.columns)
     if table.thesis:
         yield f"\nAppendix {table.appendix} of the thesis:\n\n"
@@ -59,8 +60,12 @@ def _section(table: Table) -> Iterator[str]:
             yield f"| `{column.name}` | {column.of} | {column.unit} |\n"
 
 
-def _key(table: Table) -> str:
-    return "process" if table.key == ("pid",) else "process or disk, and direction"
+def _rows(table: Table) -> str:
+    if not table.key:
+        return "A tick has one row"
+    whose = "process" if table.key == ("pid",) else "process or disk, and direction"
+    rows = f"A tick has a row for each {whose}"
+    return f"{rows};\nof processes, for those that have done something" if table.sparse else rows
 
 
 def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
@@ -73,4 +78,5 @@ def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
 def _unit(column: Column) -> str:
     if column.type is ColumnType.TEXT:
         return "text"
-    return next((unit for end, unit in _UNITS if column.name.endswith(end)), "count")
+    other = "number" if column.name in _NUMBERS else "count"
+    return next((unit for end, unit in _UNITS if column.name.endswith(end)), other)

@@ -42,8 +42,7 @@ def _columns(place: str) -> tuple[Column, ...]:
             Column(
                 name=f"{place}_psi_{resource}_{line}_{window}_percent",
                 source=f"{where}, {line} {window}",
-                meaning=f"share of the last {last} in which {waited[line]}; the kernel updates it "
-                "every 2 s",
+                meaning=f"share of the last {last} in which {waited[line]}",
                 type=ColumnType.NUMBER,
                 heading=f"{place} {resource} {line}, last {last}" if window == "avg10" else "",
             )
