@@ -287,6 +287,7 @@ REFUSED: list[tuple[str, str, bytes]] = [
         "sectors whose bytes are beyond 63 bits",
         b"4 0 sda 2 6 42244073709551615 7 0 4 1 0 0 0 0\n",
     ),
+    ("diskstats", "NUL as a name", b"4 1 \0 9 4 4 7 0 4 1 0 0 0 0\n"),
 ]
 UNDERSTOOD: list[tuple[str, str, bytes]] = [
     (

@@ -47,7 +47,8 @@ def parse_diskstats(content: bytes, path: Path) -> tuple[Disk, ...]:
     for line in content.splitlines():
         words = line.split()
         numbers = [*words[:2], *words[3:_FIELDS]]
-        if len(words) < _FIELDS or not all(is_count(number, _MOST) for number in numbers):
+        known = len(words) >= _FIELDS and all(is_count(number, _MOST) for number in numbers)
+        if not known or b"\0" in words[2]:
             raise SensorError(path, f"not a disk's line: {line[:80]!r}")
         major, minor, reads, _, sectors_in, in_ms, writes, _, sectors_out, out_ms, *_ = map(
             int, numbers
