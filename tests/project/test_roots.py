@@ -64,6 +64,7 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/replication/dasec/session.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/replication/latd/session.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/cli/lens/resident.py": ENTRY_POINT,
 }
 """Files that may use the roots of this machine by default, and why."""
 

@@ -20,9 +20,9 @@ from stallward.evaluation.cli import (
     record,
     show,
     verdict,
-    workingset,
 )
 from stallward.evaluation.cli.bench import commands
+from stallward.evaluation.cli.lens import resident, workingset
 
 
 def _print_version(requested: bool) -> None:
@@ -89,6 +89,9 @@ app.command(epilog="Example: stallward explain default recordings/detector-anon-
 )
 app.command(epilog="Example: stallward workingset -- sqlite3 :memory: 'select 1'")(
     workingset.workingset
+)
+app.command(epilog="Example: stallward resident --pid 4711 --window 1 --seconds 60")(
+    resident.resident
 )
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
