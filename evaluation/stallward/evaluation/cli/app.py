@@ -22,7 +22,7 @@ from stallward.evaluation.cli import (
     verdict,
 )
 from stallward.evaluation.cli.bench import commands
-from stallward.evaluation.cli.lens import resident, workingset
+from stallward.evaluation.cli.lens import profile, resident, workingset
 
 
 def _print_version(requested: bool) -> None:
@@ -92,6 +92,9 @@ app.command(epilog="Example: stallward workingset -- sqlite3 :memory: 'select 1'
 )
 app.command(epilog="Example: stallward resident --pid 4711 --window 1 --seconds 60")(
     resident.resident
+)
+app.command(epilog="Example: stallward profile --scenario detector-anon --seconds 30")(
+    profile.profile
 )
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
