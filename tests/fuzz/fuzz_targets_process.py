@@ -13,10 +13,11 @@ from fuzz_targets_kernel import kernel, sample
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.pid_file import parse_pid
 from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_table import parse_seen
-from stallward.actuator.levers.process.mappings import file_ranges, mappings
+from stallward.actuator.levers.process.address_ranges import file_ranges
 from stallward.actuator.levers.process.page_advice import private_ranges
 from stallward.actuator.sensors.files.zoneinfo import parse_min_pages
 from stallward.actuator.sensors.processes import tree_process

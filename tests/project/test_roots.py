@@ -67,6 +67,8 @@ USES_DEFAULTS = {
     "evaluation/stallward/evaluation/replication/dasec/session.py": ENTRY_POINT,
     "evaluation/stallward/evaluation/replication/latd/session.py": ENTRY_POINT,
     "env/stallward/env/recording/node_facts.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/cli/lens/resident.py": ENTRY_POINT,
+    "evaluation/stallward/evaluation/profiling/command_run.py": ENTRY_POINT,
 }
 """Files that may use the roots of this machine by default, and why."""
 

@@ -7,6 +7,8 @@ Their classes form a tree::
     ├── KernelFileError            a file of the kernel could not be read, parsed or written
     │   └── SensorError            ... while reading signals
     │       └── PartlyReadError    ... of which the others could be read
+    ├── ProcessError               the memory of a process cannot be watched
+    │   └── ProcessEndedError      ... because the process has ended
     ├── GroupError                 a cgroup name is refused, or an operation failed
     │   ├── GroupGoneError         the cgroup vanished
     │   └── KubeletGroupError      the kubelet sets the cgroup itself
@@ -95,6 +97,24 @@ class PartlyReadError(SensorError):
         super().__init__(path, what)
         self.value = value
         self.lost = lost
+
+
+class ProcessError(ActuatorError):
+    """Raised when the memory of a process cannot be watched.
+
+    Args:
+        pid: The process.
+        cause: What happened, one sentence that names it.
+        next_step: What the user can do.
+    """
+
+    def __init__(self, pid: int, cause: str, *, next_step: str = "") -> None:
+        super().__init__(cause, next_step=next_step)
+        self.pid = pid
+
+
+class ProcessEndedError(ProcessError):
+    """Raised when a process that is watched has ended, or another one has its pid now."""
 
 
 class GroupError(ActuatorError):

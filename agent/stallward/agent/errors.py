@@ -6,6 +6,7 @@ The tree::
     ├── agent.ActionError          an action that is not in the table
     ├── agent.ControllerError      an unknown controller or wrong arguments for it
     ├── agent.PolicyError          a policy file that cannot be run safely
+    ├── agent.ProfileError         a profile of an application that cannot be used
     ├── agent.SchemaError          a file whose keys or values break its format
     ├── agent.ThresholdError       thresholds of a rule that cannot be used
     ├── agent.UsageError           arguments of a command that cannot be used
@@ -68,6 +69,10 @@ class ControllerError(StallwardError):
 
 class PolicyError(StallwardError):
     """Raised when a policy file cannot be loaded or run safely."""
+
+
+class ProfileError(StallwardError):
+    """Raised when a file is no profile of an application, or of another version."""
 
 
 class SchemaError(StallwardError):

@@ -7,9 +7,9 @@ import pytest
 from numpy.typing import NDArray
 
 from stallward.env.errors import TraceError
+from stallward.env.lens.lru.stack_distances import LruCurve, StackDistances
 from stallward.env.lens.pages import Touches
 from stallward.env.lens.reference_map import AddressRange, ReferenceMapper
-from stallward.env.lens.stack_distances import LruCurve, StackDistances
 from stallward.env.lens.working_set import EXACT_BELOW, IntervalCounts
 
 
@@ -22,9 +22,15 @@ def numbered(pages: NDArray[np.int64]) -> tuple[NDArray[np.int32], NDArray[np.ui
     return rank[inverse], numbers[order].astype(np.uint64)
 
 
-def lru_curve(pages: NDArray[np.int64], *, rate: float = 1.0, at_once: int = 1000) -> LruCurve:
+def lru_curve(
+    pages: NDArray[np.int64],
+    *,
+    rate: float = 1.0,
+    most_pages: int | None = None,
+    at_once: int = 1000,
+) -> LruCurve:
     indices, numbers = numbered(pages)
-    distances = StackDistances(rate=rate)
+    distances = StackDistances(rate=rate, most_pages=most_pages)
     known = 0
     for begin in range(0, pages.size, at_once):
         some = indices[begin : begin + at_once]
@@ -89,6 +95,49 @@ def test_a_sample_of_pages_is_as_far_off_as_it_says() -> None:
     assert np.mean(off[beyond] <= 3.0 * errors[beyond]) > 0.9
     assert np.max(errors[beyond]) < 0.07 * pages.size
     assert sampled.mean_pages == pytest.approx(exact.mean_pages[sampled.sizes - 1])
+
+
+@pytest.mark.parametrize("at_once", [997, 50_000])
+def test_a_sample_of_fixed_size_is_as_far_off_as_it_says(at_once: int) -> None:
+    pages = zipf_pages(20_000, 400_000)
+    exact = lru_curve(pages, at_once=50_000)
+    sampled = lru_curve(pages, most_pages=2000, at_once=at_once)
+    assert 1000 <= sampled.rate * sampled.pages <= 2200
+    assert sampled.faults[-1] == exact.faults[-1] == sampled.pages
+    off = np.abs(sampled.faults - exact.faults[sampled.sizes - 1])[:-1]
+    errors = sampled.standard_errors[:-1]
+    beyond = sampled.sizes[:-1] > 200
+    assert np.mean(off[beyond] <= 3.0 * errors[beyond]) > 0.9
+    assert np.max(errors[beyond]) < 0.09 * pages.size
+
+
+def test_as_long_as_all_pages_fit_a_sample_of_fixed_size_is_exact() -> None:
+    pages = zipf_pages(400, 20_000)
+    exact, sampled = lru_curve(pages), lru_curve(pages, most_pages=500)
+    assert sampled.rate == 1.0
+    assert sampled.faults.tolist() == exact.faults.tolist()
+    assert not sampled.standard_errors.any()
+
+
+@pytest.mark.parametrize("kind", ["loop", "random"])
+def test_pages_that_stay_in_a_sample_of_fixed_size_are_counted_as_if_alone(kind: str) -> None:
+    """A program that changes to other pages: the sample is halved in the middle of its run."""
+    rng = np.random.default_rng(4)
+    first, second = rng.integers(0, 5000, 60_000), rng.integers(5000, 25_000, 400_000)
+    if kind == "loop":
+        second = 5000 + np.arange(400_000) % 20_000
+    pages = np.concatenate([first, second])
+    exact = lru_curve(pages, at_once=10_000)
+    sampled = lru_curve(pages, most_pages=1024, at_once=10_000)
+    for size in (1000, 4000, 15_000, 22_000):
+        place = int(np.searchsorted(sampled.sizes, size))
+        off = abs(sampled.faults[place] - exact.faults[sampled.sizes[place] - 1])
+        assert off <= 4.0 * sampled.standard_errors[place] + 0.01 * pages.size
+
+
+def test_a_handful_of_pages_is_no_sample() -> None:
+    with pytest.raises(TraceError, match="at least 256"):
+        StackDistances(most_pages=100)
 
 
 def test_no_page_can_be_sampled_at_a_rate_of_nothing() -> None:

@@ -19,7 +19,7 @@ import pytest
 from stallward.env.lens.analysis import Analysis, AnalysisSettings, analyse
 from stallward.env.lens.reference_map import AddressRange
 from stallward.evaluation.cli import main
-from stallward.evaluation.cli.workingset import ending_on_interrupt
+from stallward.evaluation.cli.lens.workingset import ending_on_interrupt
 from stallward.evaluation.lens.figures import LRU, WORKING_SET, Costs, workingset_result
 from stallward.evaluation.lens.files import write_analysis
 from stallward.evaluation.lens.result import WorkingsetResult

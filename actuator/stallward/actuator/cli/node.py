@@ -122,12 +122,13 @@ def doctor(
     from dataclasses import asdict  # noqa: PLC0415
 
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
+    from stallward.actuator.config.profiles import with_profiles  # noqa: PLC0415
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
 
     if config is not None:
         check_config(config)
-    loaded = None if config is None else load_config(config)
+    loaded = None if config is None else with_profiles(load_config(config))
     diagnosis = examine(DEFAULT_PATHS if loaded is None else loaded.node.paths, loaded)
     if as_json:
         output.print_json({**asdict(diagnosis), "protectable": diagnosis.protectable})

@@ -223,6 +223,10 @@ def _check_paths(config: DaemonConfig) -> None:
         ("policy.store", config.policy.store),
         ("experiments.dir", config.experiments.dir),
         ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
+        ("protected.profile", config.protected.profile),
+    ]
+    paths += [
+        (f"background[{i}].profile", slot.profile) for i, slot in enumerate(config.background)
     ]
     if config.notify.command:
         paths.append(("notify.command[0]", Path(config.notify.command[0])))

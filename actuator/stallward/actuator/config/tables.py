@@ -54,6 +54,8 @@ class ProtectedConfig:
     demand_bytes: int = 0
     """The memory that it is known to need, e.g. its working set under full load; 0 if that was not
     measured. Controllers that share memory begin with it, and do not have to see it first."""
+    profile: Path | None = None
+    """A file of ``stallward profile``, whose working set is taken for ``demand_bytes``."""
     hard_protection: bool = False
     """Whether what a controller guarantees it is never reclaimed (v2 memory.min), instead of
     reclaimed last (memory.low)."""
@@ -75,6 +77,9 @@ class SlotConfig:
     """A pod instead of a group; pods may come and go."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
     """The lowest limit that it ever gets."""
+    profile: Path | None = None
+    """A file of ``stallward profile``; the smallest limit at which it ran is taken for
+    ``floor_bytes``."""
     work: WorkConfig = field(default_factory=CpuWork)
     """Where its work is counted; by default its processor time counts."""
 

@@ -4,6 +4,7 @@ import os
 import sys
 
 from stallward.actuator.config.load import load_config
+from stallward.actuator.config.profiles import with_profiles
 from stallward.actuator.errors import JournalError
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.guardian.sd_notify import Notifier
@@ -19,7 +20,7 @@ def main(options: GuardianOptions) -> int:
     """Run the guardian process; returns its exit status."""
     notifier = Notifier.from_environment(os.environ)
     try:
-        config = load_config(options.config)
+        config = with_profiles(load_config(options.config))
         guardian = Guardian(
             config,
             # Where a terminal started it, SIGHUP means that the terminal is gone.

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
+from stallward.actuator.config.profiles import with_profiles
 from stallward.actuator.config.reload import check_reload
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.runtime.stderr_line import say
@@ -56,7 +57,7 @@ class Reload:
             return
         self._notifier.send("RELOADING=1", f"MONOTONIC_USEC={time.monotonic_ns() // 1000}")
         try:
-            config = load_config(self._path)
+            config = with_profiles(load_config(self._path))
             check_reload(self._config, config)
         except StallwardError as error:
             say(f"not reloaded: {error}")

@@ -52,6 +52,7 @@ from stallward.agent.desired import (
 )
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.profile import read_profile
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
@@ -107,13 +108,15 @@ class PartitionController:
 
     Args:
         thresholds: The numbers of the rule.
+        start_bytes: What the application is known to need, by a profile; 0 if there is none.
     """
 
     name = "partition"
     needs_processes = False
 
-    def __init__(self, thresholds: PartitionThresholds) -> None:
+    def __init__(self, thresholds: PartitionThresholds, start_bytes: int = 0) -> None:
         self._thresholds = thresholds
+        self._start_bytes = start_bytes
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     @property
@@ -126,7 +129,7 @@ class PartitionController:
         numbers = self._thresholds
         self._context = context
         self._previous_s: float | None = None
-        self._demand = Demand(numbers.forget_s, context.demand_bytes)
+        self._demand = Demand(numbers.forget_s, self._start_bytes or context.demand_bytes)
         self._caution = Caution(numbers, context.slo_ms)
         self._lending = Lending(numbers)
         self._throttle = Throttle(numbers)
@@ -278,9 +281,11 @@ def _make(arguments: Mapping[str, str]) -> PartitionController:
     numbers = PartitionThresholds()
     if "path" in arguments:
         numbers, _ = read_thresholds(Path(arguments["path"]), PartitionThresholds, "partition")
-    given = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
+    given = {key: number(arguments, key, 0.0) for key in arguments.keys() - {"path", "profile"}}
     values = {**as_values(numbers), **given}
-    return PartitionController(make_thresholds(PartitionThresholds, values, "the arm 'partition'"))
+    thresholds = make_thresholds(PartitionThresholds, values, "the arm 'partition'")
+    profile = read_profile(Path(arguments["profile"])) if "profile" in arguments else None
+    return PartitionController(thresholds, profile.working_set_bytes if profile else 0)
 
 
 ENTRY = ControllerEntry(
@@ -289,6 +294,7 @@ ENTRY = ControllerEntry(
     make=_make,
     parameters={
         "path": "a file of thresholds (default: the numbers that ship)",
+        "profile": "a file of `stallward profile`: the demand begins at its working set",
         **{key: span.meaning for key, span in spans(PartitionThresholds).items()},
     },
 )

@@ -9,10 +9,10 @@ from typing import Final
 from stallward.env.errors import TraceError
 from stallward.env.lens.lackey import LackeyReader, ReadInto, References
 from stallward.env.lens.lackey_kernel import CLASS_NAMES
+from stallward.env.lens.lru.stack_distances import LruCurve, StackDistances
 from stallward.env.lens.pages import PageSettings, PageTable
 from stallward.env.lens.reference_map import WHOLE, AddressRange, ReferenceMap, ReferenceMapper
 from stallward.env.lens.sizes import SizeSeries, WorkingSetSizes
-from stallward.env.lens.stack_distances import LruCurve, StackDistances
 from stallward.env.lens.working_set import IntervalCounts, WorkingSetCurve
 
 DEFAULT_THETAS: Final = (100_000, 1_000_000, 10_000_000)
@@ -27,6 +27,9 @@ class AnalysisSettings:
     """Windows for the size over time."""
     lru_rate: float | None = 1.0
     """The share of pages that LRU is computed from; 1 is exact, ``None`` leaves it out."""
+    lru_pages: int | None = None
+    """The most pages that LRU is computed from; where there are more, the share is halved until
+    it fits. ``None`` for no bound."""
     zoom: AddressRange = WHOLE
     """The part of the address space that the reference map shows."""
 
@@ -61,7 +64,9 @@ class TraceAnalysis:
         self._intervals = IntervalCounts()
         self._sizes = WorkingSetSizes(settings.thetas)
         rate = settings.lru_rate
-        self._distances = None if rate is None else StackDistances(rate=rate)
+        self._distances = (
+            None if rate is None else StackDistances(rate=rate, most_pages=settings.lru_pages)
+        )
         self._mapper = ReferenceMapper(settings.pages.page_bytes, settings.zoom)
 
     def feed(self, references: References) -> None:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.lens.stack_distances import LruCurve
+from stallward.env.lens.lru.stack_distances import LruCurve
 from stallward.env.lens.working_set import WorkingSetCurve
 
 _STEPS: Final = 400

@@ -26,7 +26,7 @@ from stallward.evaluation.measures.bootstrap import pooled_quantiles
 UNCALIBRATED_SLO_MS: Final = 100.0
 """The target of the daemon in the calibration block itself; no controller acts on it."""
 _BURN_IN_S: Final = 3.0
-_AUTO_SLO_FACTOR: Final = 1.5
+AUTO_SLO_FACTOR: Final = 1.5
 
 
 def auto_target_ms(ample: BlockMeasures) -> float | None:
@@ -38,7 +38,7 @@ def auto_target_ms(ample: BlockMeasures) -> float | None:
         ``None`` if no request was answered.
     """
     p99_ms = float(pooled_quantiles([ample.latency_ms[ample.ok]], [0.99])[0])
-    return _AUTO_SLO_FACTOR * p99_ms if np.isfinite(p99_ms) else None
+    return AUTO_SLO_FACTOR * p99_ms if np.isfinite(p99_ms) else None
 
 
 def target_ms(ample: Path) -> float:

@@ -20,9 +20,9 @@ from stallward.evaluation.cli import (
     record,
     show,
     verdict,
-    workingset,
 )
 from stallward.evaluation.cli.bench import commands
+from stallward.evaluation.cli.lens import profile, resident, workingset
 from stallward.evaluation.cli.trace import command as trace_command
 from stallward.evaluation.cli.trace import plot as trace_plot
 
@@ -96,6 +96,12 @@ app.command(epilog="Example: stallward trace process --out trace.parquet -- sqli
     trace_command.trace
 )
 app.command(epilog="Example: stallward plot trace.parquet")(trace_plot.plot)
+app.command(epilog="Example: stallward resident --pid 4711 --window 1 --seconds 60")(
+    resident.resident
+)
+app.command(epilog="Example: stallward profile --scenario detector-anon --seconds 30")(
+    profile.profile
+)
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

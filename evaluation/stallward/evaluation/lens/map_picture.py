@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.lens.reference_map import WHOLE, AddressRange, ReferenceMap
-from stallward.evaluation.lens.charts import short_count
+from stallward.evaluation.lens.axes import short_count
 from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
 
 _LEFT: Final = 128.0

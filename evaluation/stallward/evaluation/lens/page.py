@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from stallward.env.lens.analysis import Analysis
 from stallward.env.lens.lackey_kernel import CLASS_NAMES
+from stallward.evaluation.lens.axes import short_count
 from stallward.evaluation.lens.charts import (
     COLOURS,
     distribution_chart,
     lifetime_chart,
-    short_count,
     size_chart,
     space_time_chart,
     window_chart,
@@ -231,7 +231,7 @@ def _trace(result: WorkingsetResult) -> PageSection:
     counted = ", ".join(f"{count:,} {name}" for name, count in result.references.items())
     rate = result.settings.lru_rate
     lru = {None: "LRU was left out.", 1.0: "LRU is exact."}.get(
-        rate, f"LRU is from {100 * (rate or 0.0):g} % of the pages."
+        rate, f"LRU is from {100 * (rate or 0.0):.3g} % of the pages."
     )
     return PageSection(
         title="Trace",

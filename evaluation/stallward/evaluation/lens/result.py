@@ -16,7 +16,10 @@ class TraceSettings:
     clock: str
     """What time is counted in: ``instructions`` or ``references``."""
     lru_rate: float | None
-    """The share of pages that LRU was computed from; 1 is exact, ``None`` without LRU."""
+    """The share of pages that LRU was computed from in the end; 1 is exact, ``None`` without
+    LRU."""
+    lru_pages: int | None = None
+    """The most pages that LRU was computed from; ``None`` for no bound."""
     fault_time: float
     """D, the time that a fault takes, in the unit of the clock."""
     overhead: float

@@ -79,6 +79,19 @@ def test_homes_are_hidden_unless_something_that_is_read_lies_there(
     assert f"\nProtectHome={home}\n" in unit_text(installation, config)
 
 
+@pytest.mark.parametrize("table", ["protected", "background"])
+def test_a_profile_is_read_where_it_lies(table: str) -> None:
+    def named(path: str) -> DaemonConfig:
+        config = config_of()
+        if table == "protected":
+            return replace(config, protected=replace(config.protected, profile=Path(path)))
+        return replace(config, background=(replace(config.background[0], profile=Path(path)),))
+
+    assert "\nProtectHome=read-only\n" in unit_text(HERE, named("/home/me/app.json"))
+    with pytest.raises(ConfigError, match=rf"{table}.*\.profile is in /tmp"):
+        unit_text(HERE, named("/tmp/app.json"))
+
+
 def test_others_pass_to_a_socket_that_is_for_them() -> None:
     assert settings(config_of())["RuntimeDirectoryMode"] == ["0700"]
     assert settings(CONFIGS["everything"])["RuntimeDirectoryMode"] == ["0711"]

@@ -19,6 +19,8 @@ from stallward.actuator.kernel.memory.file_cache import (
     why_no_cachestat,
     write_back,
 )
+from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.levers.process.address_ranges import file_ranges
 from stallward.actuator.levers.process.file_page_parts import (
     why_no_file_pages,
     why_not,
@@ -29,7 +31,6 @@ from stallward.actuator.levers.process.file_pages import (
     FilePagesSource,
 )
 from stallward.actuator.levers.process.file_victims import Candidate, choose, read_candidate
-from stallward.actuator.levers.process.mappings import file_ranges, mappings
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.controller import Need
 from stallward.agent.desired import RELEASED, DesiredState

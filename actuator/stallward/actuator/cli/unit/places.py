@@ -72,7 +72,11 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
     for key, processes in targets.items():
         if processes is not None and processes.pidfile is not None:
             found[f"{key}.processes.pidfile"] = processes.pidfile
+    if config.protected.profile is not None:
+        found["protected.profile"] = config.protected.profile
     for slot in config.background:
+        if slot.profile is not None:
+            found[f"background.{slot.name}.profile"] = slot.profile
         if isinstance(slot.work, FileWork):
             found[f"background.{slot.name}.work.path"] = slot.work.path
         if isinstance(slot.work, CommandWork):

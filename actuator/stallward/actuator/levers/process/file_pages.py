@@ -20,8 +20,10 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
 from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, write_back
+from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker
+from stallward.actuator.levers.process.address_ranges import file_ranges
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages, why_not
 from stallward.actuator.levers.process.file_victims import (
     Candidate,
@@ -30,7 +32,6 @@ from stallward.actuator.levers.process.file_victims import (
     open_mapped,
     read_candidate,
 )
-from stallward.actuator.levers.process.mappings import file_ranges, mappings
 from stallward.actuator.levers.process.page_advice import (
     ADVICE_NUMBERS,
     Advise,

@@ -15,8 +15,8 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
 from stallward.actuator.kernel.memory.file_cache import cached_pages
+from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.process_identity import stat_fields
-from stallward.actuator.levers.process.mappings import Mapping, mappings
 from stallward.agent.file_pages import Victim
 
 _RUNNABLE: Final = b"R"

@@ -16,11 +16,12 @@ from typing import Any, Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
-from stallward.actuator.levers.process.mappings import mappings, pieces
+from stallward.actuator.levers.process.address_ranges import pieces
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +37,7 @@ from stallward.agent.desired import (
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.demand import FORGET_S, Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.profile import read_profile
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.contention import (
     ContentionFile,
@@ -66,6 +67,8 @@ class SwapOptions:
     """What each slot needs, in MiB; empty where it is measured at every tick."""
     measured: ContentionFile | None = None
     """Measured degrees and needs, by the name of the slot."""
+    profiled_bytes: Mapping[str, int] = field(default_factory=dict)
+    """The needs by profiles, by the name of the slot; empty where none are given."""
     margin_share: float = 0.02
     """The share of the zone's memory that is not divided."""
     swap: bool = True
@@ -116,6 +119,13 @@ class SwapController(IgnoresTarget):
                 )
             degrees = tuple(one.degree for one in known)
             needs_mib = tuple(one.memory_bytes / MIB for one in known)
+        profiled = self._options.profiled_bytes
+        if profiled and not profiled.keys() >= set(names):
+            raise ControllerError(
+                f"There are profiles of {', '.join(profiled)} only, not of each slot.",
+                next_step="Make the others with `stallward profile --scenario NAME --slot SLOT`.",
+            )
+        needs_mib = tuple(profiled[name] / MIB for name in names) if profiled else needs_mib
         for key, values in (("degrees", degrees), ("needs_mib", needs_mib)):
             if values and len(values) < len(names):
                 raise ControllerError(
@@ -240,11 +250,15 @@ def _make(name: str, arguments: Mapping[str, str]) -> SwapController:
         raise ControllerError(
             f"{name!r} takes degrees and needs_mib, or a path to measured ones, not both."
         )
+    if "profiles" in arguments and not {"path", "needs_mib"}.isdisjoint(arguments):
+        raise ControllerError(f"{name!r} takes what slots need from one place only.")
     path = arguments.get("path")
+    profiles = [read_profile(Path(one)) for one in arguments.get("profiles", "").split("+") if one]
     options = SwapOptions(
         degrees=_values(arguments, "degrees", low=-math.inf),
         needs_mib=_values(arguments, "needs_mib", low=0.0),
         measured=None if path is None else read_contention(Path(path)),
+        profiled_bytes={one.application: one.working_set_bytes for one in profiles},
         margin_share=number(arguments, "margin_share", 0.02, low=0.0, high=0.5),
         swap=_flag(arguments, "swap"),
         cpu=_flag(arguments, "cpu") and not average,
@@ -259,6 +273,7 @@ _SHARED: Final = {
     "needs_mib": "what each slot needs, MiB, joined by + (default: what it holds)",
     "margin_share": "share of the zone's memory that is not divided (default 0.02)",
     "path": "a file of `stallward experiment contention`, for what each slot needs",
+    "profiles": "files of `stallward profile`, one of each slot, joined by +, for the same",
 }
 ENTRIES: Final = (
     ControllerEntry(

@@ -64,6 +64,12 @@ def workingset(
             min=0.0, max=1.0, help="Share of pages for LRU: 1 is exact, 0 leaves LRU out."
         ),
     ] = 1.0,
+    lru_pages: Annotated[
+        int | None,
+        typer.Option(
+            min=256, help="Most pages for LRU; of more, as many as fit are looked at [all]."
+        ),
+    ] = None,
     fault_time: Annotated[
         float, typer.Option(min=0.0, help="D: how long a fault takes, by the clock.")
     ] = 100_000.0,
@@ -109,6 +115,7 @@ def workingset(
         ),
         thetas=tuple(theta or DEFAULT_THETAS),
         lru_rate=lru_rate or None,
+        lru_pages=lru_pages,
         zoom=WHOLE if zoom is None else parse_range(zoom),
     )
     costs = Costs(

@@ -1,16 +1,12 @@
-"""The mappings in /proc/PID/maps, and the ranges of addresses that advice is given for. Pure."""
+"""The mappings of a process, as in /proc/PID/maps. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.agent.file_pages import FileScope
-
 _ADDRESSES: Final = 1 << 64
-_MOST_RANGES: Final = 1 << 16
-"""The most ranges of one process; their list takes some 8 MB."""
 _NO_FILES: Final = (b"/memfd:", b"/SYSV", b"/dev/zero", b"/dev/shm/")
 """Names of shared memory, which the kernel keeps in swap, not in a file."""
 
@@ -65,39 +61,3 @@ def mappings(maps: bytes) -> Iterator[Mapping]:
         if 0 <= first < last <= _ADDRESSES and len(fields[4]) < 20:
             name = fields[5] if len(fields) > 5 else b""
             yield Mapping(first, last, fields[1], fields[3], int(fields[4]), name)
-
-
-def pieces(found: Iterator[Mapping], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield (address, bytes) of mappings, in pieces of at most ``most_bytes``.
-
-    A process may map terabytes that it never touches, so the pieces of one are limited.
-    """
-    left = _MOST_RANGES
-    for mapping in found:
-        last = min(mapping.end, mapping.start + left * most_bytes)
-        for address in range(mapping.start, last, most_bytes):
-            left -= 1
-            yield address, min(most_bytes, mapping.end - address)
-
-
-def file_ranges(
-    found: Sequence[Mapping], scope: FileScope, grab_bytes: int
-) -> list[tuple[int, int]]:
-    """List (address, bytes) of a process's file pages, in grabs.
-
-    Private mappings that can be written are left out: their pages may be the process's own.
-
-    Args:
-        found: All mappings of the process, by address.
-        scope: Whether the pages of the first mapping's file are meant, or those of every file.
-        grab_bytes: The most bytes of one grab.
-    """
-    first = found[0].file if found else None
-    files = (
-        mapping
-        for mapping in found
-        if mapping.file is not None
-        and not mapping.own
-        and (scope == "all" or mapping.file == first)
-    )
-    return list(pieces(files, grab_bytes))

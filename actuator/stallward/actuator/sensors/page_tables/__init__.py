@@ -1,0 +1,1 @@
+"""The pages of one process: which are in memory, in swap, reserved only, and referenced."""

@@ -1,0 +1,1 @@
+"""LRU for every size of memory at once."""

@@ -1,0 +1,1 @@
+"""Which of its pages a running program holds and touches, over time."""

@@ -1,0 +1,1 @@
+"""Commands that show what memory does: the memory lens."""

@@ -1,0 +1,1 @@
+"""What `stallward resident` saw: figures, files and pictures."""

@@ -1,0 +1,1 @@
+"""Measures what an application needs, alone and with less and less memory."""

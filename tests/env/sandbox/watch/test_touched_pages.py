@@ -1,0 +1,93 @@
+"""What the processes of a group touch, in windows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.env.sandbox.watch.touched_pages import TouchedPages
+
+MIB = 1 << 20
+# Holds 24 MiB, and touches the first of them that it is told to.
+PROGRAM = """
+import sys
+held = bytearray(24 << 20)
+others = bytearray(32 << 20)
+print(flush=True)
+for line in sys.stdin:
+    sum(others[::4096])  # the processor forgets which pages it has marked as referenced
+    for place in range(0, int(line) << 20, 4096):
+        held[place] = 1
+    print(flush=True)
+"""
+
+
+class SomeProcesses:
+    """A group as far as its processes are asked for."""
+
+    def __init__(self) -> None:
+        self.members: list[int] = []
+
+    def pids(self, *, recursive: bool = False) -> list[int]:
+        assert recursive
+        return self.members
+
+
+class Program:
+    """A program that touches what it is told to."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer()
+
+    def touch(self, mib: int) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{mib}\n")
+        self.process.stdin.flush()
+        self._answer()
+
+    def _answer(self) -> None:
+        assert self.process.stdout is not None
+        self.process.stdout.readline()
+
+
+@pytest.fixture
+def programs() -> Iterator[list[Program]]:
+    made = [Program(), Program()]
+    yield made
+    for program in made:
+        program.process.kill()
+        program.process.communicate()
+
+
+def test_windows_grow_until_the_bits_are_cleared_again(programs: list[Program]) -> None:
+    first, second = programs
+    group = SomeProcesses()
+    group.members = [first.process.pid]
+    watch = TouchedPages(cast("Cgroup", group), Path("/proc"))
+    watch._look()
+    for mib in (4, 12, 0, 0, 0, 2):
+        first.touch(mib)
+        watch._look()
+    looks = [one.looks for one in watch.since(0.0)]
+    assert looks == [1, 2, 3, 4, 5, 1]
+    touched = [one.touched_bytes for one in watch.since(0.0)]
+    # With it come what the interpreter itself touches, and the 32 MiB of the others.
+    assert touched[1] - touched[0] == pytest.approx(8 * MIB, abs=MIB)
+    assert touched[4] == pytest.approx(touched[1], abs=MIB)
+    assert touched[4] - touched[5] == pytest.approx(10 * MIB, abs=MIB)
+    group.members = [first.process.pid, second.process.pid, 4194000]
+    before = watch.since(0.0)[-1].touched_bytes
+    watch._look()  # the second one is new, and all of it counts; the third has ended
+    assert watch.since(0.0)[-1].touched_bytes - before > 50 * MIB
