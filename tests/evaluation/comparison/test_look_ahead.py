@@ -69,12 +69,13 @@ def test_unknown_parts_are_refused_with_those_that_there_are(text: str) -> None:
 
 @pytest.mark.slow
 def test_it_takes_what_comes_out_best() -> None:
-    settings = LookAheadSettings(nodes=8, candidates=32, hold_s=12.0, choices=3)
-    result = look_ahead(TWIN, settings, seed=1)
-    before, after = result.partition, result.oracle
+    settings = LookAheadSettings(nodes=16, candidates=32, hold_s=12.0, choices=3)
+    results = [look_ahead(TWIN, settings, seed=seed) for seed in (1, 2, 3)]
     worth = [
-        one.progress - one.window_violated - 0.1 * one.excess - one.slow for one in (before, after)
+        np.mean([one.progress - one.window_violated - 0.1 * one.excess - one.slow for one in arm])
+        for arm in ([r.partition for r in results], [r.oracle for r in results])
     ]
     assert worth[1] > worth[0] + 0.01
-    assert 0.0 < result.deviations_share <= 1.0
-    assert result == look_ahead(TWIN, settings, seed=1), "the same seed gives the same result"
+    assert all(0.0 < result.deviations_share <= 1.0 for result in results)
+    again = look_ahead(TWIN, settings, seed=1)
+    assert again == results[0], "the same seed gives the same result"
