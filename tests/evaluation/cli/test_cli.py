@@ -122,6 +122,10 @@ MISTAKES = [
     (["compare"], "Missing argument"),
     (["compare", "detector-anom"], "Did you mean detector-anon"),
     (["oracle", "nowhere"], "no fitted twin 'nowhere'"),
+    (
+        ["oracle", "memcached-gcc", "--look-ahead", "--vary", "limits"],
+        "'limits' is no part of the set-points",
+    ),
     (["oracle", "detector-anon", "--result", "missing.json"], "missing.json"),
     (["ope", SHIPPED], "has propensities"),
     (["ope", "--arms", "latd", "--scenario", "detector-anon"], "looks at processes"),

@@ -32,6 +32,10 @@ def oracle(
             "--look-ahead", help="On the twin: what looking ahead gains over partition instead."
         ),
     ] = False,
+    varied: Annotated[
+        str,
+        typer.Option("--vary", help="With --look-ahead: what it may choose, separated by commas."),
+    ] = "shares,kept,tuning",
     ray: Ray = None,
     seed: Seed = 1,
     as_json: Json = False,
@@ -43,7 +47,11 @@ def oracle(
     """
     from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-    from stallward.evaluation.comparison.look_ahead import look_ahead  # noqa: PLC0415
+    from stallward.evaluation.comparison.look_ahead import (  # noqa: PLC0415
+        LookAheadSettings,
+        look_ahead,
+        parse_varied,
+    )
     from stallward.evaluation.comparison.oracle import oracle_of  # noqa: PLC0415
     from stallward.evaluation.comparison.screening import screen_scenario  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
@@ -64,7 +72,8 @@ def oracle(
                 "Looking ahead is one computation, in which each choice follows from the last.",
                 next_step="Run it without --ray.",
             )
-        _print_look_ahead(look_ahead(twin, seed=seed), as_json=as_json)
+        settings = LookAheadSettings(varied=parse_varied(varied))
+        _print_look_ahead(look_ahead(twin, settings, seed=seed), as_json=as_json)
         return
     if ray is None:
         screening = screen_scenario(twin, count=count, seed=seed)

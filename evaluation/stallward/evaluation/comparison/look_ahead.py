@@ -9,13 +9,17 @@ but it is only as good as the candidates that it tries, and as the twin.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.action_table import SET_POINTS
+from stallward.agent.desired import SLOTS
+from stallward.agent.errors import UsageError
 from stallward.env.objective import SUFFERED, suffered_array
 from stallward.env.simulation.constraints import hold, measure_ample, simulate, steps_in
 from stallward.env.simulation.nuisance import NO_NUISANCE
@@ -30,6 +34,16 @@ _LEAST_GAIN: Final = 0.01
 """Smaller gains may be chance, and are not worth a deviation."""
 _MOST_CHANGES: Final = 4
 """How many entries of a candidate differ from the first choices, at most."""
+
+
+class Varied(StrEnum):
+    """A part of the set-points that the oracle may choose; ``partition`` decides the others."""
+
+    SHARES = "shares"
+    """What each group gets of the room."""
+    KEPT = "kept"
+    """How much memory is kept for the application."""
+    TUNING = "tuning"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +61,27 @@ class LookAheadSettings:
     """How many times set-points are chosen, one after the other."""
     settle_s: float = 30.0
     """How long ``partition`` runs before the first choice."""
+    varied: tuple[Varied, ...] = tuple(Varied)
+    """What it may choose: with one of these, what that alone would gain."""
+
+
+def parse_varied(text: str) -> tuple[Varied, ...]:
+    """Read the parts that the oracle may choose, separated by commas.
+
+    Raises:
+        UsageError: If one is unknown, or there is none.
+    """
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    known = {part.value: part for part in Varied}
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise UsageError(
+            f"{unknown[0]!r} is no part of the set-points."
+            if unknown
+            else "No part of the set-points is named.",
+            next_step=f"Name one or more of {', '.join(known)}.",
+        )
+    return tuple(part for name, part in known.items() if name in names)
 
 
 def look_ahead(
@@ -78,6 +113,7 @@ class _Search:
         self._hold = steps_in(settings.hold_s, simulated)
         self._settle = steps_in(settings.settle_s, simulated)
         self._rng = np.random.default_rng(seed)
+        self._entries = _entries(settings.varied, len(twin.scenario.slots))
         nodes, copies = settings.nodes, settings.nodes * settings.candidates
         self._partition = simulate([twin], nodes, simulated, ample, seed=seed)
         self._oracle = simulate([twin], nodes, simulated, ample, seed=seed)
@@ -117,13 +153,23 @@ class _Search:
 
     def _candidates(self) -> NDArray[np.int64]:
         """Set-points to try: the first choices, and some with a few entries changed."""
-        sizes = np.array(SET_POINTS.sizes)
+        sizes, entries = np.array(SET_POINTS.sizes), self._entries
         candidates = np.zeros((self._settings.candidates, len(sizes)), dtype=np.int64)
         for candidate in candidates[1:]:
-            count = self._rng.integers(1, _MOST_CHANGES + 1)
-            changed = self._rng.choice(len(sizes), size=count, replace=False)
+            count = self._rng.integers(1, min(_MOST_CHANGES, len(entries)) + 1)
+            changed = self._rng.choice(entries, size=count, replace=False)
             candidate[changed] = self._rng.integers(1, sizes[changed])
         return candidates
+
+
+def _entries(varied: Sequence[Varied], slots: int) -> list[int]:
+    """The entries of an action that may be chosen; those of absent groups have no effect."""
+    of_part = {
+        Varied.SHARES: list(range(slots)),
+        Varied.KEPT: [SLOTS],
+        Varied.TUNING: [SLOTS + 1],
+    }
+    return [entry for part in Varied if part in varied for entry in of_part[part]]
 
 
 def _outcome(means: NDArray[np.float64]) -> ControlledNodes:
