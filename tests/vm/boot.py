@@ -54,6 +54,7 @@ TARGETS: Final = (
     "tests/actuator/journal/test_keeper.py",
     "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
+    "tests/vm/test_vm_kill_daemons.py",
     "tests/vm/test_vm_systemd.py",
 )
 """The tests that run inside unless others are named, quick ones first: those of this folder, and

@@ -383,7 +383,8 @@ _NOTES: Final = """
   node it enters the memory hierarchy only, which freezes nothing. With cgroup v2 it does not enter
   a group that is paused; one that is frozen there by chance is killed after 5 s; and while it is
   there, what it waits for counts as the group's stall. It ends with the daemon, also by `kill -9`.
-  A daemon in a cgroup namespace of its own cannot find the groups, and says so.
+  A daemon in a cgroup namespace of its own cannot find the groups, and says so. Of each range the
+  kernel reads in no more than the disk's readahead, so ranges are 128 KiB long at most.
 - Pages in swap are charged to the group that they were swapped out of, whoever asks. So `pages`
   asks from outside. Its `willneed` leaves out mappings of files, of which the kernel would read
   the file and not the swapped pages.

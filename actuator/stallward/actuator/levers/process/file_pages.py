@@ -44,6 +44,9 @@ FLUSH_PAGES: Final = 256
 """The most dirty pages of one file that are written back at a time (``nr_to_write`` there)."""
 FLUSHED_FILES: Final = 2
 """The flush takes the largest file and the second."""
+READ_IN_PAGES: Final = 32
+"""The most pages of a range that are read in: the kernel reads no more of each than the disk's
+readahead, of which this is the default, or its largest request."""
 _FILE_MAPPED: Final = b"3"
 """What clears the bits of file pages only (Documentation/filesystems/proc.rst)."""
 _UNDO: Final = "nothing to undo: pages are referenced again, and come back, as they are used"
@@ -233,8 +236,10 @@ class FilePagesLever(LeverDefaults):
             found = list(mappings(content))
             if wanted.action == "clear":
                 return self._clear(victim.pid)
-            ranges = file_ranges(found, wanted.scope, wanted.grab_pages * PAGE_BYTES)
-            number = ADVICE_NUMBERS[wanted.action]
+            number, grab_pages = ADVICE_NUMBERS[wanted.action], wanted.grab_pages
+            if wanted.action == "willneed":
+                grab_pages = min(grab_pages, READ_IN_PAGES)
+            ranges = file_ranges(found, wanted.scope, grab_pages * PAGE_BYTES)
             if wanted.action != "willneed":
                 done = advise_ranges(process_madvise, pidfd, ranges, number, superseded)
             else:
