@@ -31,8 +31,8 @@ class RuleBeside:
     Args:
         spec: The rule, with ``kill=0``.
         zone: The zone's group.
-        protected: The application's group.
-        slots: The background groups.
+        protected: The name of the application's group in it.
+        slots: The names of the background groups in it.
         limit_bytes: The zone's limit.
         folder: An empty folder.
     """
@@ -49,8 +49,8 @@ class RuleBeside:
     ) -> None:
         config = DaemonConfig(
             node=NodeConfig(zone=zone),
-            protected=ProtectedConfig(group=protected),
-            background=tuple(SlotConfig(name=group, group=group) for group in slots),
+            protected=ProtectedConfig(group=f"{zone}/{protected}"),
+            background=tuple(SlotConfig(name=name, group=f"{zone}/{name}") for name in slots),
             service=ServiceConfig(socket=folder / "s.sock"),
             journal=JournalConfig(path=folder / "journal"),
             control=ControlConfig(controller="none", tick_period_s=TICK_S),
@@ -60,7 +60,7 @@ class RuleBeside:
         self._rule.reset(NodeContext(zone_limit_bytes=limit_bytes, slot_names=slots))
         self._sequence = 0
         self.said: list[str] = []
-        """What it would have done, each once."""
+        """The groups that it would have killed, each once, in order."""
 
     def tick(self) -> None:
         """Look once."""
