@@ -186,10 +186,10 @@ def test_what_it_has_ended_is_counted_from_its_log() -> None:
     assert nohang.count_ended(log) == 1
     log = (
         "[BaseKillPlugin.cpp:429] Trying to kill /sys/fs/cgroup/unified/stallward/1/bg0\n"
-        "[BaseKillPlugin.cpp:478] Killed 12: 7(make) 8(cc1)\n"
+        "[BaseKillPlugin.cpp:478] Killed 3: 7(make) 8(cc1 plus) 8(cc1 plus)\n"
         "[BaseKillPlugin.cpp:478] Killed 1: 9(anon)\n"
     )
-    assert oomd.count_ended(log) == 13
+    assert oomd.count_ended(log) == 3
 
 
 def test_a_missing_file_of_a_peer_counts_as_not_installed(

@@ -17,6 +17,8 @@ from stallward.env.sandbox.sandbox import Sandbox
 
 _FUSE: Final = Path("/dev/fuse")
 _NOHANG_CONFIG: Final = Path("/etc/nohang/nohang-desktop.conf")
+_PID: Final = re.compile(r"(\d+)\(")
+"""A process in the log of oomd: its pid, and its name in brackets."""
 _TOOLS: Final = {"lxcfs": "lxcfs", "nsenter": "util-linux", "unshare": "util-linux"}
 """Program -> Debian package of what shows a peer the sandbox, and nothing else."""
 
@@ -35,7 +37,8 @@ class Peer:
     files: tuple[Path, ...] = ()
     """Files that it needs, of the same package."""
     ended: re.Pattern[str]
-    """Matches in its log for each process that it has ended, or with the number of those."""
+    """Matches once in its log for each process that it has ended; or its group does so with the
+    processes that it has killed, where one may come again until it is gone."""
     configure: Callable[[Sandbox], str] | None = None
     """Makes its configuration, where the packaged one names groups that a sandbox has not."""
 
@@ -51,7 +54,10 @@ class Peer:
 
     def count_ended(self, log: str) -> int:
         """How many processes it has ended, by its own log."""
-        return sum(int(found) if found.isdigit() else 1 for found in self.ended.findall(log))
+        found = self.ended.findall(log)
+        if not self.ended.groups:
+            return len(found)
+        return len({pid for killed in found for pid in _PID.findall(killed)})
 
 
 PEERS: Final = (
@@ -80,7 +86,7 @@ PEERS: Final = (
         ),
         package="oomd",
         files=(OOMD_CONFIG,),
-        ended=re.compile(r"^\[BaseKillPlugin\.cpp:\d+\] Killed (\d+):", re.MULTILINE),
+        ended=re.compile(r"^\[BaseKillPlugin\.cpp:\d+\] Killed \d+: (.*)$", re.MULTILINE),
         configure=oomd_rules,
     ),
 )  # fmt: skip
