@@ -30,7 +30,7 @@ for package in "$@"; do
       packages="$packages $workloads etcd-server ffmpeg g++ default-jdk-headless make"
       packages="$packages mariadb-server nats-server nodejs bwa gawk groonga-bin imagemagick knot"
       packages="$packages lighttpd php-apcu php-fpm prometheus slapd" ;;
-    peers)      packages="$packages earlyoom lxcfs nohang" ;;
+    peers)      packages="$packages earlyoom lxcfs nohang oomd" ;;
     *)          packages="$packages $package" ;;
   esac
 done
@@ -56,13 +56,13 @@ for package in $packages; do
     bwa|gawk|lighttpd|prometheus|slapd)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
-    earlyoom|nohang)
+    earlyoom|nohang|oomd)
       # Their packages start them, unless a policy forbids it as in most containers, and they would
       # end programs of the whole machine.
       if command -v "$package" >/dev/null 2>&1; then :
       elif [ -d /run/systemd/system ] || [ ! -x /usr/sbin/policy-rc.d ]; then
         say "not installed: $package, which would end programs of this whole machine; what needs it"
-        say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop"
+        say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop oomd"
       else missing="$missing $package"; fi ;;
     valgrind)   command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;

@@ -12,6 +12,10 @@ import pytest
     ("module", "without"),
     [
         ("guardian", {"numpy", "google", "grpc", "onnxruntime", "psutil"}),
+        (
+            "levers.process.reader.reader_process",
+            {"numpy", "google", "grpc", "onnxruntime", "psutil"},
+        ),
         ("loop", {"grpc", "pandas", "prometheus_client", "psutil"}),
         ("service", {"onnxruntime", "pandas"}),
     ],

@@ -14,6 +14,7 @@ from fuzz_targets_kernel import kernel, sample
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.bpf.btf import Btf
 from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.kernel.memory.memory_groups import memory_group_name
 from stallward.actuator.kernel.pid_file import parse_pid
 from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_table import parse_seen
@@ -111,6 +112,13 @@ def targets() -> tuple[Target, ...]:
             sample("status.txt"),
             sound,
             (b"Uid:", b"4294967295"),
+        ),
+        kernel(
+            "process-groups",
+            lambda content, _path: memory_group_name(content, v2=b"0::" not in content),
+            (b"10:memory:/box/bg\n4:cpu,cpuacct:/\n0::/other\n", b"0::/../../kubepods/pod7\n"),
+            sound,
+            (b"memory", b"::", b".."),
         ),
         kernel(
             "pid-file",

@@ -50,9 +50,11 @@ TARGETS: Final = (
     "tests/actuator/node/test_stall_watch.py",
     "tests/actuator/doctor/test_doctor.py",
     "tests/actuator/levers/test_levers_live.py",
+    "tests/actuator/levers/test_reader_live.py",
     "tests/actuator/journal/test_keeper.py",
     "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",
+    "tests/vm/test_vm_kill_daemons.py",
     "tests/vm/test_vm_systemd.py",
 )
 """The tests that run inside unless others are named, quick ones first: those of this folder, and

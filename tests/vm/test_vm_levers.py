@@ -212,7 +212,7 @@ def test_after_a_crash_threads_are_reset_from_the_journal(bench: Bench) -> None:
     assert os.getpriority(os.PRIO_PROCESS, pid) == 0
 
 
-def test_pageout_moves_pages_of_a_paused_group_to_swap(bench: Bench) -> None:
+def test_pages_of_a_paused_group_go_to_swap_and_come_back_on_its_account(bench: Bench) -> None:
     zone, slot = bench.zone, bench.zone.slots[0]
     zone.start(slot, PRIVATE)
     assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB)
@@ -223,6 +223,9 @@ def test_pageout_moves_pages_of_a_paused_group_to_swap(bench: Bench) -> None:
     assert wait_for(lambda: int(zone.read(slot, "memory.swap.current")) > 28 * MIB)
     zone.file(slot, "memory.reclaim").write_text(str(24 * MIB))
     assert int(zone.read(slot, "memory.current")) < 12 * MIB
+    bench.hold(DesiredState(slots=(SlotDesire(paused=True, page_advice="willneed"),)), "pages:")
+    assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 28 * MIB)
+    assert zone.number(slot, "cgroup.events", "frozen") == 1
     bench.levers.restore()
     assert wait_for(lambda: int(zone.read(slot, "memory.current")) > 30 * MIB), (
         "the group does not run again"

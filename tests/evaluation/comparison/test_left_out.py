@@ -163,7 +163,7 @@ def test_a_peer_is_allowed_nothing_by_the_guard() -> None:
 
 
 def test_an_unknown_peer_is_refused_and_the_peers_are_named() -> None:
-    with pytest.raises(WorkloadError, match=r"no peer 'oomf'.*earlyoom, nohang"):
+    with pytest.raises(WorkloadError, match=r"no peer 'oomf'.*earlyoom, nohang, oomd"):
         parse_arms("none,peer:oomf")
 
 

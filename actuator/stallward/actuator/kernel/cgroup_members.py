@@ -25,6 +25,22 @@ _UNNAMED: Final = 0
 _RETRY_S: Final = 0.02
 
 
+class Guests:
+    """Processes of this daemon that enter groups for a moment, and are never members of them."""
+
+    def __init__(self) -> None:
+        self.pids: frozenset[int] = frozenset()
+        """Replaced as a whole, because threads read it."""
+
+    def add(self, pid: int) -> None:
+        """Count a process as a guest, before it enters any group."""
+        self.pids |= {pid}
+
+    def remove(self, pid: int) -> None:
+        """Forget a process that has ended."""
+        self.pids -= {pid}
+
+
 class Group(Protocol):
     """What is asked of a group."""
 

@@ -17,7 +17,12 @@ from typing import Final, Literal
 
 from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
 from stallward.actuator.kernel.cgroup_dirs import make_dirs, remove_dirs, walk
-from stallward.actuator.kernel.cgroup_members import kill_all, listed_pids, named_pids
+from stallward.actuator.kernel.cgroup_members import (
+    Guests,
+    kill_all,
+    listed_pids,
+    named_pids,
+)
 from stallward.actuator.kernel.files import read_text, write_text
 
 Kind = Literal["v2", "hybrid", "none"]
@@ -59,6 +64,8 @@ class Hierarchy:
     need not be there: it is made only for callers that ask for it."""
     why: str = ""
     """One sentence on what this node has; if ``kind`` is "none", why nothing can be used."""
+    guests: Guests = field(default_factory=Guests, compare=False, repr=False)
+    """Processes that no group counts as its own."""
 
     @property
     def roots(self) -> tuple[Path, ...]:
@@ -234,6 +241,8 @@ class Cgroup:
     def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
         """The processes in the group (and below it), ascending; none if it is gone.
 
+        Guests are left out.
+
         Raises:
             KernelFileError: If the list is there but cannot be read, or the group is threaded.
         """
@@ -242,7 +251,7 @@ class Cgroup:
             pids |= named_pids(top)
             if recursive:  # the processes of a threaded group below are listed by its domain
                 pids = pids.union(*map(listed_pids, walk(top)))
-        return tuple(sorted(pids - {0}))
+        return tuple(sorted(pids - {0} - self.hierarchy.guests.pids))
 
     def populated(self) -> bool:
         """Whether a process is in the group or below it, be it one that cannot be named."""

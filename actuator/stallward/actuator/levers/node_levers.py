@@ -27,6 +27,7 @@ from stallward.actuator.levers.process.page_advice import (
     PageAdviceSpec,
     why_no_advice,
 )
+from stallward.actuator.levers.process.reader.reader import Reader
 from stallward.actuator.levers.process.stop import ProcessStopLever
 from stallward.actuator.levers.process_levers import protected_thread_levers
 from stallward.actuator.levers.tree_levers import TreeSlot
@@ -231,7 +232,12 @@ class NodeLevers:
         site, originals, protected = self._site, self._originals, self._protected_now
         sources = [now.source() for now in self._now]
         return (
-            FilePagesLever(sources, protected.source(), site.paths.proc),
+            FilePagesLever(
+                sources,
+                protected.source(),
+                site.paths.proc,
+                Reader(site.hierarchy, site.paths.proc),
+            ),
             ProcessStopLever(site.paths, protected, originals),
             *vm_levers(
                 paths=site.paths,

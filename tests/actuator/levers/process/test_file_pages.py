@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import GroupError
+from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.memory.file_cache import (
     PAGE_BYTES,
     cached_pages,
@@ -31,6 +32,7 @@ from stallward.actuator.levers.process.file_pages import (
     FilePagesSource,
 )
 from stallward.actuator.levers.process.file_victims import Candidate, choose, read_candidate
+from stallward.actuator.levers.process.reader.reader import Reader
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.controller import Need
 from stallward.agent.desired import RELEASED, DesiredState
@@ -135,7 +137,7 @@ def source(*pids: int, check: Callable[[], None] = lambda: None) -> FilePagesSou
 
 
 def lever_on(*slots: FilePagesSource, protected: FilePagesSource | None = None) -> FilePagesLever:
-    return FilePagesLever(slots, protected or source(), PROC)
+    return FilePagesLever(slots, protected or source(), PROC, Reader(Hierarchy(), PROC))
 
 
 def settle(lever: FilePagesLever, wish: FilePages | None) -> list[LeverResult]:

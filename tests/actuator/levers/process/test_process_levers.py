@@ -18,6 +18,7 @@ import pytest
 from stallward.actuator.errors import GroupError, LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
 from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import (
     CPUS,
@@ -382,6 +383,13 @@ def test_private_writable_ranges_come_in_bounded_pieces() -> None:
     sizes = [size for _, size in private_ranges(MAPS)]
     assert sizes == [0x2000, 0x4000, 32 * MIB, 32 * MIB, 16 * MIB, 0x21000]
     assert list(private_ranges(b"")) == []
+
+
+def test_what_has_a_file_is_not_read_back_from_swap() -> None:
+    everything, swapped = list(private_ranges(MAPS)), list(private_ranges(MAPS, files=False))
+    assert set(swapped) < set(everything)
+    of_files = [one for one in mappings(MAPS) if one.own and one.inode]
+    assert set(everything) - set(swapped) == {(one.start, one.length) for one in of_files}
 
 
 @pytest.mark.parametrize("stops_at", [None, 0, 1, 3])

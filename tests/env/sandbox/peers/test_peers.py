@@ -1,4 +1,4 @@
-"""Real earlyoom and nohang on a small sandbox: they end what grows in it, and nothing else."""
+"""Real earlyoom, nohang and oomd on a small sandbox: they end what grows in it, nothing else."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ MIB = 1 << 20
 LXCFS_RAN_BEFORE = Path("/run/lxcfs").exists()
 PATIENCE_S = 30.0
 
-# The hog grows by 24 MiB a second until it is ended. Without swap peers look at memory alone.
+# The hog grows by 24 MiB a second until it is ended. Without swap peers look at memory alone, and
+# with it the hog soon waits for its pages all the time, which is what oomd looks at.
 TOML = """
 summary = "a server beside a small program and one that grows"
 [sandbox]
 limit_mib = 240
 ample_mib = 512
-swap_mib = 0
+swap_mib = SWAP
 [protected]
 ready = "{run}/s"
 prepare = [["cp", "/etc/hostname", "{data}/name"]]
@@ -109,16 +110,26 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 @pytest.mark.live
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
-    tmp_path: Path, programs: Path, peer: Peer
+    tmp_path: Path, programs: Path, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(peer)
+    monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_PERCENT", 10)
+    monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_S", 2)
+    swap_mib = 400 if peer.name == "oomd" else 0
     (tmp_path / "cache" / "data").mkdir(parents=True)
     (tmp_path / "cache" / "server.py").write_text(SERVER)
-    (tmp_path / "x.toml").write_text(TOML)
+    toml = TOML.replace("SWAP", str(swap_mib))
+    if swap_mib:
+        toml = toml.replace('"24"', '"2000"')
+    (tmp_path / "x.toml").write_text(toml)
     seen: list[tuple[tuple[int, ...], ...]] = []
     with (
         open_sandbox(
-            slots=2, limit_bytes=240 * MIB, swap_bytes=0, cache_dir=tmp_path, state_dir=tmp_path
+            slots=2,
+            limit_bytes=240 * MIB,
+            swap_bytes=swap_mib * MIB,
+            cache_dir=tmp_path,
+            state_dir=tmp_path,
         ) as sandbox,
         decoy() as outside,
     ):
@@ -158,7 +169,7 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
 
 
 def test_what_it_has_ended_is_counted_from_its_log() -> None:
-    earlyoom, nohang = find_peer("earlyoom"), find_peer("nohang")
+    earlyoom, nohang, oomd = map(find_peer, ("earlyoom", "nohang", "oomd"))
     log = (
         "low memory! at or below SIGTERM limits: mem 9.1%, swap 0.0%\n"
         'sending SIGTERM to process 7 uid 0 "anon": badness 671, VmRSS 211 MiB\n'
@@ -173,6 +184,12 @@ def test_what_it_has_ended_is_counted_from_its_log() -> None:
         "The victim died in 0.01s\n"
     )
     assert nohang.count_ended(log) == 1
+    log = (
+        "[BaseKillPlugin.cpp:429] Trying to kill /sys/fs/cgroup/unified/stallward/1/bg0\n"
+        "[BaseKillPlugin.cpp:478] Killed 3: 7(make) 8(cc1 plus) 8(cc1 plus)\n"
+        "[BaseKillPlugin.cpp:478] Killed 1: 9(anon)\n"
+    )
+    assert oomd.count_ended(log) == 3
 
 
 def test_a_missing_file_of_a_peer_counts_as_not_installed(

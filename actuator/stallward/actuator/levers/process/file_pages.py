@@ -2,10 +2,10 @@
 
 ``flush`` writes dirty pages of the victim's first file back, ``clear`` takes its file pages for
 unreferenced (/proc/PID/clear_refs), ``cold`` makes them the next to be reclaimed, ``pageout``
-reclaims them and ``willneed`` reads them in (process_madvise). A thread does it, once a tick for
-as long as it is wanted. Nothing needs to be undone: what was written back would have been written
-anyway, a page that is used again is referenced and active again, and one that was dropped comes
-back when it is needed.
+reclaims them and ``willneed`` reads them in (process_madvise), on the account of the victim's
+group. A thread does it, once a tick for as long as it is wanted. Nothing needs to be undone: what
+was written back would have been written anyway, a page that is used again is referenced and active
+again, and one that was dropped comes back when it is needed.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
 from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, write_back
 from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
 from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.levers.process.address_ranges import file_ranges
@@ -32,12 +33,8 @@ from stallward.actuator.levers.process.file_victims import (
     open_mapped,
     read_candidate,
 )
-from stallward.actuator.levers.process.page_advice import (
-    ADVICE_NUMBERS,
-    Advise,
-    advise_ranges,
-    process_madvise,
-)
+from stallward.actuator.levers.process.page_advice import advise_ranges
+from stallward.actuator.levers.process.reader.reader import Reader
 from stallward.actuator.record.desired.text import file_pages_text
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
@@ -48,6 +45,9 @@ FLUSH_PAGES: Final = 256
 """The most dirty pages of one file that are written back at a time (``nr_to_write`` there)."""
 FLUSHED_FILES: Final = 2
 """The flush takes the largest file and the second."""
+READ_IN_PAGES: Final = 32
+"""The most pages of a range that are read in: the kernel reads no more of each than the disk's
+readahead, of which this is the default, or its largest request."""
 _FILE_MAPPED: Final = b"3"
 """What clears the bits of file pages only (Documentation/filesystems/proc.rst)."""
 _UNDO: Final = "nothing to undo: pages are referenced again, and come back, as they are used"
@@ -72,7 +72,7 @@ class FilePagesLever(LeverDefaults):
         slots: The processes of each background slot.
         protected: Those of the protected application, to whom only harmless things are done.
         proc: The /proc directory.
-        advise: The system call.
+        reader: Asks for pages that are to be read in.
     """
 
     name = "file_pages"
@@ -82,13 +82,12 @@ class FilePagesLever(LeverDefaults):
         slots: Sequence[FilePagesSource],
         protected: FilePagesSource,
         proc: Path,
-        *,
-        advise: Advise = process_madvise,
+        reader: Reader,
     ) -> None:
         self._slots = tuple(slots)
         self._protected = protected
         self._proc = proc
-        self._advise = advise
+        self._reader = reader
         self._missing = why_no_file_pages(proc)
         self._wanted: FilePages | None = None
         self._worker: Worker[FilePages | None] = Worker(self.name, self._work)
@@ -150,6 +149,7 @@ class FilePagesLever(LeverDefaults):
         """Wait for the worker's thread."""
         if self._worker.wait(deadline_s):
             self._worker.stop()
+            self._reader.close()
         return self._worker.poll(time.monotonic())
 
     def _work(
@@ -168,6 +168,8 @@ class FilePagesLever(LeverDefaults):
                 pages += self._act(wanted, victim, sources[victim.pid], superseded)
             except (StallwardError, OSError) as error:
                 errors.append(str(error))
+        if superseded():
+            return None
         pids = ",".join(str(victim.pid) for victim in victims) or "none"
         said = errors[0] if errors else ""
         result = LeverResult(
@@ -235,9 +237,15 @@ class FilePagesLever(LeverDefaults):
             found = list(mappings(content))
             if wanted.action == "clear":
                 return self._clear(victim.pid)
-            ranges = file_ranges(found, wanted.scope, wanted.grab_pages * PAGE_BYTES)
-            number = ADVICE_NUMBERS[wanted.action]
-            done = advise_ranges(self._advise, pidfd, ranges, number, superseded)
+            number, grab_pages = ADVICE_NUMBERS[wanted.action], wanted.grab_pages
+            if wanted.action == "willneed":
+                grab_pages = min(grab_pages, READ_IN_PAGES)
+            ranges = file_ranges(found, wanted.scope, grab_pages * PAGE_BYTES)
+            if wanted.action != "willneed":
+                done = advise_ranges(process_madvise, pidfd, ranges, number, superseded)
+            else:
+                with self._reader.within(victim.pid, superseded) as advise:
+                    done = advise_ranges(advise, pidfd, ranges, number, superseded)
             return done // PAGE_BYTES
         except ProcessLookupError:
             return 0

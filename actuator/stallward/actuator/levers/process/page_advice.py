@@ -2,6 +2,10 @@
 
 ``cold`` makes them the next to be reclaimed, ``pageout`` reclaims them now, ``willneed`` reads
 them back from swap. A thread makes the calls, some megabytes at a time.
+
+What is read back is charged to the group that it was swapped out of, whoever asks for it. A file
+that is read in is charged to whoever asks, so mappings of files are left out of ``willneed``: the
+kernel would read the file there, not the changed pages in swap.
 """
 
 from __future__ import annotations
@@ -12,11 +16,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.kernel.memory.remote_advice import (
+    ADVICE_NUMBERS,
+    Advise,
+    process_madvise,
+)
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
@@ -28,50 +37,24 @@ from stallward.agent.desired import MIB, DesiredState, PageAdvice
 CALL_BYTES: Final = 32 * MIB
 """The most bytes that one call advises on."""
 _CALL_RANGES: Final = 256
-_SYSCALL: Final = 440
-"""The number of process_madvise on every architecture (Linux 5.10)."""
-ADVICE_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
-"""MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
 """Errors at which a range is skipped: it is locked, has huge pages, or was unmapped meanwhile."""
 
 _KERNELS: Final = b"[v"
 """How the names of vdso, vvar and vsyscall begin."""
 
-Advise = Callable[[int, list[tuple[int, int]], int], int]
-"""Takes a pidfd, (address, bytes) of ranges, and the advice; returns the bytes advised on."""
 
-
-def private_ranges(maps: bytes) -> Iterator[tuple[int, int]]:
+def private_ranges(maps: bytes, *, files: bool = True) -> Iterator[tuple[int, int]]:
     """Yield (address, bytes) of the private writable ranges of /proc/PID/maps, in pieces.
 
     A piece is at most what one call takes.
+
+    Args:
+        maps: The content of /proc/PID/maps.
+        files: Whether mappings of files are among them.
     """
     own = (one for one in mappings(maps) if one.own and not one.name.startswith(_KERNELS))
-    return pieces(own, CALL_BYTES)
-
-
-def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
-    """Make the system call; return the bytes advised on.
-
-    Raises:
-        OSError: With the kernel's error, if the first range failed already.
-    """
-    import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
-
-    class Range(ctypes.Structure):
-        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-    vector = (Range * len(ranges))(*(Range(*r) for r in ranges))
-    libc = ctypes.CDLL(None, use_errno=True)
-    number: Any = ctypes.c_long(_SYSCALL)
-    done = int(
-        libc.syscall(number, ctypes.c_int(pidfd), vector, ctypes.c_size_t(len(ranges)), advice, 0)
-    )
-    if done < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return done
+    return pieces((one for one in own if files or not one.inode), CALL_BYTES)
 
 
 def why_no_advice(proc: Path) -> str:
@@ -168,7 +151,7 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
             maps = read_bytes(self._spec.proc / str(pid) / "maps")
             if not self._spec.holds(pid) or maps is None:
                 return 0
-            ranges = list(private_ranges(maps))
+            ranges = list(private_ranges(maps, files=advice != "willneed"))
             number = ADVICE_NUMBERS[advice]
             return advise_ranges(self._spec.advise, pidfd, ranges, number, superseded)
         except ProcessLookupError:

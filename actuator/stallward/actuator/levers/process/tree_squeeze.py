@@ -23,17 +23,13 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.memory.remote_advice import Advise, process_madvise
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker
-from stallward.actuator.levers.process.page_advice import (
-    Advise,
-    private_ranges,
-    process_madvise,
-    why_no_advice,
-)
+from stallward.actuator.levers.process.page_advice import private_ranges, why_no_advice
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState
 

@@ -47,7 +47,8 @@ def parse_pids(content: bytes, path: Path) -> frozenset[int]:
 class GroupMembers:
     """Lists the processes of a cgroup and of all below it, in every hierarchy.
 
-    The groups below are walked again only when their number changes or one of them is gone.
+    Guests are left out. The groups below are walked again only when their number changes or one of
+    them is gone.
 
     Args:
         group: The group.
@@ -55,6 +56,7 @@ class GroupMembers:
 
     def __init__(self, group: Cgroup) -> None:
         self._tops = group.dirs
+        self._guests = group.hierarchy.guests
         unified = group.unified_dir
         self._tree = None if unified is None else OpenFile(unified / "cgroup.stat", SensorError)
         self._tree_content: bytes | None = None
@@ -85,7 +87,7 @@ class GroupMembers:
                 parse_pids(content, file.path)
                 for file, content in zip(self._lists, contents, strict=True)
             )
-            self._pids = frozenset[int]().union(*parsed)
+            self._pids = frozenset[int]().union(*parsed) - self._guests.pids
             self._contents = contents
         return self._pids
 

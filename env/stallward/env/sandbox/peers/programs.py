@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stallward.env.errors import WorkloadError
+from stallward.env.sandbox.peers.oomd import OOMD_CONFIG, oomd_rules
+from stallward.env.sandbox.sandbox import Sandbox
 
 _FUSE: Final = Path("/dev/fuse")
 _NOHANG_CONFIG: Final = Path("/etc/nohang/nohang-desktop.conf")
+_PID: Final = re.compile(r"(\d+)\(")
+"""A process in the log of oomd: its pid, and its name in brackets."""
 _TOOLS: Final = {"lxcfs": "lxcfs", "nsenter": "util-linux", "unshare": "util-linux"}
 """Program -> Debian package of what shows a peer the sandbox, and nothing else."""
 
@@ -24,13 +30,17 @@ class Peer:
     name: str
     """Its name in arms."""
     command: tuple[str, ...]
-    """How its Debian package starts it."""
+    """How its Debian package starts it. ``{config}`` is the file with what ``configure`` says,
+    ``{groups}`` the cgroup v2 hierarchy and ``{state}`` a folder of the sandbox."""
     package: str
     """The Debian package."""
     files: tuple[Path, ...] = ()
     """Files that it needs, of the same package."""
     ended: re.Pattern[str]
-    """Matches once in its log for each process that it has ended."""
+    """Matches once in its log for each process that it has ended; or its group does so with the
+    processes that it has killed, where one may come again until it is gone."""
+    configure: Callable[[Sandbox], str] | None = None
+    """Makes its configuration, where the packaged one names groups that a sandbox has not."""
 
     @property
     def summary(self) -> str:
@@ -44,7 +54,10 @@ class Peer:
 
     def count_ended(self, log: str) -> int:
         """How many processes it has ended, by its own log."""
-        return len(self.ended.findall(log))
+        found = self.ended.findall(log)
+        if not self.ended.groups:
+            return len(found)
+        return len({pid for killed in found for pid in _PID.findall(killed)})
 
 
 PEERS: Final = (
@@ -64,6 +77,17 @@ PEERS: Final = (
         package="nohang",
         files=(_NOHANG_CONFIG,),
         ended=re.compile(r"^The victim (?:died|became a zombie) in ", re.MULTILINE),
+    ),
+    Peer(
+        name="oomd",
+        command=(
+            "oomd", "--interval", "1", "--config", "{config}", "--cgroup-fs", "{groups}",
+            "--runtime-dir", "{state}", "--kmsg-override", os.devnull,
+        ),
+        package="oomd",
+        files=(OOMD_CONFIG,),
+        ended=re.compile(r"^\[BaseKillPlugin\.cpp:\d+\] Killed \d+: (.*)$", re.MULTILINE),
+        configure=oomd_rules,
     ),
 )  # fmt: skip
 """All peers, in the order in which they are listed."""

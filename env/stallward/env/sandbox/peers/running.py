@@ -107,13 +107,24 @@ class RunningPeer:
         shown = (f"{self._view}/proc/meminfo", f"{pressure}/memory.pressure")
         program = start(
             self._peer.name,
-            Command(argv=self._peer.command),
+            Command(argv=self._command()),
             self._sandbox.peer,
             self._places,
             inside=(*self.enter, "unshare", "--mount", "sh", "-c", _SEE_ZONE, "sh", *shown),
         )
         self._programs.append(program)
         return program
+
+    def _command(self) -> tuple[str, ...]:
+        """The peer's command, once its configuration is written."""
+        state = self._sandbox.folder / self._peer.name
+        state.mkdir(exist_ok=True)
+        config = state / "config"
+        if self._peer.configure is not None:
+            config.write_text(self._peer.configure(self._sandbox), encoding="utf-8")
+        groups = str(self._sandbox.zone.hierarchy.unified_root)
+        values = {"{config}": str(config), "{groups}": groups, "{state}": str(state)}
+        return tuple(values.get(word, word) for word in self._peer.command)
 
     def _start_lxcfs(self) -> int:
         self._view.mkdir(exist_ok=True)

@@ -134,10 +134,6 @@ def _arms(result: CompileResult) -> PageSection:
         title="Every heuristic",
         what="Time over that of the unpatched kernel: below 1 is faster.",
         table=arms_table(result),
-        notes=(
-            "What promotes has pages read in by the daemon, and they are charged to the daemon's "
-            "group: it gives memory from outside the limit, which the patches could not do.",
-        ),
     )
 
 
