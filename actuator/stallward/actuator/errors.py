@@ -100,17 +100,7 @@ class PartlyReadError(SensorError):
 
 
 class ProcessError(ActuatorError):
-    """Raised when the memory of a process cannot be watched.
-
-    Args:
-        pid: The process.
-        cause: What happened, one sentence that names it.
-        next_step: What the user can do.
-    """
-
-    def __init__(self, pid: int, cause: str, *, next_step: str = "") -> None:
-        super().__init__(cause, next_step=next_step)
-        self.pid = pid
+    """Raised when the memory of a process cannot be watched."""
 
 
 class ProcessEndedError(ProcessError):

@@ -94,7 +94,7 @@ def test_a_mapping_that_is_gone_has_no_pages(tmp_path: Path) -> None:
 
 
 def test_the_page_and_its_pictures_say_what_was_seen(tmp_path: Path) -> None:
-    error = ProcessEndedError(42, "Process 42 has ended.")
+    error = ProcessEndedError("Process 42 has ended.")
     result = write_resident(tmp_path, series(error), source="<app>", kind=TableFormat.CSV)
     assert load(ResidentResult, tmp_path / "result.json") == result
     text = (tmp_path / "report.html").read_text("utf-8")

@@ -114,7 +114,7 @@ def test_a_lost_right_keeps_what_was_read(tmp_path: Path, monkeypatch: pytest.Mo
 
     def read(self: ProcessPages) -> ProcessReading:
         if not (tmp_path / "allowed").exists():
-            raise ProcessError(PID, f"smaps of process {PID} cannot be read.")
+            raise ProcessError(f"smaps of process {PID} cannot be read.")
         return really(self)
 
     (tmp_path / "allowed").touch()

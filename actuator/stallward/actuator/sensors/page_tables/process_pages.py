@@ -190,25 +190,23 @@ class ProcessPages:
         try:
             return int(stat_fields(content, path)[19])
         except KernelFileError as error:
-            raise ProcessError(self.pid, f"Process {self.pid}: {error.cause}.") from error
+            raise ProcessError(f"Process {self.pid}: {error.cause}.") from error
 
     def _refuse_empty(self) -> None:
         state = stat_fields(self._content("stat"), self._folder / "stat")[0]
         if state in {b"Z", b"X", b"x"}:
             raise self._ended()
         raise ProcessError(
-            self.pid,
             f"Process {self.pid} has no memory of its own: it is a thread of the kernel.",
             next_step="Name another process.",
         )
 
     def _ended(self) -> ProcessEndedError:
-        return ProcessEndedError(self.pid, f"Process {self.pid} has ended.")
+        return ProcessEndedError(f"Process {self.pid} has ended.")
 
     def _failed(self, path: Path, error: OSError, what: str) -> ProcessError:
         if error.errno in ABSENT and not (self._folder / "stat").exists():
             return ProcessEndedError(
-                self.pid,
                 f"There is no process {self.pid}, or it has ended.",
                 next_step="`ps` lists those that run.",
             )
@@ -216,12 +214,11 @@ class ProcessPages:
             return self._ended()  # it ends right now
         if isinstance(error, PermissionError):
             return ProcessError(
-                self.pid,
                 f"{path.name} of process {self.pid} cannot be {what}: {error.strerror}.",
                 next_step=_NO_RIGHT,
             )
         told = failure(path, error, what)
-        return ProcessError(self.pid, f"Process {self.pid}: {told.cause}.")
+        return ProcessError(f"Process {self.pid}: {told.cause}.")
 
 
 def _counts(found: Sequence[Mapping], runs: PageRuns) -> dict[int, tuple[int, int, int]]:

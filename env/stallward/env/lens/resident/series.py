@@ -139,7 +139,7 @@ class SeriesBuilder:
         """
         if not self.looks:
             raise error or ProcessEndedError(
-                pid, f"The watching of process {pid} ended before anything was read."
+                f"The watching of process {pid} ended before anything was read."
             )
         return ResidentSeries(
             pid=pid,

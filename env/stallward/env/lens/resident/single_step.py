@@ -132,4 +132,4 @@ def _wait(process: subprocess.Popen[bytes]) -> int | None:
 def _call(request: int, pid: int, data: int) -> None:
     if _LIBC.ptrace(request, pid, None, data) != 0:
         number = ctypes.get_errno()
-        raise ProcessEndedError(pid, f"Process {pid} is no longer traced: {os.strerror(number)}.")
+        raise ProcessEndedError(f"Process {pid} is no longer traced: {os.strerror(number)}.")

@@ -60,7 +60,7 @@ def profile(
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
-    """Measure what memory an application needs, and write its profile (needs root).
+    """Measure what memory an application needs (needs root).
 
     It runs alone in a sandbox of its own with ample memory, then with less and less, so that
     memory is short only there. The daemon's configuration, the arms `partition` and `swap-assign`

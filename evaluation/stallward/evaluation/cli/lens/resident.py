@@ -65,7 +65,7 @@ def resident(
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = _DEFAULT_DIR,
     as_json: Json = False,
 ) -> None:
-    """Watch which pages of a process are in memory, in swap, reserved only, and touched.
+    """Watch which pages of a process are in memory or touched.
 
     It reads the page tables of one running process, or of a program that it starts. --window
     clears the referenced bits of the process again and again, so that the size of its working set
