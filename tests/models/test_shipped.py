@@ -71,5 +71,9 @@ def test_a_twin_was_fitted_to_the_recordings_that_are_shipped(name: str) -> None
     shipped = {path.name for path in RECORDINGS.iterdir() if path.name.startswith(f"{name}-")}
     fitted = set(load_fitted(Path(find_twin(name))).provenance["recordings"])
     assert {r for r in shipped if "-background-" not in r} <= fitted
-    thinned_out = {r for r in fitted if r.endswith(("-psi-hold-s1", "-static-limit-0.25-1-s1"))}
+    thinned_out = {
+        name
+        for name in fitted
+        if name.endswith(("-psi-hold-s1", "-static-limit-0.25-1-s1", "-static-limit-0.6-s1"))
+    }
     assert fitted - shipped == thinned_out

@@ -160,7 +160,7 @@ def test_the_phases_of_a_recorded_program_are_found(name: str) -> None:
     assert len(ends) in (len(means), len(means) - 1)
 
 
-@pytest.mark.parametrize("name", ["ample", "background", "none", "static-limit-0.6"])
+@pytest.mark.parametrize("name", ["ample", "background", "none", "static-limit-0.35"])
 def test_a_recorded_program_that_never_changes_has_one_phase(name: str) -> None:
     ends, means = recorded(name, STEADY)
     assert ends == []
