@@ -15,9 +15,9 @@ from stallward.evaluation.replication.dasec.steps import (
     RATIOS,
     Setting,
     parse_applications,
-    plan_steps,
     settings_of,
 )
+from stallward.evaluation.replication.repeats import plan_repeats
 
 
 def test_a_job_has_a_thread_for_each_processor() -> None:
@@ -60,13 +60,13 @@ def test_the_controllers_are_all_answers_and_each_alone() -> None:
 
 
 def test_every_repeat_has_every_setting_once_in_an_order_that_is_drawn() -> None:
-    steps = plan_steps(APPLICATIONS, repeats=3, seed=1)
+    steps = plan_repeats(settings_of(APPLICATIONS), repeats=3, seed=1)
     assert len({step.key for step in steps}) == len(steps) == 3 * len(settings_of())
     names = [[step.setting.name for step in steps if step.repeat == n] for n in (1, 2, 3)]
     assert Counter(names[0]) == Counter(names[1]) == Counter(names[2])
     assert set(Counter(names[0]).values()) == {1}
     assert names[0] != names[1], "the order is drawn"
-    assert plan_steps(APPLICATIONS, 1, 1) == steps[: len(settings_of())]
+    assert plan_repeats(settings_of(APPLICATIONS), 1, 1) == steps[: len(settings_of())]
 
 
 def test_without_batch_threads_nothing_controls() -> None:

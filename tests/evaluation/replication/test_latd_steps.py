@@ -15,7 +15,6 @@ from stallward.evaluation.replication.latd.steps import (
     SWAPPINESS_SWEEP,
     SWEEP,
     Part,
-    plan_steps,
     settings_of,
 )
 from stallward.evaluation.replication.latd.workload import (
@@ -25,6 +24,7 @@ from stallward.evaluation.replication.latd.workload import (
     hog_mib,
     hog_scenario,
 )
+from stallward.evaluation.replication.repeats import plan_repeats
 
 
 def test_the_hog_wants_what_the_detector_leaves_of_a_share_of_the_memory() -> None:
@@ -73,7 +73,7 @@ def test_the_parts_are_the_experiments_of_the_thesis() -> None:
 
 
 def test_every_repeat_has_every_setting_once_in_an_order_that_is_drawn() -> None:
-    steps = plan_steps("all", repeats=3, seed=1)
+    steps = plan_repeats(settings_of("all"), repeats=3, seed=1)
     assert len({step.key for step in steps}) == len(steps)
     names = [[step.setting.name for step in steps if step.repeat == n] for n in (1, 2, 3)]
     assert Counter(names[0]) == Counter(names[1]) == Counter(names[2])
@@ -82,5 +82,5 @@ def test_every_repeat_has_every_setting_once_in_an_order_that_is_drawn() -> None
 
 
 def test_a_longer_plan_begins_with_a_shorter_one() -> None:
-    short, longer = (plan_steps("all", repeats, 7) for repeats in (1, 3))
+    short, longer = (plan_repeats(settings_of("all"), repeats, 7) for repeats in (1, 3))
     assert longer[: len(short)] == short

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
@@ -23,6 +24,12 @@ class ExperimentPlan:
     settings_sha256: str
     """The digest of everything that a run depends on beside its key."""
     seed: int
+
+    @classmethod
+    def of(cls, experiment: str, settings: object, seed: int) -> ExperimentPlan:
+        """The plan of runs that depend on ``settings``, by their ``repr``."""
+        digest = hashlib.sha256(repr(settings).encode()).hexdigest()
+        return cls(experiment=experiment, settings_sha256=digest, seed=seed)
 
 
 class RunStore:

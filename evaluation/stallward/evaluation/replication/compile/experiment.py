@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -191,9 +190,5 @@ def _result(store: RunStore, steps: Sequence[Step], request: CompileRequest) -> 
 
 
 def _plan(request: CompileRequest) -> ExperimentPlan:
-    settings = repr((ARMS, PREPARE, JOBS, request.sizes_mib))
-    return ExperimentPlan(
-        experiment="compile",
-        settings_sha256=hashlib.sha256(settings.encode()).hexdigest(),
-        seed=request.seed,
-    )
+    settings = (ARMS, PREPARE, JOBS, request.sizes_mib)
+    return ExperimentPlan.of("compile", settings, request.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -31,11 +30,10 @@ from stallward.evaluation.replication.dasec.steps import (
     ARMS,
     RATIOS,
     Setting,
-    Step,
-    plan_steps,
     settings_of,
 )
 from stallward.evaluation.replication.missing_runs import make_missing
+from stallward.evaluation.replication.repeats import Repeat, plan_repeats
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
 from stallward.evaluation.results.serialise import save
 from stallward.training.progress import Report, silent
@@ -93,7 +91,7 @@ def run_dasec_experiment(
         StallwardError: If it cannot be run or resumed here. Finished runs are kept.
     """
     store = RunStore(request.out, _plan(request))
-    steps = plan_steps(request.applications, request.repeats, request.seed)
+    steps = plan_repeats(settings_of(request.applications), request.repeats, request.seed)
     missing = [step for step in steps if store.get(DasecRun, step.key) is None]
 
     def opened() -> AbstractContextManager[ApplicationRunner]:
@@ -111,27 +109,19 @@ def run_dasec_experiment(
                 ),
                 minutes=request.minutes,
                 report=report,
-                describe=_describe,
+                describe=lambda step: step.words,
             )
     result = _result(request, store)
     save(request.out / RESULT_FILE, result)
     return result
 
 
-def _describe(step: Step) -> str:
-    return f"{step.setting.name}, repeat {step.repeat}"
-
-
 def _plan(request: DasecExperimentRequest) -> ExperimentPlan:
     scenarios = [
         dasec_scenario(application, max(RATIOS), request.cpus) for application in APPLICATIONS
     ]
-    settings = repr((scenarios, BURN_IN_S, MEASURED_S, request.division))
-    return ExperimentPlan(
-        experiment=_EXPERIMENT,
-        settings_sha256=hashlib.sha256(settings.encode()).hexdigest(),
-        seed=request.seed,
-    )
+    settings = (scenarios, BURN_IN_S, MEASURED_S, request.division)
+    return ExperimentPlan.of(_EXPERIMENT, settings, request.seed)
 
 
 def _result(request: DasecExperimentRequest, store: RunStore) -> DasecExperimentResult:
@@ -144,7 +134,7 @@ def _result(request: DasecExperimentRequest, store: RunStore) -> DasecExperiment
         setting: {
             repeat: run
             for repeat in range(1, request.repeats + 1)
-            if (run := store.get(DasecRun, Step(setting=setting, repeat=repeat).key)) is not None
+            if (run := store.get(DasecRun, Repeat(setting=setting, repeat=repeat).key)) is not None
         }
         for setting in settings_of(request.applications)
     }

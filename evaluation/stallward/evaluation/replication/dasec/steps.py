@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.replication.dasec.applications import APPLICATIONS, Application
@@ -49,20 +47,6 @@ class Setting:
         return Arm(label=self.controller, spec=self.controller)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One run."""
-
-    setting: Setting
-    repeat: int
-    """The number of the repeat, from 1."""
-
-    @property
-    def key(self) -> str:
-        """The name of its file."""
-        return f"{self.setting.name}-{self.repeat}"
-
-
 def parse_applications(text: str) -> tuple[Application, ...]:
     """Applications from ``memcached,ordered``; all of them if nothing is written.
 
@@ -93,22 +77,3 @@ def settings_of(applications: Sequence[Application] = APPLICATIONS) -> tuple[Set
             ),
         )
     )
-
-
-def plan_steps(applications: Sequence[Application], repeats: int, seed: int) -> list[Step]:
-    """All runs, one repeat of everything after the other.
-
-    Within a repeat the order is drawn, so that slow drifts of the machine affect all alike.
-
-    Args:
-        applications: The applications.
-        repeats: How often each setting runs.
-        seed: Seeds the order.
-    """
-    settings = settings_of(applications)
-    steps: list[Step] = []
-    for repeat in range(1, repeats + 1):
-        rng = np.random.default_rng([seed, repeat])
-        order: Sequence[int] = rng.permutation(len(settings)).tolist()
-        steps += [Step(setting=settings[i], repeat=repeat) for i in order]
-    return steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,12 +19,11 @@ from stallward.evaluation.replication.latd.steps import (
     SWEEP,
     Part,
     Setting,
-    Step,
-    plan_steps,
     settings_of,
 )
 from stallward.evaluation.replication.latd.workload import BURN_IN_S, MEASURED_S, ZONE_MIB
 from stallward.evaluation.replication.missing_runs import make_missing
+from stallward.evaluation.replication.repeats import Repeat, plan_repeats
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
 from stallward.evaluation.results.serialise import save
 from stallward.training.progress import Report, silent
@@ -76,7 +74,7 @@ def run_latd_experiment(
         StallwardError: If it cannot be run or resumed here. Finished runs are kept.
     """
     store = RunStore(request.out, _plan(request))
-    steps = plan_steps(request.part, request.repeats, request.seed)
+    steps = plan_repeats(settings_of(request.part), request.repeats, request.seed)
     missing = [step for step in steps if store.get(LatdRun, step.key) is None]
     if missing and request.minutes > 0.0:
         report("preparing programs", 0.0)
@@ -88,25 +86,17 @@ def run_latd_experiment(
                 ),
                 minutes=request.minutes,
                 report=report,
-                describe=_describe,
+                describe=lambda step: step.words,
             )
     result = _result(request, store)
     save(request.out / RESULT_FILE, result)
     return result
 
 
-def _describe(step: Step) -> str:
-    return f"{step.setting.name}, repeat {step.repeat}"
-
-
 def _plan(request: LatdExperimentRequest) -> ExperimentPlan:
     scenarios = [setting.scenario for setting in settings_of("all")]
-    settings = repr((scenarios, BURN_IN_S, MEASURED_S, ZONE_MIB))
-    return ExperimentPlan(
-        experiment=_EXPERIMENT,
-        settings_sha256=hashlib.sha256(settings.encode()).hexdigest(),
-        seed=request.seed,
-    )
+    settings = (scenarios, BURN_IN_S, MEASURED_S, ZONE_MIB)
+    return ExperimentPlan.of(_EXPERIMENT, settings, request.seed)
 
 
 def _result(request: LatdExperimentRequest, store: RunStore) -> LatdExperimentResult:
@@ -119,7 +109,7 @@ def _result(request: LatdExperimentRequest, store: RunStore) -> LatdExperimentRe
         setting: [
             run
             for repeat in range(1, request.repeats + 1)
-            if (run := store.get(LatdRun, Step(setting=setting, repeat=repeat).key)) is not None
+            if (run := store.get(LatdRun, Repeat(setting=setting, repeat=repeat).key)) is not None
         ]
         for setting in settings_of(request.part)
     }

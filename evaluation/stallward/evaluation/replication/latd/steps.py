@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
-
-import numpy as np
 
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm
@@ -72,20 +69,6 @@ SWAPPINESS_SWEEP: Final[dict[float, Setting]] = {
 """Swappiness -> setting."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One run."""
-
-    setting: Setting
-    repeat: int
-    """The number of the repeat, from 1."""
-
-    @property
-    def key(self) -> str:
-        """The name of its file."""
-        return f"{self.setting.name}-{self.repeat}"
-
-
 def settings_of(part: Part) -> tuple[Setting, ...]:
     """The settings of a part, each once."""
     by_part = {
@@ -97,22 +80,3 @@ def settings_of(part: Part) -> tuple[Setting, ...]:
     # Every figure is beside that of the detector alone.
     found = (SCENARIOS[ISOLATED], *(one for name in parts for one in by_part[name]))
     return tuple(dict.fromkeys(found))
-
-
-def plan_steps(part: Part, repeats: int, seed: int) -> list[Step]:
-    """All runs, one repeat of everything after the other.
-
-    Within a repeat the order is drawn, so that slow drifts of the machine affect all alike.
-
-    Args:
-        part: Which of the experiments.
-        repeats: How often each setting runs.
-        seed: Seeds the order.
-    """
-    settings = settings_of(part)
-    steps: list[Step] = []
-    for repeat in range(1, repeats + 1):
-        rng = np.random.default_rng([seed, repeat])
-        order: Sequence[int] = rng.permutation(len(settings)).tolist()
-        steps += [Step(setting=settings[i], repeat=repeat) for i in order]
-    return steps

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -273,9 +272,5 @@ def _renamed(run: BatchRun, name: str) -> BatchRun:
 
 
 def _plan(request: SwapExperimentRequest) -> ExperimentPlan:
-    settings = repr((ARMS, CASE_STUDY, LARGER, ALONE_RUNS))
-    return ExperimentPlan(
-        experiment=_EXPERIMENT,
-        settings_sha256=hashlib.sha256(settings.encode()).hexdigest(),
-        seed=request.seed,
-    )
+    settings = (ARMS, CASE_STUDY, LARGER, ALONE_RUNS)
+    return ExperimentPlan.of(_EXPERIMENT, settings, request.seed)
