@@ -11,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.env.workloads.jobs.circuit import circuit
 from stallward.env.workloads.jobs.cpp_package import write_package
 from stallward.env.workloads.jobs.forest_loop import Grower
 from stallward.env.workloads.jobs.genome import write_genome
 from stallward.env.workloads.jobs.index_build import BATCH_ROWS, Builder
+from stallward.env.workloads.jobs.manuscript import chapters
 from stallward.env.workloads.jobs.torch_loop import Recommender
 
 
@@ -133,3 +135,31 @@ def test_a_recommender_learns_all_over_its_vectors() -> None:
         assert changed.float().mean() > 0.9
     again = Recommender(mib=12, seed=1)
     assert [again.step() for _ in range(12)] == losses
+
+
+def test_a_circuit_uses_every_register_and_comes_from_the_seed() -> None:
+    texts = ["".join(circuit(stages=3, seed=seed)) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    for stage in range(4):
+        for place in range(8):
+            uses = texts[0].count(f"s{stage}_{place} ") + texts[0].count(f"s{stage}_{place};")
+            assert uses > 1, f"register {place} of stage {stage} is set or read nowhere"
+
+
+def test_gates_can_be_made_of_a_circuit(tmp_path: Path) -> None:
+    if shutil.which("yosys") is None:
+        pytest.skip("yosys is not installed; try `apt-get install yosys`")
+    (tmp_path / "circuit.v").write_text("".join(circuit(stages=1, seed=1)))
+    script = f"read_verilog {tmp_path}/circuit.v; proc; opt; check -assert; stat"
+    done = subprocess.run(
+        ["yosys", "-p", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "$dff" in done.stdout
+
+
+def test_a_manuscript_has_its_chapters_and_comes_from_the_seed() -> None:
+    texts = ["".join(chapters(count=2, seed=seed)) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]
+    lines = texts[0].splitlines()
+    assert [line for line in lines if line.startswith("# ")] == ["# Chapter 0", "# Chapter 1"]
+    assert texts[0].count("| --- | --- |") == 2

@@ -1,0 +1,53 @@
+"""Writes a random circuit in Verilog, for programs that make gates of it.
+
+Run: ``python -m stallward.env.workloads.jobs.circuit FILE --stages 60 --seed 1``
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+_BITS: Final = 32
+_OPERATORS: Final = ("+", "-", "^", "&", "|", "*")
+_REGISTERS: Final = 8
+
+
+def circuit(*, stages: int, seed: int) -> Iterator[str]:
+    """Generate the lines of one module: stages of registers, each made of two of the stage before.
+
+    The last stage is put out, so that no part of the circuit can be left away.
+    """
+    rng = random.Random(seed)  # noqa: S311 - not for secrets
+    width = f"[{_BITS - 1}:0]"
+    places = range(_REGISTERS)
+    yield f"module top(input clk, input {width} a, output {width} y);\n"
+    yield f"  wire {width} " + ", ".join(f"s0_{place}" for place in places) + ";\n"
+    for place in places:
+        yield f"  assign s0_{place} = a + {rng.getrandbits(_BITS)};\n"
+    for stage in range(1, stages + 1):
+        yield f"  reg {width} " + ", ".join(f"s{stage}_{place}" for place in places) + ";\n"
+        for place in places:
+            other = (place + rng.choice((1, 3))) % _REGISTERS
+            sources = f"s{stage - 1}_{place} {rng.choice(_OPERATORS)} s{stage - 1}_{other}"
+            yield f"  always @(posedge clk) s{stage}_{place} <= {sources};\n"
+    yield "  assign y = " + " ^ ".join(f"s{stages}_{place}" for place in places) + ";\nendmodule\n"
+
+
+def main() -> None:
+    """Write the circuit named on the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("file", type=Path)
+    parser.add_argument("--stages", type=int, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    args.file.parent.mkdir(parents=True, exist_ok=True)
+    with args.file.open("w", encoding="ascii") as file:
+        file.writelines(circuit(stages=args.stages, seed=args.seed))
+
+
+if __name__ == "__main__":
+    main()
