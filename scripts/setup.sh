@@ -2,7 +2,7 @@
 # Sets up what a make target needs: system packages (by apt, as root), uv and .venv.
 # usage: scripts/setup.sh PACKAGE...      Debian packages that the target needs. "workloads" stands
 #                                        for the programs of the scenarios that the tests run,
-#                                        "workloads-all" for those of all shipped scenarios (800 MB
+#                                        "workloads-all" for those of all shipped scenarios (1.5 GB
 #                                        more, some of it from PyPI), "peers" for the daemons that
 #                                        arms named peer:NAME run, "vm" and "uml" for what
 #                                        `make test-vm` needs to boot its machines, "proto" for the
@@ -29,7 +29,9 @@ for package in "$@"; do
       workloads_all=yes
       packages="$packages $workloads etcd-server ffmpeg g++ default-jdk-headless make"
       packages="$packages mariadb-server nats-server nodejs bwa gawk groonga-bin imagemagick knot"
-      packages="$packages lighttpd php-apcu php-fpm prometheus slapd" ;;
+      packages="$packages lighttpd php-apcu php-fpm prometheus slapd"
+      packages="$packages dovecot-imapd erlang-base minimap2 mosquitto octave pandoc r-base-core"
+      packages="$packages ruby tarantool varnish yosys zpaq" ;;
     peers)      packages="$packages earlyoom lxcfs nohang oomd" ;;
     *)          packages="$packages $package" ;;
   esac
@@ -53,7 +55,12 @@ for package in $packages; do
     knot)       command -v knotd >/dev/null 2>&1 || missing="$missing knot" ;;
     php-apcu)   ls /usr/lib/php/*/apcu.so >/dev/null 2>&1 || missing="$missing php-apcu" ;;
     php-fpm)    ls /usr/sbin/php-fpm[0-9]* >/dev/null 2>&1 || missing="$missing php-fpm" ;;
-    bwa|gawk|lighttpd|prometheus|slapd)
+    dovecot-imapd) command -v dovecot >/dev/null 2>&1 || missing="$missing dovecot-imapd" ;;
+    erlang-base) command -v escript >/dev/null 2>&1 || missing="$missing erlang-base" ;;
+    octave)     command -v octave-cli >/dev/null 2>&1 || missing="$missing octave" ;;
+    r-base-core) command -v Rscript >/dev/null 2>&1 || missing="$missing r-base-core" ;;
+    varnish)    command -v varnishd >/dev/null 2>&1 || missing="$missing varnish" ;;
+    bwa|gawk|lighttpd|minimap2|mosquitto|pandoc|prometheus|ruby|slapd|tarantool|yosys|zpaq)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
     earlyoom|nohang|oomd)
