@@ -64,7 +64,7 @@ proto:  ## regenerate the wire code from proto/
 
 ARMS_SCENARIOS := detector-anon memcached-mix
 
-recordings:  ## make the shipped recordings that are missing (all: 10 hours, as root)
+recordings:  ## make the shipped recordings that are missing (all: 13 hours, as root)
 	@scripts/setup.sh workloads-all
 	@.venv/bin/stallward record --all --out recordings
 

@@ -120,38 +120,38 @@ def test_a_value_in_no_part_is_named(tmp_path: Path) -> None:
 
 
 def test_a_scenario_without_an_application_is_for_training() -> None:
-    content = dict(load_scenario("etcd-mix").content)
+    content = dict(load_scenario("ruby-yosys").content)
     del content["application"]
     split = load_split()
     assert split.part_of(scenario_from(content, Path("mine.toml"))) == "train"
     assert split.part_of_name("mine") == "train"
-    assert split.part_of_name("../etcd-mix") == "train"
+    assert split.part_of_name("../ruby-yosys") == "train"
 
 
 def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:
     paths = [
         recording(tmp_path / "train", "detector-anon"),
-        recording(tmp_path / "test", "etcd-mix"),
-        recording(tmp_path / "older", "etcd-mix", application=None),  # before there was a split
+        recording(tmp_path / "test", "ruby-yosys"),
+        recording(tmp_path / "older", "ruby-yosys", application=None),  # before there was a split
         recording(
-            tmp_path / "size", "detector-anon", sandbox={"limit_mib": 475, "ample_mib": 600}
+            tmp_path / "size", "detector-anon", sandbox={"limit_mib": 540, "ample_mib": 600}
         ),
     ]
     chosen = choose_part(paths)
     assert chosen.kept == (paths[0],)
     assert chosen.left_out == dict.fromkeys(paths[1:], "test")
-    assert chosen.note == "left out 3 of test (detector-anon, etcd-mix)"
+    assert chosen.note == "left out 3 of test (detector-anon, ruby-yosys)"
     assert choose_part(paths, ("test",)).kept == tuple(paths[1:])
     with pytest.raises(SplitError, match="no usable scenario"):
-        choose_part([recording(tmp_path / "bad", "etcd-mix", summary=3)])
+        choose_part([recording(tmp_path / "bad", "ruby-yosys", summary=3)])
 
 
 def test_held_out_recordings_are_not_fitted_to(tmp_path: Path) -> None:
     train = recording(tmp_path / "both" / "train", "detector-anon")
-    test = recording(tmp_path / "both" / "test", "etcd-mix")
+    test = recording(tmp_path / "both" / "test", "ruby-yosys")
     messages: list[str] = []
     kept = drop_held_out([train, test], report=lambda message, _share: messages.append(message))
-    assert (kept, messages) == ((train,), ["left out 1 of test (etcd-mix)"])
+    assert (kept, messages) == ((train,), ["left out 1 of test (ruby-yosys)"])
     assert drop_held_out([train, test], held_out=True) == [train, test]
     with pytest.raises(SplitError, match="All these recordings are held out") as caught:
         fit_twin([test], out=tmp_path / "twins", seconds=1.0)
@@ -165,7 +165,7 @@ def test_no_policy_is_trained_on_the_twin_of_a_held_out_scenario(
     fitted = Path(find_twin("detector-anon"))
     renamed = tmp_path / "etcd.json"
     save_fitted(renamed, load_fitted(fitted))
-    renamed.write_text(renamed.read_text().replace('"detector-anon"', '"etcd-mix"'))
-    with pytest.raises(SplitError, match="'etcd-mix' is held out for test"):
+    renamed.write_text(renamed.read_text().replace('"detector-anon"', '"ruby-yosys"'))
+    with pytest.raises(SplitError, match="'ruby-yosys' is held out for test"):
         train_policy([str(renamed)], out=tmp_path / "run", seconds=1.0)
     assert not (tmp_path / "run").exists()

@@ -1,4 +1,4 @@
-"""A directory, a name server and a full-text search are filled, and answer."""
+"""A directory, a name server, a full-text search and two tables are filled, and answer."""
 
 from __future__ import annotations
 
@@ -87,6 +87,44 @@ def test_documents_with_one_of_two_words_are_found(programs: Path, tmp_path: Pat
     assert lines[:, 3].all()
     assert b"<NHITS>%d</NHITS>" % wanted in answer
     assert answer.count(b"<HIT>") == min(10, wanted)
+
+
+def test_the_database_adds_up_orders(programs: Path, tmp_path: Path) -> None:
+    needed("tarantool", "tarantool")
+    path = tmp_path / "tarantool.sock"
+    argv = (sys.executable, "-m", f"{SERVICES}.lookup.tuples", "--socket", str(path))
+    with serving(path, *argv, "--rows", "500"):
+        lines = answered(programs, tmp_path, "tarantool-pandoc", keys="500")
+        question = load_text("tarantool-pandoc", "--request")
+        for id_ in (b"0000000", b"0000007", b"0000007", b"0000100", b"0000499", b"0000008"):
+            question = question.replace(b"%07K", id_, 1)
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            answer = ask(client, question, load_text("tarantool-pandoc", "--until"))
+            client.sendall(question.replace(b"0000499", b"0000500"))
+            assert b"no order 0000500" in client.recv(65536)
+    assert lines[:, 3].all()
+    assert [answer.count(b"customer %d\xcd" % number) + answer.count(b"customer %d\xce" % number)
+            for number in (0, 7, 8, 100, 499, 500)] == [1, 2, 1, 1, 1, 0]  # fmt: skip
+
+
+def test_the_routes_are_copied_and_added_up(programs: Path, tmp_path: Path) -> None:
+    needed("escript", "erlang-base")
+    path = tmp_path / "erlang.sock"
+    argv = (sys.executable, "-m", f"{SERVICES}.lookup.routes", "--socket", str(path))
+    with serving(path, *argv, "--routes", "500"):
+        lines = answered(programs, tmp_path, "erlang-r", keys="500")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(path))
+            first = ask(client, b"3 499\n", b"\n").split()
+            second = ask(client, b"499\n", b"\n").split()
+            assert ask(client, b"3 500\n", b"\n") == b"error: no such route\n"
+    assert lines[:, 3].all()
+    assert first[:2] == [b"ok", b"3"]
+    assert second == [b"ok", *first[4:]]
+    number, hops, text = second[1:]
+    assert (number, len(text)) == (b"499", 600)
+    assert 12 <= int(hops) <= 12 << 32
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A shop, a time series store and a map are filled, and answer."""
+"""A shop, a time series store, a map, a library and a cache are filled, and answer."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from workload_servers import serving as serving_soon
 from stallward.env.workloads.services.web.map_tiles import PICTURE_NAME, TILE, Tiles
 from stallward.env.workloads.services.web.php_shop import Client, fill, php_program
 from stallward.env.workloads.services.web.time_series import START_S, samples
+from stallward.env.workloads.services.web.web_cache import fill as fill_cache
+from stallward.env.workloads.services.web.web_cache import language
 
 serving = partial(serving_soon, patience_s=60.0)
 
@@ -90,3 +92,42 @@ def test_a_tile_shows_its_piece_of_the_picture(programs: Path, tmp_path: Path) -
     argv = (sys.executable, "-m", f"{SERVICES}.web.map_tiles", "serve", str(tmp_path))
     with serving(path, *argv, "--socket", str(path)):
         assert answered(programs, tmp_path, "tiles-mix", keys="6")[:, 3].all()
+
+
+def test_the_library_gives_books_and_their_total(programs: Path, tmp_path: Path) -> None:
+    needed("ruby", "ruby")
+    path = tmp_path / "ruby.sock"
+    argv = (sys.executable, "-m", f"{SERVICES}.web.ruby_library", "--socket", str(path))
+    with serving(path, *argv, "--books", "500"):
+        lines = answered(programs, tmp_path, "ruby-yosys", keys="500")
+        client = Client(path)
+        status, text = client.get("/3,499")
+        assert client.get("/3,500") == (404, '{"books":[],"that_was_all":true}\n')
+        client.close()
+    assert lines[:, 3].all()
+    assert status == 200
+    body = json.loads(text)
+    assert [(book["id"], len(book["text"])) for book in body["books"]] == [(3, 401), (499, 401)]
+    assert body["total"] == sum(book["price"] for book in body["books"])
+
+
+def test_the_cache_keeps_pages_and_says_so_if_it_cannot(programs: Path, tmp_path: Path) -> None:
+    needed("varnishd", "varnish")
+    needed("cc", "gcc")
+    path = tmp_path / "varnish.sock"
+    argv = (sys.executable, "-m", f"{SERVICES}.web.web_cache", "serve", "--socket", str(path))
+    with serving(path, *argv, "--page-kib", "8", "--memory-mib", "8"):
+        fill_cache(path, pages=300)
+        lines = answered(programs, tmp_path, "varnish-mix", keys="300")
+        client = Client(path)
+        status, page = client.get("/299")
+        client.close()
+        with pytest.raises(SystemExit, match="has not kept all of 3000 pages"):
+            fill_cache(path, pages=3000)
+    assert lines[:, 3].all()
+    assert (status, page.split()[0], len(page)) == (200, "/299", 5 + 8192)
+
+
+def test_what_the_cache_serves_comes_from_the_seed() -> None:
+    texts = [language(page_kib=1, seed=seed) for seed in (1, 1, 2)]
+    assert texts[0] == texts[1] != texts[2]

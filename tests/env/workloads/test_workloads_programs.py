@@ -295,11 +295,17 @@ def test_shipped_scenarios_need_what_they_start() -> None:
     modules = {
         "java_ledger": {"java", "javac"},
         "lightgbm_loop": {"python:lightgbm"},
+        "mailboxes": {"/usr/sbin/dovecot"},
         "mariadb": {"/usr/sbin/mariadbd", "mariadb"},
         "node_catalogue": {"node"},
+        "retained": {"/usr/sbin/mosquitto"},
         "rocksdb_server": {"python:rocksdict"},
+        "routes": {"escript"},
+        "ruby_library": {"ruby"},
         "spark_loop": {"java", "python:pyspark"},
+        "tuples": {"tarantool"},
         "vector_search": {"python:usearch"},
+        "web_cache": {"/usr/sbin/varnishd", "cc"},
     }
     for scenario in find_scenarios():
         started = {scenario.protected.server.argv[0], scenario.protected.load.argv[0]}
@@ -332,6 +338,12 @@ SMALLER = {
     "knot-images": (('"600000"', '"5000"'), ("4000x3000", "400x300")),
     "openldap-genome": (('"180000"', '"2000"'), ('"30000000"', '"300000"')),
     "php-gawk": (('"240000"', '"2000"'), ('"100"', '"4"')),
+    "dovecot-zpaq": (('"4000"', '"300"'), ('"--mib", "160"', '"--mib", "4"')),
+    "erlang-r": (('"300000"', '"5000"'), ("1.6e6", "1e4")),
+    "mosquitto-minimap": (('"22000"', '"300"'), ('"40000000"', '"400000"')),
+    "ruby-yosys": (('"220000"', '"5000"'), ('"--stages", "20"', '"--stages", "1"')),
+    "tarantool-pandoc": (('"290000"', '"5000"'), ('"200"', '"4"')),
+    "varnish-mix": (('"60000"', '"500"'), ("n = 450", "n = 60"), ('"160"', '"4"')),
 }
 """One scenario for each new kind of server and program, small enough for a few seconds."""
 SLOW_TO_START = {"etcd-mix", "jvm-lightgbm", "node-spark", "rocksdb-spark", "vectors-mix"}

@@ -119,7 +119,7 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     split = load_split()
     held_out = [one.name for one in find_scenarios() if split.part_of(one) == "test"]
     assert sorted(plan.scenarios) == sorted(held_out)
-    assert len(held_out) == 7
+    assert len(held_out) == 6
     assert {"none", "latd", "rule", "pi", "partition", "ppo", "ppo#2"} <= set(plan.arms)
     assert plan.hindsight_settings > 0
     assert plan.block_seconds >= 60.0

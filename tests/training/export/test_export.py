@@ -277,7 +277,7 @@ def test_the_card_names_weak_and_unseen_scenarios() -> None:
     assert "| 3 | 0.310 | 0.410 |" in text
     assert "    line [0.2, 0.4]" in text
     unseen = next(line for line in text.splitlines() if "never seen" in line)
-    assert "`etcd-mix`" in unseen
+    assert "`ruby-yosys`" in unseen
     assert "`redis-sort`" in unseen, "it is for training, but not among those trained on"
     assert "nginx" not in unseen
 

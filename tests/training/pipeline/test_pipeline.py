@@ -20,7 +20,7 @@ from stallward.training.pipeline.train import load_twins
 
 def test_a_directory_stands_for_its_twins_of_one_part_of_the_split(tmp_path: Path) -> None:
     twin = small_twin()
-    for name in ("detector-anon", "nginx-hogs", "etcd-mix", "mine"):
+    for name in ("detector-anon", "nginx-hogs", "ruby-yosys", "mine"):
         save_fitted(
             tmp_path / f"{name}.json", replace(twin, scenario=replace(twin.scenario, name=name))
         )

@@ -1,4 +1,4 @@
-"""Programs of other projects: where they are, running them once, and becoming a server."""
+"""Programs of other projects: where they are, running them, becoming one and talking to one."""
 
 from __future__ import annotations
 
@@ -50,6 +50,27 @@ def become_server(command: list[str], *, port: int, ready: Path) -> None:
             ready.touch()
         os._exit(0)
     os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+
+
+def connected(path: Path, *, wait_s: float = 30.0) -> socket.socket:
+    """Return a connection to a Unix socket, which may be there before somebody listens.
+
+    Args:
+        path: The socket.
+        wait_s: How long to wait for that, and later for each answer.
+
+    Raises:
+        SystemExit: If nobody listens in that time.
+    """
+    client = socket.socket(socket.AF_UNIX)
+    client.settimeout(wait_s)
+    deadline_s = time.monotonic() + wait_s
+    while client.connect_ex(str(path)) != 0:
+        if time.monotonic() > deadline_s:
+            client.close()
+            sys.exit(f"nobody answers at {path}")
+        time.sleep(0.05)
+    return client
 
 
 def _listens(port: int) -> bool:

@@ -1,0 +1,45 @@
+"""A table of routes in Erlang: many small terms, which each process copies to a heap of its own.
+
+``python -m stallward.env.workloads.services.lookup.routes --socket PATH --routes N`` becomes
+Erlang's virtual machine, which runs ``routes.erl`` beside this file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from stallward.env.workloads.services.programs import needed
+
+_FLAGS: Final = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
+"""Two schedulers, which do not spin while they wait: what they burn is not work."""
+
+
+def serve_command(socket: Path, *, routes: int, seed: int) -> list[str]:
+    """Return the command line of the server.
+
+    Raises:
+        SystemExit: If Erlang is not installed.
+    """
+    script = Path(str(resources.files("stallward.env.workloads.services.lookup"))) / "routes.erl"
+    return [needed("escript", "erlang-base"), str(script), str(socket), str(routes), str(seed)]
+
+
+def main() -> None:
+    """Replace this process by the server."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--routes", type=int, default=200_000)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    command = serve_command(args.socket, routes=args.routes, seed=args.seed)
+    # Escript also wants a home; the cookie that Erlang may keep there is not needed.
+    environment = {"HOME": str(args.socket.parent), **os.environ, "ERL_FLAGS": _FLAGS}
+    os.execve(command[0], command, environment)  # noqa: S606 - no shell on purpose
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+"""An in-memory database: Tarantool with the orders of a shop, which a function in Lua adds up.
+
+``python -m stallward.env.workloads.services.lookup.tuples --socket PATH --rows N`` becomes
+Tarantool, which runs ``tuples.lua`` beside this file, on that Unix socket. It answers in its own
+binary protocol, in one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from importlib import resources
+from pathlib import Path
+
+from stallward.env.workloads.services.programs import needed
+
+
+def serve_command(socket: Path, *, rows: int, memory_mib: int, seed: int) -> list[str]:
+    """Return the command line of the server.
+
+    Raises:
+        SystemExit: If Tarantool is not installed.
+    """
+    script = Path(str(resources.files("stallward.env.workloads.services.lookup"))) / "tuples.lua"
+    program = needed("tarantool", "tarantool")
+    return [program, str(script), str(socket), str(rows), str(memory_mib), str(seed)]
+
+
+def main() -> None:
+    """Replace this process by the server."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--socket", type=Path, required=True)
+    parser.add_argument("--rows", type=int, default=200_000)
+    parser.add_argument("--memory-mib", type=int, default=1024)
+    parser.add_argument("--seed", type=int, default=1)
+    args = parser.parse_args()
+    command = serve_command(
+        args.socket, rows=args.rows, memory_mib=args.memory_mib, seed=args.seed
+    )
+    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+
+
+if __name__ == "__main__":
+    main()

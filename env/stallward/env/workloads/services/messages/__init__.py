@@ -1,0 +1,1 @@
+"""Services that keep messages and give them back: a mail server, a broker."""
