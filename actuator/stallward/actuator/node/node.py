@@ -190,11 +190,19 @@ class Node:
         if self._places.step(now_s, self.tracker) and self._watch is not None:
             self._watch.move(stall_file(self.levers.targets[0], self._config.node.paths.proc))
         self.tracker.note_waits(self.levers.memory_waits())
-        sample = self.sampler.read(sequence, self.tracker.states(now_s), self._profile)
-        sample = self.page_cache.fill(sample)
-        moved = self.levers.states()
-        work = self.work.read(time.monotonic())
-        self._last = replace(sample, levers=moved, work=work) if moved or work else sample
+        sampler = self.sampler
+        self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
+        sample = sampler.read(
+            sequence,
+            self.tracker.states(now_s),
+            self._profile,
+            levers=self.levers.states(),
+            work=self.work.read(time.monotonic()),
+        )
+        if sample.processes and not self.page_cache.absent:
+            processes = self.page_cache.fill_processes(sample.processes)
+            sample = replace(sample, processes=processes)
+        self._last = sample
         return self._last
 
     def missing(self) -> tuple[str, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import resource
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
@@ -24,6 +23,7 @@ from stallward.actuator.sensors.group_reader import (
     GroupReader,
 )
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
+from stallward.actuator.sensors.open_file_limit import allow_open_files
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import members_of
 from stallward.actuator.sensors.processes.pss import PssReader
@@ -31,7 +31,14 @@ from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRob
 from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
 from stallward.actuator.sensors.tree_reader import TreeReader, share_of
 from stallward.agent.desired import SLOTS
-from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    LeverState,
+    Sample,
+    SlotState,
+    WorkSample,
+)
 from stallward.agent.threads import ThreadSample
 
 T = TypeVar("T")
@@ -42,8 +49,6 @@ PROTECTED_SLOT: Final = -1
 """The slot number of the protected application's processes, which are never acted on."""
 _FILES_PER_PROCESS: Final = 5
 _FILES_PER_THREAD: Final = 3
-_OTHER_FILES: Final = 256
-"""Room for the sockets, levers and other files that the process opens."""
 
 
 def _every_tick(number: int) -> EveryTick:
@@ -173,7 +178,13 @@ class Sampler:
         return tuple(reader for reader in self.groups if isinstance(reader, TreeReader))
 
     def read(
-        self, sequence: int, slot_states: Sequence[SlotState], profile: str = "default"
+        self,
+        sequence: int,
+        slot_states: Sequence[SlotState],
+        profile: str = "default",
+        *,
+        levers: tuple[LeverState, ...] = (),
+        work: tuple[WorkSample, ...] = (),
     ) -> Sample:
         """Read everything that is due; absent signals are ``None``.
 
@@ -181,6 +192,8 @@ class Sampler:
             sequence: The tick's number.
             slot_states: The states of each slot's levers, in slot order.
             profile: The tuning profile in force.
+            levers: Further levers that are not at their original values.
+            work: The work of the slots that have a source of their own.
 
         Raises:
             SensorError: If an essential signal is present but cannot be read or parsed. Any other
@@ -218,6 +231,8 @@ class Sampler:
             processes=self._turns.samples() if self.needs_processes else None,
             protected_threads=self._read_threads(),
             profile=profile,
+            levers=levers,
+            work=work,
         )
 
     def _groups_in_turn(self) -> frozenset[int]:
@@ -287,14 +302,3 @@ class Sampler:
         self._threads.close()
         if self.latency_source is not None:
             self.latency_source.close()
-
-
-def allow_open_files(count: int) -> None:
-    """Raise the soft limit of open files for ``count`` files, as far as the hard limit allows."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = count + _OTHER_FILES
-    if soft == resource.RLIM_INFINITY or soft >= wanted:
-        return
-    if hard != resource.RLIM_INFINITY:
-        wanted = max(min(wanted, hard), soft)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

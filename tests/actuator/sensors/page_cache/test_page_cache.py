@@ -13,10 +13,19 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.bpf.syscall import BpfRefusedError, BpfSyscall, possible_cpus
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.node_reader import NodeReader
+from stallward.actuator.sensors.page_cache import counters
 from stallward.actuator.sensors.page_cache.cgroup_ids import CgroupIds
-from stallward.actuator.sensors.page_cache.counters import BTF, PageCacheAbsent, open_page_cache
+from stallward.actuator.sensors.page_cache.counters import (
+    BTF,
+    PageCacheAbsent,
+    PageCacheCount,
+    PageCacheReading,
+    open_page_cache,
+)
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
-from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
+from stallward.agent.sample import ProcessSample
 
 SYS = Paths().sys
 HAS_BTF = pytest.mark.skipif(
@@ -121,60 +130,133 @@ def test_a_cgroup_that_is_gone_is_in_no_group(tmp_path: Path) -> None:
     assert CgroupIds(tmp_path / "not there", [tmp_path]).groups_of(1) == ()
 
 
-SAMPLE = Sample(
-    sequence=1,
-    time_s=1.0,
-    node=NodeSample(),
-    zone=GroupSample(name="zone"),
-    protected=GroupSample(name="app"),
-    slots=(GroupSample(name="hog"),),
-    processes=(
-        ProcessSample(pid=os.getpid(), start_time_ticks=1, slot=0, oom_score=0, stopped=False),
-    ),
-)
+PROCESS = ProcessSample(pid=os.getpid(), start_time_ticks=1, slot=0, oom_score=0, stopped=False)
+NODE = Hierarchy(kind="v2")
+GROUPS = tuple(NODE.group(name) for name in ("zone", "zone/app", "zone/hog"))
+
+
+class Readers:
+    """The readers of a node without any file, to which a signal gives its counts."""
+
+    def __init__(self, proc: Path) -> None:
+        self.node = NodeReader(proc)
+        self.groups = [GroupReader(group) for group in GROUPS]
+
+    def step(self, signal: PageCacheSignal, now_s: float) -> None:
+        signal.step(now_s, self.node, self.groups)
+
+    @property
+    def counts(self) -> list[PageCacheCount | None]:
+        """The count of the node, and of each group."""
+        return [self.node.page_cache, *(group.page_cache for group in self.groups)]
+
+
+class FakeCounters:
+    """Counts one more hit at each read, until the kernel refuses."""
+
+    def __init__(self) -> None:
+        self.reads = 0
+        self.refuses = False
+        self.closed = False
+
+    def read(self) -> PageCacheReading:
+        if self.refuses:
+            raise BpfRefusedError.of("batch", errno.EPERM)
+        self.reads += 1
+        count = PageCacheCount(hits=self.reads, misses=0)
+        return PageCacheReading(node=count, groups=(count, None, count))
+
+    def process(self, pid: int) -> PageCacheCount:
+        return PageCacheCount(hits=self.reads, misses=pid)
+
+    def close(self) -> None:
+        self.closed = True
 
 
 def signal_of(mode: str, sys: Path = SYS) -> PageCacheSignal:
-    root = Hierarchy(kind="v2")
-    groups = [root.group(name) for name in ("zone", "zone/app", "zone/hog")]
-    zone, protected, slot = groups
+    zone, protected, slot = GROUPS
     return PageCacheSignal(
-        mode, hierarchy=root, zone=zone, protected=protected, slots=[slot], sys=sys
+        mode, hierarchy=NODE, zone=zone, protected=protected, slots=[slot], sys=sys
     )
 
 
-def test_a_signal_that_is_switched_off_says_so() -> None:
-    signal = signal_of("off")
-    assert signal.fill(SAMPLE) is SAMPLE
+def test_a_signal_that_is_switched_off_says_so(tmp_path: Path) -> None:
+    signal, readers = signal_of("off"), Readers(tmp_path)
+    readers.step(signal, 1.0)
+    assert readers.counts == [None] * 4
+    assert signal.fill_processes([PROCESS]) == (PROCESS,)
     assert signal.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
     signal.close()
 
 
-def test_an_unavailable_signal_says_why_and_leaves_the_sample_alone(
-    tmp_path: Path,
-) -> None:
-    signal = signal_of("auto", tmp_path)
-    assert signal.fill(SAMPLE) is SAMPLE
+def test_an_unavailable_signal_says_why_and_counts_nothing(tmp_path: Path) -> None:
+    signal, readers = signal_of("auto", tmp_path), Readers(tmp_path)
+    readers.step(signal, 1.0)
+    assert readers.counts == [None] * 4
     assert len(signal.missing) == 1
     assert "CONFIG_DEBUG_INFO_BTF" in signal.missing[0]
     with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
         signal_of("ebpf", tmp_path)
 
 
+def test_counts_are_read_once_a_second_and_stay_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeCounters()
+    monkeypatch.setattr(counters, "open_page_cache", lambda *_, **__: fake)
+    signal, readers = signal_of("auto"), Readers(tmp_path)
+    seen = []
+    for tick in range(25):
+        readers.step(signal, 100.0 + tick / 10)
+        node = readers.node.read()
+        seen.append(node.page_cache_hits)
+    assert seen == [1] * 10 + [2] * 10 + [3] * 5
+    three = PageCacheCount(hits=3, misses=0)
+    assert readers.counts == [three, three, None, three]
+    (process,) = signal.fill_processes([PROCESS])
+    assert (process.page_cache_hits, process.page_cache_misses) == (3, os.getpid())
+
+
+def test_counts_are_absent_once_the_kernel_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeCounters()
+    monkeypatch.setattr(counters, "open_page_cache", lambda *_, **__: fake)
+    signal, readers = signal_of("auto"), Readers(tmp_path)
+    readers.step(signal, 1.0)
+    fake.refuses = True
+    readers.step(signal, 2.0)
+    assert fake.closed
+    assert readers.counts == [None] * 4
+    assert len(signal.missing) == 1
+
+
+def test_the_sample_of_a_group_has_the_counts_that_its_reader_was_given(tmp_path: Path) -> None:
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "memory.current").write_text("4096\n")
+    hierarchy = Hierarchy(kind="v2", unified_root=tmp_path, memory_root=tmp_path)
+    reader = GroupReader(hierarchy.group("app"))
+    assert reader.read(1.0).page_cache_hits is None
+    reader.page_cache = PageCacheCount(hits=7, misses=2)
+    sample = reader.read(2.0)
+    assert (sample.page_cache_hits, sample.page_cache_misses) == (7, 2)
+
+
 @pytest.mark.live
-def test_a_signal_fills_what_it_knows() -> None:
-    signal = signal_of("auto")
+def test_a_signal_gives_what_it_knows(tmp_path: Path) -> None:
+    signal, readers = signal_of("auto"), Readers(tmp_path)
     if signal.missing:
         pytest.skip(signal.missing[0])
     try:
         for path in (__file__, str(SYS / BTF), __file__):
             Path(path).read_bytes()
-        sample = signal.fill(SAMPLE)
-        assert sample.node.page_cache_hits
-        assert sample.node.page_cache_misses is not None
-        assert sample.protected.page_cache_hits is None
-        assert sample.processes is not None
-        assert sample.processes[0].page_cache_hits
+        readers.step(signal, 1.0)
+        node, _, protected, _ = readers.counts
+        assert node is not None
+        assert node.hits
+        assert protected is None
+        (process,) = signal.fill_processes([PROCESS])
+        assert process.page_cache_hits
     finally:
         signal.close()
-    assert signal.fill(SAMPLE) is SAMPLE
+    assert signal.fill_processes([PROCESS]) == (PROCESS,)

@@ -1,23 +1,33 @@
-"""Adds page-cache hits and misses to a sample, where they are switched on and allowed."""
+"""Reads page-cache hits and misses for samples, where they are switched on and allowed.
+
+Nothing is decided by them, so they are read once a second, not at every tick.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
+from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.node_reader import NodeReader
+from stallward.actuator.sensors.tree_reader import TreeReader
+from stallward.agent.sample import ProcessSample
 
 if TYPE_CHECKING:
     from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheCounters
 
+READ_EVERY_S: Final = 1.0
+"""How old the counts in a sample may be."""
+
 
 class PageCacheSignal:
-    """Fills in the fields of a sample that hold page-cache counts.
+    """Reads the counts of page-cache lookups of the node, its groups and processes.
 
     Args:
         mode: ``off``, ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
@@ -44,6 +54,7 @@ class PageCacheSignal:
         self.absent: str | None = None
         """Why nothing is counted; ``None`` while lookups are counted."""
         self._counters: PageCacheCounters | None = None
+        self._due_s = -math.inf
         if mode == "off":
             self.absent = 'switched off (node.page_cache = "off")'
             return
@@ -68,29 +79,39 @@ class PageCacheSignal:
         else:
             self._counters = counters
 
-    def fill(self, sample: Sample) -> Sample:
-        """Return the sample with the counts so far; unchanged if nothing is counted."""
+    def step(
+        self, now_s: float, node: NodeReader, groups: Sequence[GroupReader | TreeReader]
+    ) -> None:
+        """Give the counts so far to the readers, once a second; see :data:`READ_EVERY_S`.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+            node: The reader of the machine's counters.
+            groups: The readers of the zone, the protected application and the slots.
+        """
         counters = self._counters
-        if counters is None:
-            return sample
+        if counters is None or now_s < self._due_s:
+            return
+        self._due_s = now_s + READ_EVERY_S
+        count_of_node: PageCacheCount | None = None
+        counts: tuple[PageCacheCount | None, ...] = (None,) * len(groups)
         try:
             reading = counters.read()
+            count_of_node, counts = reading.node, reading.groups
         except ActuatorError as error:
             self.close()
             self.absent = str(error)
-            return sample
-        zone, protected, *slots = reading.groups
-        processes = sample.processes
-        return replace(
-            sample,
-            node=_filled_node(sample.node, reading.node),
-            zone=_filled_group(sample.zone, zone),
-            protected=_filled_group(sample.protected, protected),
-            slots=tuple(map(_filled_group, sample.slots, slots)),
-            processes=None
-            if processes is None
-            else tuple(_filled_process(one, counters.process(one.pid)) for one in processes),
-        )
+        node.page_cache = count_of_node
+        for group, count in zip(groups, counts, strict=True):
+            if isinstance(group, GroupReader):
+                group.page_cache = count
+
+    def fill_processes(self, processes: Sequence[ProcessSample]) -> tuple[ProcessSample, ...]:
+        """Return processes with their counts at the last read; unchanged if nothing is counted."""
+        counters = self._counters
+        if counters is None:
+            return tuple(processes)
+        return tuple(_filled_process(one, counters.process(one.pid)) for one in processes)
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -102,16 +123,6 @@ class PageCacheSignal:
         if self._counters is not None:
             self._counters.close()
             self._counters = None
-
-
-def _filled_node(part: NodeSample, count: PageCacheCount) -> NodeSample:
-    return replace(part, page_cache_hits=count.hits, page_cache_misses=count.misses)
-
-
-def _filled_group(part: GroupSample, count: PageCacheCount | None) -> GroupSample:
-    if count is None:
-        return part
-    return replace(part, page_cache_hits=count.hits, page_cache_misses=count.misses)
 
 
 def _filled_process(part: ProcessSample, count: PageCacheCount) -> ProcessSample:
