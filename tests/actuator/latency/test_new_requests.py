@@ -68,6 +68,32 @@ def test_a_percentile_is_within_one_per_cent(latencies_ms: list[float], percent:
     assert found_ms == pytest.approx(exact_ms(latencies_ms, percent), rel=PROMISED)
 
 
+@settings(deadline=None)
+@given(st.lists(st.floats(0.0, 1e9), min_size=65, max_size=200), st.integers(1, 64))
+def test_many_at_once_and_few_at_a_time_are_the_same_requests(
+    latencies_ms: list[float], few: int
+) -> None:
+    requests = NewRequests()
+    for start in range(0, len(latencies_ms), few):
+        requests.add_points(latencies_ms[start : start + few])
+    taken, at_once = requests.take(), gathered(latencies_ms)
+    assert taken.requests == at_once.requests == len(latencies_ms)
+    for percent in (1.0, 50.0, 95.0, 100.0):
+        exact = max(exact_ms(latencies_ms, percent), 1e-3)
+        assert taken.percentile_ms(percent) == pytest.approx(exact, rel=PROMISED)
+        assert at_once.percentile_ms(percent) == pytest.approx(exact, rel=PROMISED)
+    assert requests.take().requests == 0
+
+
+def test_points_and_spans_are_taken_together() -> None:
+    requests = NewRequests()
+    requests.add_points([5.0, 5.0])
+    requests.add_spans(np.array([(5.0, 5.0, 1.5)]))
+    assert requests.take() == LatencyHistogram.of({gathered([5.0]).buckets[0]: 3})
+    requests.add_spans(np.array([(5.0, 5.0, 0.5)]))
+    assert requests.take() == gathered([5.0]), "half a request was left over"
+
+
 def test_what_is_shorter_than_a_microsecond_counts_as_one() -> None:
     assert gathered([0.0, 1e-9, 1e-3]) == LatencyHistogram(buckets=(0,), counts=(3,))
 
