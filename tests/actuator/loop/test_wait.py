@@ -168,7 +168,7 @@ def test_the_death_of_a_guardian_is_seen_behind_its_last_answer(case: Case) -> N
 class Counting:
     """A poller that counts how often it was asked."""
 
-    def __init__(self, poller: select.poll) -> None:
+    def __init__(self, poller: select.epoll) -> None:
         self.asked = 0
         self.register, self.unregister, self._poll = (
             poller.register,
@@ -176,9 +176,9 @@ class Counting:
             poller.poll,
         )
 
-    def poll(self, timeout_ms: float) -> list[tuple[int, int]]:
+    def poll(self, timeout_s: float, most: int) -> list[tuple[int, int]]:
         self.asked += 1
-        return self._poll(timeout_ms)
+        return self._poll(timeout_s, most)
 
 
 @pytest.fixture
@@ -215,6 +215,23 @@ def test_a_trigger_that_a_look_has_closed_does_not_spin(
     monkeypatch.setattr("stallward.actuator.node.stall_watch.os.pread", gone)
     assert case.until(0.3)[0] is Woken.DUE
     assert poller.asked < 40
+    os.close(trigger)
+
+
+def test_a_new_trigger_with_the_descriptor_of_the_one_before_is_watched(
+    case: Case, trigger: int
+) -> None:
+    number = case.watch.trigger_fd
+    case.watch.detach()
+    case.waiter._follow_trigger()
+    ours, theirs = socket.socketpair()
+    os.dup2(theirs.fileno(), number)
+    case.watch.trigger_fd = number
+    case.watch.trigger_number += 1
+    with ours, theirs:
+        case.waiter._follow_trigger()
+        ours.send(b"!", socket.MSG_OOB)  # what the kernel reports is urgent, as a stall is
+        assert case.until(30.0)[0] is Woken.STALLED
     os.close(trigger)
 
 

@@ -61,6 +61,8 @@ class StallWatch:
         self.trigger_missing = "not asked for"
         """Why the kernel does not wake the loop by a trigger; empty if it does."""
         self._fd = self.trigger_fd = -1
+        self.trigger_number = 0
+        """How often ``trigger_fd`` has got another value, or the same for another file."""
         self._last = b""
         self._total_us = 0
         self._path, self._trigger = path, trigger
@@ -112,6 +114,7 @@ class StallWatch:
             )
             return
         self.trigger_fd, self.trigger_missing = fd, ""
+        self.trigger_number += 1
 
     def has_stalled(self) -> bool:
         """Read the file; return whether the application has stalled since the last call."""
@@ -152,3 +155,4 @@ class StallWatch:
                 with contextlib.suppress(OSError):
                     os.close(fd)
         self._fd = self.trigger_fd = -1
+        self.trigger_number += 1

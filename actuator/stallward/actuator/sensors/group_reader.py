@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import is_unbound
@@ -17,9 +17,6 @@ from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.working_set import RefaultCounters, WorkingSet
 from stallward.agent.sample import GroupSample, PsiTotals
-
-if TYPE_CHECKING:
-    from stallward.actuator.sensors.page_cache.counters import PageCacheCount
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 _NO_MEMORY: Final = GroupMemory()
@@ -79,8 +76,8 @@ class GroupReader:
         self.processes = processes
         self.pss_bytes: int | None = None
         """The sum over the processes; the sampler sets it."""
-        self.page_cache: PageCacheCount | None = None
-        """The lookups of the group in the page cache; whoever counts them sets them."""
+        self.page_cache: tuple[int, int] | None = None
+        """Hits and misses of the group in the page cache; whoever counts them sets them."""
         self._v2 = group.hierarchy.kind == "v2"
         self._psi = self._memory = self._cpu = self._frozen = self._io = self._throttled = None
         if memory is not None:
@@ -252,7 +249,7 @@ class GroupReader:
         sums: tuple[int | None, int | None, int | None],
     ) -> GroupSample:
         kills, pages = self._events.oom_kills, self._working_set.pages
-        lookups = self.page_cache
+        hits, misses = self.page_cache or (None, None)
         throttled = cpu.throttled_us if self._throttled is None else self._throttled.value
         io = _NO_IO if self._io is None else self._io.value
         if not self._v2:
@@ -282,8 +279,8 @@ class GroupReader:
             io_written_bytes=io.written_bytes,
             run_delay_us=sums[0],
             pss_bytes=self.pss_bytes,
-            page_cache_hits=None if lookups is None else lookups.hits,
-            page_cache_misses=None if lookups is None else lookups.misses,
+            page_cache_hits=hits,
+            page_cache_misses=misses,
             scanned_pages=stat.scanned_pages,
             turn_read_s=self._turn_read_s,
         )

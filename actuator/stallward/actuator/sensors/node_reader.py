@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from stallward.actuator.sensors.files.cpu import MachineCpu, parse_machine_cpu
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
@@ -12,9 +12,6 @@ from stallward.actuator.sensors.files.psi import PsiReader
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 from stallward.actuator.sensors.files.vmstat import vmstat_file
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals
-
-if TYPE_CHECKING:
-    from stallward.actuator.sensors.page_cache.counters import PageCacheCount
 
 
 class NodeReader:
@@ -32,8 +29,8 @@ class NodeReader:
         self._cpu = SignalFile(proc / "stat", parse_machine_cpu, MachineCpu(), one_piece=True)
         self.info = MemoryInfo()
         """The memory information of the last read."""
-        self.page_cache: PageCacheCount | None = None
-        """The lookups in the page cache; whoever counts them sets them."""
+        self.page_cache: tuple[int, int] | None = None
+        """Hits and misses in the page cache; whoever counts them sets them."""
         self._read_before = False
         self.signals: tuple[AnySignal, ...] = (
             *self._psi.signals,
@@ -55,7 +52,7 @@ class NodeReader:
         self._read_before = True
         self.info = info
         cpu = self._cpu.read() if whole else self._cpu.value
-        lookups = self.page_cache
+        hits, misses = self.page_cache or (None, None)
         return NodeSample(
             psi=self._psi.read(io_too=whole, cpu_too=whole),
             memory_total_bytes=info.total_bytes,
@@ -76,8 +73,8 @@ class NodeReader:
             allocation_stalls=stat.allocation_stalls,
             cpu_time_us=cpu.time_us,
             cpu_idle_us=cpu.idle_us,
-            page_cache_hits=None if lookups is None else lookups.hits,
-            page_cache_misses=None if lookups is None else lookups.misses,
+            page_cache_hits=hits,
+            page_cache_misses=misses,
         )
 
 

@@ -101,6 +101,7 @@ The column *read* says how often a signal is read:
   use and `frozen`; of the protected application, these, its limit and its CPU stall; of the first
   {SLOTS} slots, limit and CPU stall; of further slots, everything but `frozen`.
 - *turn*: for each group once in {TURN_TICKS} ticks; `turn_read_s` says when.
+- *second*: once a second; the samples in between have the same value.
 - *process*: process by process, about {ASKED} a tick where a controller asks for them, else each
   once in {TURN_TICKS} ticks and at most two a tick; `read_s` says when. The files of {KEPT_OPEN}
   processes are kept open.

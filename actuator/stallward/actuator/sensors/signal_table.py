@@ -15,6 +15,8 @@ NEAR: Final = "near"
 """The signal is read every tick where a policy sees it, else in turn; see ``EveryTick``."""
 TURN: Final = "turn"
 """The signal is read in turn: of each group once in ten ticks."""
+SECOND: Final = "second"
+"""The signal is read once a second."""
 PROCESS: Final = "process"
 """The signal is read process by process, in turn."""
 THREAD: Final = "thread"
@@ -218,6 +220,7 @@ GROUP_SIGNALS: Final = (
         v2=EBPF,
         hybrid=EBPF,
         none=EBPF,
+        when=SECOND,
     ),
     Signal(
         name="page_cache_misses",
@@ -226,6 +229,7 @@ GROUP_SIGNALS: Final = (
         v2=EBPF,
         hybrid=EBPF,
         none=EBPF,
+        when=SECOND,
     ),
     Signal(
         name="scanned_pages",
@@ -287,8 +291,14 @@ NODE_SIGNALS: Final = (
     _node(
         "allocation_stalls", "times", "a task had to reclaim memory before it got some", _VMSTAT
     ),
-    _node("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF),
-    _node("page_cache_misses", "lookups", "page-cache lookups that did not find the page", EBPF),
+    _node("page_cache_hits", "lookups", "page-cache lookups that found the page", EBPF, SECOND),
+    _node(
+        "page_cache_misses",
+        "lookups",
+        "page-cache lookups that did not find the page",
+        EBPF,
+        SECOND,
+    ),
     _node("cpu_time_us", "us", "time of all CPUs, whatever they did in it", _STAT, TURN),
     _node("cpu_idle_us", "us", "the part of it with nothing to run", _STAT, TURN),
 )

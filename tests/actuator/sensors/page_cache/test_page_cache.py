@@ -146,8 +146,8 @@ class Readers:
         signal.step(now_s, self.node, self.groups)
 
     @property
-    def counts(self) -> list[PageCacheCount | None]:
-        """The count of the node, and of each group."""
+    def counts(self) -> list[tuple[int, int] | None]:
+        """Hits and misses of the node, and of each group."""
         return [self.node.page_cache, *(group.page_cache for group in self.groups)]
 
 
@@ -211,8 +211,7 @@ def test_counts_are_read_once_a_second_and_stay_in_between(
         node = readers.node.read()
         seen.append(node.page_cache_hits)
     assert seen == [1] * 10 + [2] * 10 + [3] * 5
-    three = PageCacheCount(hits=3, misses=0)
-    assert readers.counts == [three, three, None, three]
+    assert readers.counts == [(3, 0), (3, 0), None, (3, 0)]
     (process,) = signal.fill_processes([PROCESS])
     assert (process.page_cache_hits, process.page_cache_misses) == (3, os.getpid())
 
@@ -237,7 +236,7 @@ def test_the_sample_of_a_group_has_the_counts_that_its_reader_was_given(tmp_path
     hierarchy = Hierarchy(kind="v2", unified_root=tmp_path, memory_root=tmp_path)
     reader = GroupReader(hierarchy.group("app"))
     assert reader.read(1.0).page_cache_hits is None
-    reader.page_cache = PageCacheCount(hits=7, misses=2)
+    reader.page_cache = (7, 2)
     sample = reader.read(2.0)
     assert (sample.page_cache_hits, sample.page_cache_misses) == (7, 2)
 
@@ -253,7 +252,7 @@ def test_a_signal_gives_what_it_knows(tmp_path: Path) -> None:
         readers.step(signal, 1.0)
         node, _, protected, _ = readers.counts
         assert node is not None
-        assert node.hits
+        assert node[0]
         assert protected is None
         (process,) = signal.fill_processes([PROCESS])
         assert process.page_cache_hits

@@ -101,10 +101,10 @@ class PageCacheSignal:
         except ActuatorError as error:
             self.close()
             self.absent = str(error)
-        node.page_cache = count_of_node
+        node.page_cache = _hits_and_misses(count_of_node)
         for group, count in zip(groups, counts, strict=True):
             if isinstance(group, GroupReader):
-                group.page_cache = count
+                group.page_cache = _hits_and_misses(count)
 
     def fill_processes(self, processes: Sequence[ProcessSample]) -> tuple[ProcessSample, ...]:
         """Return processes with their counts at the last read; unchanged if nothing is counted."""
@@ -123,6 +123,10 @@ class PageCacheSignal:
         if self._counters is not None:
             self._counters.close()
             self._counters = None
+
+
+def _hits_and_misses(count: PageCacheCount | None) -> tuple[int, int] | None:
+    return None if count is None else (count.hits, count.misses)
 
 
 def _filled_process(part: ProcessSample, count: PageCacheCount) -> ProcessSample:
