@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from stallward.actuator.journal.entries import JournalEntry
@@ -30,8 +31,6 @@ from stallward.agent.sample import LeverState
 
 __all__ = ["LeverOptions", "LeverResult", "LeverSet"]
 
-_FAILURES: Final = (StallwardError, OSError, RuntimeError)
-"""What a lever may raise without stopping the others."""
 RESTORE_S: Final = 2.0
 """How long a restore waits in total for writes under way."""
 
@@ -177,15 +176,9 @@ class LeverSet:
         for lever in self._every if new else self._active:
             # Read before the poll: what finishes in between is reported at the next tick.
             quiet = lever.idle and not lever.held
-            try:
-                results += lever.poll(now_s)
-            except _FAILURES as error:
-                results.append(_failed(lever, error))
+            results += _safely(lever, lever.poll, now_s)
             if new or not quiet:
-                try:
-                    results += lever.apply(granted, now_s)
-                except _FAILURES as error:
-                    results.append(_failed(lever, error))
+                results += _safely(lever, partial(lever.apply, granted), now_s)
             if not quiet or not lever.idle or lever.held:
                 active.append(lever)
         self._active = tuple(active)
@@ -296,12 +289,8 @@ def _safely(
     """Return the results of ``action``; a lever that fails must not stop the others."""
     try:
         return tuple(action(time_s))
-    except _FAILURES as error:
-        return (_failed(lever, error),)
-
-
-def _failed(lever: Lever, error: Exception) -> LeverResult:
-    return LeverResult(lever=lever.name, value="", ok=False, error=str(error))
+    except (StallwardError, OSError, RuntimeError) as error:
+        return (LeverResult(lever=lever.name, value="", ok=False, error=str(error)),)
 
 
 def _as_dry(plan: PlannedWrite) -> LeverResult:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import time
-from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.interface import EngineSettings
@@ -199,10 +198,7 @@ class Node:
             levers=self.levers.states(),
             work=self.work.read(time.monotonic()),
         )
-        if sample.processes and not self.page_cache.absent:
-            processes = self.page_cache.fill_processes(sample.processes)
-            sample = replace(sample, processes=processes)
-        self._last = sample
+        self._last = self.page_cache.fill_processes(sample)
         return self._last
 
     def missing(self) -> tuple[str, ...]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final
 
 from stallward.actuator.errors import KernelFileError, PartlyReadError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
@@ -40,8 +40,6 @@ from stallward.agent.sample import (
     WorkSample,
 )
 from stallward.agent.threads import ThreadSample
-
-T = TypeVar("T")
 
 TURN_TICKS: Final = 10
 """Every group is read whole at least once in this many ticks."""
@@ -227,7 +225,7 @@ class Sampler:
             protected=groups[0],
             slots=tuple(groups[1:]),
             slot_states=tuple(slot_states),
-            latency=self._noting(self._read_latency, None),
+            latency=self._read_latency(),
             processes=self._turns.samples() if self.needs_processes else None,
             protected_threads=self._read_threads(),
             profile=profile,
@@ -283,16 +281,14 @@ class Sampler:
         return sum(group.oom_kills or 0 for group, within in inside if within)
 
     def _read_latency(self) -> LatencySample | None:
-        source = self.latency_source
-        return None if source is None else source.read(time.monotonic())
-
-    def _noting(self, read: Callable[[], T], absent: T) -> T:
-        """Return what ``read`` returns; if it fails, ``absent``, and note the fault."""
+        """The application's latencies; a fault of their source is noted."""
+        if self.latency_source is None:
+            return None
         try:
-            return read()
+            return self.latency_source.read(time.monotonic())
         except KernelFileError as error:
             self._other_faults.append(str(error))
-            return absent
+            return None
 
     def close(self) -> None:
         """Close every file."""

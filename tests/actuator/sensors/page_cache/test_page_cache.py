@@ -25,7 +25,7 @@ from stallward.actuator.sensors.page_cache.counters import (
     open_page_cache,
 )
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
-from stallward.agent.sample import ProcessSample
+from stallward.agent.sample import GroupSample, NodeSample, ProcessSample, Sample
 
 SYS = Paths().sys
 HAS_BTF = pytest.mark.skipif(
@@ -131,6 +131,14 @@ def test_a_cgroup_that_is_gone_is_in_no_group(tmp_path: Path) -> None:
 
 
 PROCESS = ProcessSample(pid=os.getpid(), start_time_ticks=1, slot=0, oom_score=0, stopped=False)
+SAMPLE = Sample(
+    sequence=1,
+    time_s=1.0,
+    node=NodeSample(),
+    zone=GroupSample(name="zone"),
+    protected=GroupSample(name="app"),
+    processes=(PROCESS,),
+)
 NODE = Hierarchy(kind="v2")
 GROUPS = tuple(NODE.group(name) for name in ("zone", "zone/app", "zone/hog"))
 
@@ -184,7 +192,7 @@ def test_a_signal_that_is_switched_off_says_so(tmp_path: Path) -> None:
     signal, readers = signal_of("off"), Readers(tmp_path)
     readers.step(signal, 1.0)
     assert readers.counts == [None] * 4
-    assert signal.fill_processes([PROCESS]) == (PROCESS,)
+    assert signal.fill_processes(SAMPLE) is SAMPLE
     assert signal.missing == ('page cache by eBPF: switched off (node.page_cache = "off")',)
     signal.close()
 
@@ -212,7 +220,7 @@ def test_counts_are_read_once_a_second_and_stay_in_between(
         seen.append(node.page_cache_hits)
     assert seen == [1] * 10 + [2] * 10 + [3] * 5
     assert readers.counts == [(3, 0), (3, 0), None, (3, 0)]
-    (process,) = signal.fill_processes([PROCESS])
+    (process,) = signal.fill_processes(SAMPLE).processes or ()
     assert (process.page_cache_hits, process.page_cache_misses) == (3, os.getpid())
 
 
@@ -254,8 +262,8 @@ def test_a_signal_gives_what_it_knows(tmp_path: Path) -> None:
         assert node is not None
         assert node[0]
         assert protected is None
-        (process,) = signal.fill_processes([PROCESS])
+        (process,) = signal.fill_processes(SAMPLE).processes or ()
         assert process.page_cache_hits
     finally:
         signal.close()
-    assert signal.fill_processes([PROCESS]) == (PROCESS,)
+    assert signal.fill_processes(SAMPLE) is SAMPLE

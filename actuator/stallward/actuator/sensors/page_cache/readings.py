@@ -17,7 +17,7 @@ from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
 from stallward.actuator.sensors.tree_reader import TreeReader
-from stallward.agent.sample import ProcessSample
+from stallward.agent.sample import ProcessSample, Sample
 
 if TYPE_CHECKING:
     from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheCounters
@@ -106,12 +106,13 @@ class PageCacheSignal:
             if isinstance(group, GroupReader):
                 group.page_cache = _hits_and_misses(count)
 
-    def fill_processes(self, processes: Sequence[ProcessSample]) -> tuple[ProcessSample, ...]:
-        """Return processes with their counts at the last read; unchanged if nothing is counted."""
-        counters = self._counters
-        if counters is None:
-            return tuple(processes)
-        return tuple(_filled_process(one, counters.process(one.pid)) for one in processes)
+    def fill_processes(self, sample: Sample) -> Sample:
+        """Return the sample with the counts of the listed processes at the last read."""
+        counters, processes = self._counters, sample.processes
+        if counters is None or not processes:
+            return sample
+        filled = tuple(_filled_process(one, counters.process(one.pid)) for one in processes)
+        return replace(sample, processes=filled)
 
     @property
     def missing(self) -> tuple[str, ...]:
