@@ -1,4 +1,4 @@
-"""For tests of the guardian: a configuration, and a guardian whose loop follows a script."""
+"""For tests of the guardian: a configuration, a dead daemon, and a scripted loop's guardian."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.ipc.options import GuardianOptions
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import FileValue, Frozen
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import command_line
 
 WAIT_S = 120.0
@@ -45,6 +48,32 @@ def wait_until(true: Callable[[], bool]) -> None:
     while not true():
         assert time.monotonic() < deadline_s, "it did not happen"
         time.sleep(0.01)
+
+
+class DeadDaemon:
+    """The changes and the journal that a dead daemon left in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.knob, self.freeze = folder / "memory.high", folder / "cgroup.freeze"
+        self.knob.write_text("90")
+        self.freeze.write_text("1")
+        self.path, self.config = folder / "state/journal", folder / "daemon.toml"
+        boot = folder / "proc/sys/kernel/random"
+        boot.mkdir(parents=True)
+        (boot / "boot_id").write_text("boot")
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
+        journal = Journal(self.path, self.paths)
+        journal.append((FileValue(self.knob, "60"), Frozen(self.freeze)))
+        journal.close()
+        self.write_config()
+
+    def write_config(self, more: str = "") -> None:
+        roots = f'proc = "{self.paths.proc}"\ncgroup = "{self.paths.cgroup}"'
+        self.config.write_text(
+            f'[node]\nzone = "z"\n{roots}\n[protected]\ngroup = "z/app"\n'
+            f'[[background]]\nname = "bg"\ngroup = "z/bg"\n[service]\nsocket = "/run/s"\n'
+            f'[journal]\npath = "{self.path}"\n{more}'
+        )
 
 
 class ScriptedDaemon:

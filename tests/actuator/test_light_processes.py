@@ -12,6 +12,7 @@ import pytest
     ("module", "without"),
     [
         ("guardian", {"numpy", "google", "grpc", "onnxruntime", "psutil"}),
+        ("guardian.restorer", {"numpy", "google", "grpc", "onnxruntime", "psutil", "typer"}),
         (
             "levers.process.reader.reader_process",
             {"numpy", "google", "grpc", "onnxruntime", "psutil"},

@@ -30,6 +30,7 @@ INTERPRETERS = {
         Modules().service,
         Modules().recorder,
         Modules().collector,
+        Modules().restorer,
         "stallward.actuator.journal.keeper_process",
         "stallward.actuator.guardian.restore_command",
     ],

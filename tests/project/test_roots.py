@@ -51,6 +51,7 @@ USES_DEFAULTS = {
     "actuator/stallward/actuator/config/tables.py": "a configuration without roots",
     "actuator/stallward/actuator/kernel/hierarchies.py": "the name of the root in mounts",
     "actuator/stallward/actuator/guardian/restore_command.py": ENTRY_POINT,
+    "actuator/stallward/actuator/guardian/restorer.py": ENTRY_POINT,
     "actuator/stallward/actuator/runtime/locks.py": "there is one lock for the machine's settings",
     "actuator/stallward/actuator/service/notices/journald.py": "systemd's socket is in one place",
     "env/stallward/env/sandbox/sandbox.py": ENTRY_POINT,

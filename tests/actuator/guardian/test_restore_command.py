@@ -7,39 +7,12 @@ import os
 from pathlib import Path
 
 import pytest
+from around_the_guardian import DeadDaemon
 
 from stallward.actuator.guardian import restore_command
 from stallward.actuator.guardian.restore_command import RestoreOptions, journal_of, main
 from stallward.actuator.journal.disk import Journal
-from stallward.actuator.journal.entries import FileValue, Frozen
-from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.locks import claim_journal_path
-
-
-class DeadDaemon:
-    """The changes and the journal that a dead daemon left in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.knob, self.freeze = folder / "memory.high", folder / "cgroup.freeze"
-        self.knob.write_text("90")
-        self.freeze.write_text("1")
-        self.path, self.config = folder / "state/journal", folder / "daemon.toml"
-        boot = folder / "proc/sys/kernel/random"
-        boot.mkdir(parents=True)
-        (boot / "boot_id").write_text("boot")
-        self.paths = Paths(proc=folder / "proc", cgroup=folder)
-        journal = Journal(self.path, self.paths)
-        journal.append((FileValue(self.knob, "60"), Frozen(self.freeze)))
-        journal.close()
-        self.write_config()
-
-    def write_config(self, more: str = "") -> None:
-        roots = f'proc = "{self.paths.proc}"\ncgroup = "{self.paths.cgroup}"'
-        self.config.write_text(
-            f'[node]\nzone = "z"\n{roots}\n[protected]\ngroup = "z/app"\n'
-            f'[[background]]\nname = "bg"\ngroup = "z/bg"\n[service]\nsocket = "/run/s"\n'
-            f'[journal]\npath = "{self.path}"\n{more}'
-        )
 
 
 @pytest.fixture

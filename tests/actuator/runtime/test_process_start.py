@@ -142,6 +142,7 @@ def test_a_value_that_json_does_not_know_is_not_sent() -> None:
         (Modules().service, "service"),
         (Modules().recorder, "recorder"),
         (Modules().collector, "collector"),
+        (Modules().restorer, "restorer"),
         ("stallward.actuator.journal.keeper_process", "keeper"),
         ("stallward.actuator.guardian.restore_command", "restore"),
     ],

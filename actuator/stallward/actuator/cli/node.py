@@ -54,17 +54,32 @@ def restore(
     journal: Annotated[
         Path | None, typer.Option(help="Its journal, where there is no such file any more.")
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Stay, and do it whenever a daemon has died.")
+    ] = False,
 ) -> None:
     """Put back what a dead daemon left changed.
 
     It starts none, and prints what it undid. It may be run at any time and again. Exit code 0:
     everything is as it was; 1: something could not be undone, and stays in the journal; 2: it
     could not be tried, e.g. because a daemon runs.
+
+    With --watch, SIGTERM or Ctrl-C ends it as soon as no daemon runs any more; a second one, at
+    once.
     """
     from stallward.actuator.guardian.restore_command import RestoreOptions, main  # noqa: PLC0415
 
     if journal is None:
         check_config(config)
+    if watch:
+        from stallward.actuator.guardian.restorer import RestorerOptions  # noqa: PLC0415
+        from stallward.actuator.ipc.options import Modules  # noqa: PLC0415
+        from stallward.actuator.runtime.process_start import command_line  # noqa: PLC0415
+
+        # A fresh process, as for `serve`: it stays, so each of its megabytes does.
+        options = RestorerOptions(config=config, journal=journal and journal.absolute())
+        command = command_line(Modules().restorer, options)
+        os.execv(command[0], command)  # noqa: S606
     raise typer.Exit(main(RestoreOptions(config=config, journal=journal)))
 
 

@@ -17,6 +17,7 @@ class Modules:
     collector: str = "stallward.actuator.latency.collector"
     work: str = "stallward.actuator.work.collector"
     pods: str = "stallward.actuator.kubernetes.watcher"
+    restorer: str = "stallward.actuator.guardian.restorer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
