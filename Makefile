@@ -23,7 +23,7 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "not live and not vm and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
-	@scripts/setup.sh workloads peers valgrind proto checks
+	@scripts/setup.sh workloads peers valgrind proto checks helm
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm and not ray"; \
 	calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm or ray"; live=$$?; \

@@ -7,7 +7,7 @@
 #                                        arms named peer:NAME run, "vm" and "uml" for what
 #                                        `make test-vm` needs to boot its machines, "proto" for the
 #                                        generator of the wire code, "checks" for the group of that
-#                                        name in pyproject.toml.
+#                                        name in pyproject.toml, "helm" for what renders the chart.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -19,6 +19,7 @@ vm=""
 uml=""
 proto=""
 checks=""
+helm=""
 workloads_all=""
 packages=""
 workloads="gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd"
@@ -91,6 +92,7 @@ for package in $packages; do
       command -v mkfs.ext4 >/dev/null 2>&1 || missing="$missing e2fsprogs" ;;
     proto)      proto=yes ;;
     checks)     checks="--group checks" ;;
+    helm)       helm=yes ;;
     *)          say "unknown package $package"; exit 2 ;;
   esac
 done
@@ -170,5 +172,22 @@ if [ -n "$uml" ] && ! PYTHONPATH=tests/vm .venv/bin/python -m machines.kernel_so
 fi
 if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt; then
   say "the generator cannot be installed; make proto fails and its test is skipped until then."
+fi
+# No package of Debian has it. Go takes it from its proxy, by the hash that its checksum database
+# has for that version, and whatever it downloads and compiles for it is removed again.
+helm_version=v3.22.0
+install_helm() {
+  if command -v helm >/dev/null 2>&1 || [ -x build/helm/bin/helm ]; then return 0; fi
+  command -v go >/dev/null 2>&1 || return 1
+  say "building helm $helm_version into build/helm (a minute)"
+  GOBIN="$PWD/build/helm/bin" GOMODCACHE="$PWD/build/helm/mod" GOCACHE="$PWD/build/helm/cache" \
+    GOFLAGS="-modcacherw -buildvcs=false -trimpath" \
+    go install -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$helm_version" >/dev/null 2>&1
+  built=$?
+  rm -rf build/helm/mod build/helm/cache
+  return $built
+}
+if [ -n "$helm" ] && ! install_helm; then
+  say "not installed: helm, and no Go that builds it; the tests of the chart are skipped until then."
 fi
 say "ready ($(.venv/bin/python --version))"

@@ -1,4 +1,4 @@
-"""The container files, the Kubernetes manifest, and the install of a node."""
+"""The container files, the manifests for Ray, and the install of a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ import yaml
 from test_docs import unknown_words
 from unit_settings import config_of, settings
 
-from stallward.actuator.config.load import parse_config
 from stallward.actuator.kernel.privileges import CAPABILITIES
 from stallward.actuator.levers.table import LEVERS
 
@@ -140,82 +139,6 @@ def test_the_ray_cluster_fits_the_schema_of_ray() -> None:
         jsonschema.validate({**cluster, "max_wrokers": 3}, schema)
     places = [option.partition("=")[2] for option in cluster["docker"]["run_options"]]
     assert "/mnt/stallward:/data" in places
-
-
-@pytest.fixture(scope="module")
-def manifest() -> dict[str, Any]:
-    """The objects of the manifest, by their kind."""
-    objects = list(yaml.safe_load_all((DEPLOY / "daemonset.yaml").read_text()))
-    return {one["kind"]: one for one in objects}
-
-
-def test_the_manifest_fits_the_schema_of_kubernetes(manifest: dict[str, Any]) -> None:
-    kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=NOT_INSTALLED)
-    assert set(manifest) == {
-        "Namespace", "ConfigMap", "ServiceAccount", "ClusterRole", "ClusterRoleBinding",
-        "DaemonSet",
-    }  # fmt: skip
-    for one in manifest.values():
-        kubernetes_validate.validate(one, KUBERNETES, strict=True)
-    broken = {**manifest["DaemonSet"], "spec": {"template": {}}}
-    with pytest.raises(kubernetes_validate.ValidationError):
-        kubernetes_validate.validate(broken, KUBERNETES, strict=True)
-
-
-def test_the_pod_has_the_rights_of_the_unit_and_no_more(manifest: dict[str, Any]) -> None:
-    pod = manifest["DaemonSet"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    rights = container["securityContext"]
-    assert rights["capabilities"]["drop"] == ["ALL"]
-    (unit,) = settings(config_of())["CapabilityBoundingSet"]
-    granted = {f"CAP_{one}" for one in rights["capabilities"]["add"]}
-    # The unit lifts the limit of locked memory instead, which a pod cannot.
-    assert granted == {*unit.split(), "CAP_IPC_LOCK"}
-    assert not rights["privileged"]
-    assert not rights["allowPrivilegeEscalation"]
-    assert rights["readOnlyRootFilesystem"]
-    assert rights["seccompProfile"] == {"type": "RuntimeDefault"}
-    (rule,) = manifest["ClusterRole"]["rules"]
-    assert rule == {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]}
-    (subject,) = manifest["ClusterRoleBinding"]["subjects"]
-    account = manifest["ServiceAccount"]["metadata"]
-    assert (subject["name"], subject["namespace"]) == (account["name"], account["namespace"])
-    assert manifest["ClusterRoleBinding"]["roleRef"]["name"] == "stallward"
-    assert pod["serviceAccountName"] == account["name"]
-    assert "hostNetwork" not in pod
-    assert "hostIPC" not in pod
-
-
-def test_the_configuration_of_the_pod_is_valid_and_its_places_are_mounted(
-    manifest: dict[str, Any],
-) -> None:
-    config = parse_config(manifest["ConfigMap"]["data"]["stallward.toml"])
-    assert config.follows_pods
-    assert config.control.dry_run
-    pod = manifest["DaemonSet"]["spec"]["template"]["spec"]
-    (container,) = pod["containers"]
-    mounts = {Path(one["mountPath"]): one["name"] for one in container["volumeMounts"]}
-    assert set(mounts.values()) == {volume["name"] for volume in pod["volumes"]}
-    writable = {
-        Path(one["mountPath"]) for one in container["volumeMounts"] if not one.get("readOnly")
-    }
-    assert config.record is not None
-    assert config.policy.store is not None
-    for place in (
-        config.node.cgroup,
-        config.service.socket,
-        config.journal.path,
-        config.record.dir,
-        config.policy.store,
-    ):
-        assert writable & {place, *place.parents}, f"{place} cannot be written"
-    (name,) = container["env"]
-    assert (name["name"], name["valueFrom"]["fieldRef"]["fieldPath"]) == (
-        "NODE_NAME",
-        "spec.nodeName",
-    )
-    assert unknown_words(container["args"]) == []
-    assert Path(container["args"][-1]).parent in mounts
 
 
 def test_every_capability_that_a_lever_needs_is_granted() -> None:

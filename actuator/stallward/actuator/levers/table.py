@@ -334,8 +334,8 @@ The files of a group are root's, or those of the user whom it is delegated to. W
 takes CAP_DAC_OVERRIDE where they are another user's, and a cgroup file system that is not mounted
 read-only. For processes of the daemon's own user no capability is needed. A lever whose right is
 refused is missing, or says so at its first use; the others go on. The [systemd
-unit](restoring.md#systemd) grants all of these, and `deploy/daemonset.yaml` all but the settings
-of `vm`, which no container may write.
+unit](restoring.md#systemd) grants all of these, and the chart in `deploy/chart` all but the
+settings of `vm`, which no container may write.
 
 """
 _OTHER_RIGHTS: Final = """
