@@ -72,6 +72,9 @@ class GroupSample:
     page_cache_misses: int | None = None
     scanned_pages: int | None = None
     """Pages that reclaim looked at in the group (v2 memory.stat ``pgscan``)."""
+    swap_room_bytes: int | None = None
+    """How much of its memory may still go to swap, by the limits of the group, of those around it
+    and of those inside (v2 memory.swap.max); ``None`` means no limit."""
     turn_read_s: float | None = None
     """CLOCK_MONOTONIC of the last read of the signals that are not read at every tick
     (docs/reference/signals.md)."""

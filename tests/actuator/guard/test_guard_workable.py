@@ -35,6 +35,7 @@ class Node:
     usage: int = 40 * MIB
     file: int = 0
     swap_free: int | None = SWAP
+    swap_room: int | None = None
     limit: int | None = None
     paused: bool = False
     changes: tuple[GuardChange, ...] = ()
@@ -46,6 +47,7 @@ class Node:
             memory_usage_bytes=self.usage,
             anon_bytes=self.usage - self.file,
             file_bytes=self.file,
+            swap_room_bytes=self.swap_room,
         )
         state = SlotState(
             reference_bytes=WANTS,
@@ -139,19 +141,24 @@ def test_a_paused_slot_may_stay_above_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("file_mib", "swap_free", "lowest_mib"),
+    ("file_mib", "swap_free", "swap_room", "lowest_mib"),
     [
-        pytest.param(0, 0, 304, id="anonymous, no swap"),
-        pytest.param(100, 0, 200, id="files can be dropped"),
-        pytest.param(0, 200 * MIB, 104, id="some swap"),
-        pytest.param(0, SWAP, 40, id="swap for all"),
-        pytest.param(0, None, 40, id="swap not known"),
+        pytest.param(0, 0, None, 304, id="anonymous, no swap"),
+        pytest.param(100, 0, None, 200, id="files can be dropped"),
+        pytest.param(0, 200 * MIB, None, 104, id="some swap"),
+        pytest.param(0, SWAP, None, 40, id="swap for all"),
+        pytest.param(0, None, None, 40, id="swap not known"),
+        pytest.param(0, SWAP, 0, 304, id="swap of the node that the slot may not use"),
+        pytest.param(100, SWAP, 0, 200, id="its files can be dropped"),
+        pytest.param(0, SWAP, 200 * MIB, 104, id="some of the node's swap"),
+        pytest.param(0, 200 * MIB, SWAP, 104, id="the node has less than it may use"),
+        pytest.param(0, None, 0, 304, id="only its own limit is known"),
     ],
 )
 def test_no_limit_goes_below_what_cannot_be_reclaimed(
-    file_mib: int, swap_free: int | None, lowest_mib: int
+    file_mib: int, swap_free: int | None, swap_room: int | None, lowest_mib: int
 ) -> None:
-    node = Node(usage=300 * MIB, file=file_mib * MIB, swap_free=swap_free)
+    node = Node(usage=300 * MIB, file=file_mib * MIB, swap_free=swap_free, swap_room=swap_room)
     assert node.tick().limit_bytes == lowest_mib * MIB
     reclaimed = node.tick(SlotDesire(reclaim_to_bytes=40 * MIB)).reclaim_to_bytes
     assert reclaimed == lowest_mib * MIB

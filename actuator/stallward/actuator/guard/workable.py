@@ -5,8 +5,8 @@ the time: it then waits for memory (v1), or is held up without its usage falling
 which slows a group down but takes no anonymous pages from it without swap). Neither gives the
 protected application anything, so the guard keeps the limit above such a size, in two ways:
 
-* What cannot be reclaimed at all is known before: anonymous pages for which there is no swap, and
-  the kernel's own memory for the slot.
+* What cannot be reclaimed at all is known before: anonymous pages for which there is no swap, on
+  the node or by a limit of the slot's own, and the kernel's own memory for the slot.
 * What reclaim does not follow is learned: when a slot waits under a limit, or has stayed above it,
   that size is remembered for a while, and no limit goes below it.
 """
@@ -112,9 +112,10 @@ def unreclaimable_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
         swap_free_bytes: The free swap of the node.
     """
     usage, anon, file = group.memory_usage_bytes, group.anon_bytes, group.file_bytes
-    if usage is None or anon is None or file is None or swap_free_bytes is None:
+    rooms = [room for room in (swap_free_bytes, group.swap_room_bytes) if room is not None]
+    if usage is None or anon is None or file is None or not rooms:
         return 0
-    return max(usage - file - min(anon, swap_free_bytes), 0)
+    return max(usage - file - min(anon, *rooms), 0)
 
 
 def lowest_workable_bytes(

@@ -14,6 +14,7 @@ from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.memcg import GroupMemory, MemoryEvents, MemoryReader
 from stallward.actuator.sensors.files.psi import PsiReader
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
+from stallward.actuator.sensors.files.swap_room import SwapRoom
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.working_set import RefaultCounters, WorkingSet
 from stallward.agent.sample import GroupSample, PsiTotals
@@ -92,6 +93,11 @@ class GroupReader:
             self._io = SignalFile(unified / "io.stat", parse_io_stat, IoBytes(), one_piece=True)
         elif cpu_v1 is not None:
             self._throttled = SignalFile(cpu_v1 / "cpu.stat", parse_throttled_v1, None)
+        root = group.hierarchy.unified_root
+        self._swap_room = None
+        if self._v2 and unified is not None and root is not None and not group.is_root:
+            self._swap_room = SwapRoom(root, unified)
+        self._swap_room_bytes: int | None = None
         self._working_set = WorkingSet()
         self._limit_bytes: int | None = None
         self._swap_bytes: int | None = None
@@ -165,6 +171,7 @@ class GroupReader:
             cpu,
             self._limit_bytes,
             self._swap_bytes,
+            self._swap_room_bytes,
             self._events,
             kills_below,
             self._working_set.pages,
@@ -198,6 +205,8 @@ class GroupReader:
         for file in (self._io, self._throttled):
             if file is not None:
                 file.read()
+        if self._swap_room is not None:
+            self._swap_room_bytes = self._swap_room.read(now_s)
         exists = any(signal.there for signal in self.signals)
         self._turn_read_s = now_s if exists else None
 
@@ -282,5 +291,6 @@ class GroupReader:
             page_cache_hits=hits,
             page_cache_misses=misses,
             scanned_pages=stat.scanned_pages,
+            swap_room_bytes=self._swap_room_bytes,
             turn_read_s=self._turn_read_s,
         )

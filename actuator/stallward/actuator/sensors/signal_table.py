@@ -238,6 +238,13 @@ GROUP_SIGNALS: Final = (
         v2="memory.stat",
     ),
     Signal(
+        name="swap_room_bytes",
+        unit="bytes",
+        meaning="may still go to swap, by limits of the group, around it and inside; absent: none",
+        v2="memory.swap.max, .current",
+        when=TURN,
+    ),
+    Signal(
         name="turn_read_s",
         unit="s",
         meaning="when the signals that are read in turn were read (CLOCK_MONOTONIC)",
