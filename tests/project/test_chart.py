@@ -277,7 +277,7 @@ def test_the_values_say_what_the_daemon_is_configured_with(tmp_path: Path) -> No
     read = tomllib.loads(text)
     for name, table in tables.items():
         if isinstance(table, dict):
-            assert table.items() <= read[name].items()
+            assert {**read[name], **table} == read[name]
         else:
             assert table == read[name]
     config = parse_config(text)

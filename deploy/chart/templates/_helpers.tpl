@@ -50,6 +50,8 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $own = mergeOverwrite $own (dict "service" $metrics) -}}
 {{- end -}}
 {{- $all := mergeOverwrite (deepCopy .Values.config) $own -}}
+{{- /* Not in the values: Helm would merge it into what a user writes there. */}}
+{{- if not $all.protected }}{{ $_ := set $all "protected" (dict "pod" (dict "role" "protected")) }}{{ end }}
 {{- range $name := keys $all | sortAlpha }}
 {{- $table := get $all $name }}
 {{- if kindIs "slice" $table }}
