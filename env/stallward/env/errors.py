@@ -6,6 +6,8 @@ The class tree::
     ├── ScenarioError     a scenario that is missing or has a mistake in its file
     ├── WorkloadError     a program of a scenario that is missing or fails
     ├── RecordingError    a recording that cannot be opened or written
+    ├── CatalogueError    a catalogue of recordings that cannot be read, or is another version's
+    ├── StorageError      shared storage that cannot be read or written
     ├── SplitError        a split of the recordings that has a mistake or forbids a use
     ├── TwinError         a twin that cannot be used as given
     ├── TraceError        a trace of memory references that cannot be read on
@@ -31,6 +33,14 @@ class SandboxError(StallwardError):
 
 class RecordingError(StallwardError):
     """Raised when a recording is missing, not a recording, truncated or of another version."""
+
+
+class CatalogueError(StallwardError):
+    """Raised when a place is no catalogue of recordings, or one of another version or damaged."""
+
+
+class StorageError(StallwardError):
+    """Raised when shared storage cannot be read or written."""
 
 
 class TwinError(StallwardError):

@@ -10,6 +10,7 @@ from stallward.env.errors import SplitError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.recording.split import PARTS, choose_part, load_split
+from stallward.env.recording.stored import RecordingFolder
 from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.models.registry import find_twin
@@ -137,24 +138,28 @@ def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:
             tmp_path / "size", "detector-anon", sandbox={"limit_mib": 540, "ample_mib": 600}
         ),
     ]
-    chosen = choose_part(paths)
-    assert chosen.kept == (paths[0],)
-    assert chosen.left_out == dict.fromkeys(paths[1:], "test")
+    stored = [RecordingFolder.open(path) for path in paths]
+    chosen = choose_part(stored)
+    assert chosen.kept == (stored[0],)
+    assert chosen.left_out == tuple((one, "test") for one in stored[1:])
     assert chosen.note == "left out 3 of test (detector-anon, ruby-yosys)"
-    assert choose_part(paths, ("test",)).kept == tuple(paths[1:])
+    assert choose_part(stored, ("test",)).kept == tuple(stored[1:])
+    bad = RecordingFolder.open(recording(tmp_path / "bad", "ruby-yosys", summary=3))
     with pytest.raises(SplitError, match="no usable scenario"):
-        choose_part([recording(tmp_path / "bad", "ruby-yosys", summary=3)])
+        choose_part([bad])
 
 
 def test_held_out_recordings_are_not_fitted_to(tmp_path: Path) -> None:
-    train = recording(tmp_path / "both" / "train", "detector-anon")
-    test = recording(tmp_path / "both" / "test", "ruby-yosys")
+    train, test = (
+        RecordingFolder.open(recording(tmp_path / "both" / part, scenario))
+        for part, scenario in (("train", "detector-anon"), ("test", "ruby-yosys"))
+    )
     messages: list[str] = []
     kept = drop_held_out([train, test], report=lambda message, _share: messages.append(message))
     assert (kept, messages) == ((train,), ["left out 1 of test (ruby-yosys)"])
     assert drop_held_out([train, test], held_out=True) == [train, test]
     with pytest.raises(SplitError, match="All these recordings are held out") as caught:
-        fit_twin([test], out=tmp_path / "twins", seconds=1.0)
+        fit_twin([test.path], out=tmp_path / "twins", seconds=1.0)
     assert "--held-out" in caught.value.next_step
     assert not (tmp_path / "twins").exists()
 

@@ -19,6 +19,7 @@ PAGES = Path(__file__).parents[3] / "docs/reference"
 
 COMMANDS = (
     "ab",
+    "catalogue",
     "demo",
     "record",
     "fit",

@@ -16,6 +16,7 @@ from stallward.agent.registry import make_controller
 from stallward.agent.set_points import SlotShare
 from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.recording import load_recording
+from stallward.env.recording.stored import Selection
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.arms import make_arms
@@ -155,7 +156,7 @@ def test_the_gate_takes_the_recordings_of_the_candidates_table(recorded: Path, w
 
 def test_without_recordings_of_its_table_a_policy_gets_no_verdict(waits: str) -> None:
     with pytest.raises(TrainingError, match="has propensities of set-points") as caught:
-        judge([SHIPPED], [waits], scenario=WITHOUT_SET_POINTS)
+        judge([SHIPPED], [waits], selection=Selection(scenario=WITHOUT_SET_POINTS))
     assert "--arm excite:table=set-points" in caught.value.next_step
 
 

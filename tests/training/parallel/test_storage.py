@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
+from stallward.env.errors import StorageError
 from stallward.evaluation.cli import main
-from stallward.training.errors import DatasetError, StorageError
+from stallward.training.errors import DatasetError
 from stallward.training.parallel.choose import open_executor
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.storage import Storage

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.env.recording.stored import RecordingFolder
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.training.errors import TrainingError
@@ -68,6 +69,6 @@ def test_recordings_whose_work_was_counted_in_different_units_are_refused(tmp_pa
         run = json.loads((place / "run.json").read_text())
         run["slot_units"] = [unit] * len(run["slot_names"])
         (place / "run.json").write_text(json.dumps(run))
-        places.append(place)
+        places.append(RecordingFolder.open(place))
     with pytest.raises(TrainingError, match=r"different units: cpu-s.* and steps"):
         fit_recordings(places, generations=1)

@@ -15,7 +15,7 @@ from stallward.agent.registry import make_controller
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
-from stallward.env.recording.split import dataset_hash
+from stallward.env.recording.stored import RecordingFolder, dataset_hash
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin
@@ -97,6 +97,10 @@ def loaded(root: Path) -> list[Recording]:
     return [load_recording(path) for path in sorted(root.iterdir())]
 
 
+def stored(root: Path) -> list[RecordingFolder]:
+    return [RecordingFolder.open(path) for path in sorted(root.iterdir())]
+
+
 def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
     recordings: Path,
 ) -> None:
@@ -112,7 +116,7 @@ def test_the_true_parameters_explain_their_recordings_better_than_wrong_ones(
 def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Path) -> None:
     stages: list[float] = []
     fast = FitSettings(candidates=24, generations=3, draws=6)
-    twin = fit_scenario(loaded(recordings), fast, lambda _, share: stages.append(share))
+    twin = fit_scenario(stored(recordings), fast, lambda _, share: stages.append(share))
     assert twin.scenario.name == "small"
     assert twin.scenario.protected.request_rate_per_s == pytest.approx(40.0, rel=0.15)
     assert max(twin.scenario.slots[0].anon_pages) == pytest.approx(90_000.0, rel=0.05)
@@ -121,7 +125,7 @@ def test_a_short_fit_describes_the_scenario_and_explains_the_arms(recordings: Pa
     assert twin.provenance["arms"] == ["excite", "none", "static:limit=0.4"]
     assert stages == sorted(stages)
     assert twin.provenance["generations"] == fast.generations, "the time has ended it"
-    hurried = fit_scenario(loaded(recordings), replace(fast, max_seconds=1e-3))
+    hurried = fit_scenario(stored(recordings), replace(fast, max_seconds=1e-3))
     assert hurried.provenance["generations"] == 1
 
 
@@ -133,8 +137,8 @@ def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
     errors = [
         np.abs(to_unit(to_array(twin.draws)) - truth).mean()
         for twin in (
-            fit_scenario(loaded(recordings), brief, start=start),
-            fit_scenario(loaded(recordings), brief),
+            fit_scenario(stored(recordings), brief, start=start),
+            fit_scenario(stored(recordings), brief),
         )
     ]
     assert errors[0] < 0.07
@@ -142,7 +146,7 @@ def test_a_fit_that_begins_at_a_twin_stays_near_it(recordings: Path) -> None:
 
 
 def test_the_dataset_is_named_by_its_contents(recordings: Path) -> None:
-    paths = [recording.path for recording in loaded(recordings)]
+    paths = stored(recordings)
     assert len(paths) == 3
     assert dataset_hash(paths) == dataset_hash(paths[::-1])
     assert dataset_hash(paths) != dataset_hash(paths[:2])

@@ -7,8 +7,7 @@ The tree::
     ├── TrainingError    a training that cannot start or whose result cannot be read
     ├── ExportError      a policy that cannot be exported
     ├── WorkerError      a worker process that died, or cannot do its job
-    ├── ClusterError     a Ray that cannot be started, reached or used
-    └── StorageError     shared storage that cannot be read or written
+    └── ClusterError     a Ray that cannot be started, reached or used
 """
 
 from __future__ import annotations
@@ -34,7 +33,3 @@ class WorkerError(StallwardError):
 
 class ClusterError(StallwardError):
     """Raised when Ray cannot be started, reached or used."""
-
-
-class StorageError(StallwardError):
-    """Raised when shared storage cannot be read or written."""

@@ -34,6 +34,7 @@ def node_info(disk_of: Path, paths: Paths = DEFAULT_PATHS) -> NodeInfo:
         memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         disk=_disk(disk_of),
         cpu=_cpu(paths.proc / "cpuinfo"),
+        name=platform.node(),
     )
 
 

@@ -32,6 +32,17 @@ from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.tables import Column, read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
 
+NEEDED: Final[Mapping[str, tuple[str, ...]]] = {
+    "requests": ("scheduled_us", "wait_us", "sojourn_us", "ok"),
+    "units": ("slot", "time_us", "units"),
+    "ticks": ("sequence", "time_s"),
+    "actions": ("sequence", "time_s"),
+}
+"""The columns that each table has, as they are read back."""
+TABLES: Final = tuple(NEEDED)
+"""The tables of a recording, each a file."""
+OF_TICKS: Final = ("ticks", "actions")
+"""The tables with a row for each tick."""
 _LEAST_FOR_PACE: Final = 20
 """With fewer requests their mean interval is not known well enough."""
 _LONGEST_GAP_S: Final = 0.5
@@ -190,16 +201,33 @@ def load_recording(path: Path) -> Recording:
         RecordingError: If it is missing, not a recording, truncated, or of another version.
     """
     run = load_run(path)
-    requests = read_table(
-        path / "requests.parquet", ("scheduled_us", "wait_us", "sojourn_us", "ok")
+    return recording_of(
+        path,
+        run,
+        {
+            table: read_table(path / f"{table}.parquet", NEEDED[table], ticks=table in OF_TICKS)
+            for table in TABLES
+        },
     )
-    units = read_table(path / "units.parquet", ("slot", "time_us", "units"))
+
+
+def recording_of(
+    path: Path, run: RunInfo, tables: Mapping[str, Mapping[str, Column]]
+) -> Recording:
+    """Make a recording of its tables as they were read back.
+
+    Args:
+        path: Where it is.
+        run: What was run.
+        tables: The columns of each of :data:`TABLES`.
+    """
+    requests, units = tables["requests"], tables["units"]
     scheduled_s = requests["scheduled_us"] * 1e-6
     return Recording(
         path=path,
         run=run,
-        ticks=read_table(path / "ticks.parquet", ("sequence", "time_s"), ticks=True),
-        actions=read_table(path / "actions.parquet", ("sequence", "time_s"), ticks=True),
+        ticks=tables["ticks"],
+        actions=tables["actions"],
         requests=Requests(
             scheduled_s=scheduled_s,
             start_s=scheduled_s + requests["wait_us"] * 1e-6,

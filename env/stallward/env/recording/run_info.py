@@ -35,6 +35,8 @@ class NodeInfo:
     """Device and file system that hold data and swap; empty if unknown."""
     cpu: str = ""
     """Name of the processor; latencies of different processors do not compare."""
+    name: str = ""
+    """Its host name; empty in recordings of versions that did not write it, and of other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +123,25 @@ def load_run(path: Path) -> RunInfo:
         raise RecordingError(
             f"{file} cannot be read: {error}.", next_step=next_step_of(error, again)
         ) from error
+    return run_of(data, f"{file}", again)
+
+
+def run_of(data: object, where: str, again: str) -> RunInfo:
+    """Read the content of a ``run.json``.
+
+    Args:
+        data: What it holds.
+        where: Where it is from, for errors.
+        again: What to do about an error.
+
+    Raises:
+        RecordingError: If it is not a recording's, or of another version.
+    """
     if not isinstance(data, dict) or "schema" not in data or "scenario" not in data:
-        raise RecordingError(f"{file} is not a recording's run.json.", next_step=again)
+        raise RecordingError(f"{where} is not a recording's run.json.", next_step=again)
     if data["schema"] not in READABLE:
         raise RecordingError(
-            f"{path} has recording schema {data['schema']!r:.80}, this program reads "
+            f"{where} has recording schema {data['schema']!r:.80}, this program reads "
             f"{' and '.join(map(str, READABLE))}.",
             next_step=again,
         )
@@ -134,13 +150,13 @@ def load_run(path: Path) -> RunInfo:
         run = read(RunInfo, {key: value for key, value in data.items() if key in known})
         run.slo_quantile  # noqa: B018 - refused here rather than where it is used
     except RecordingError as error:
-        raise RecordingError(f"{file}: {error.cause}", next_step=again) from error
+        raise RecordingError(f"{where}: {error.cause}", next_step=again) from error
     except SchemaError as error:
         raise RecordingError(
-            f"{file} lacks a field, or has a wrong one: {error}", next_step=again
+            f"{where} lacks a field, or has a wrong one: {error}", next_step=again
         ) from error
     if len(run.slot_floors_bytes) not in {0, len(run.slot_names)}:
         raise RecordingError(
-            f"{file} does not say the floor of each of its slots.", next_step=again
+            f"{where} does not say the floor of each of its slots.", next_step=again
         )
     return run

@@ -10,20 +10,21 @@ training.
 
 from __future__ import annotations
 
-import hashlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Generic, Literal, get_args
 
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
-from stallward.env.errors import RecordingError, ScenarioError, SplitError
-from stallward.env.recording.run_info import RunInfo, load_run
+from stallward.env.errors import ScenarioError, SplitError
+from stallward.env.recording.run_info import RunInfo
+from stallward.env.recording.stored import Stored
 from stallward.env.scenario.file import parse_scenario, scenario_from, shipped_files
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.scenario.tables import MIB
@@ -172,12 +173,12 @@ def _parts(path: Path, axis: str, listed: _Names | _Sizes) -> dict[Any, Part]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Chosen(Generic[Stored]):
     """Recordings chosen by their part of the split."""
 
-    kept: tuple[Path, ...]
+    kept: tuple[Stored, ...]
     """The recordings of the wanted parts, in the order given."""
-    left_out: Mapping[Path, Part]
+    left_out: tuple[tuple[Stored, Part], ...]
     """The other recordings, with the part of each."""
 
     @property
@@ -185,19 +186,19 @@ class Chosen:
         """The recordings left out, in one sentence; empty if there are none."""
         if not self.left_out:
             return ""
-        counts = [f"{list(self.left_out.values()).count(part)} of {part}" for part in PARTS
-                  if part in self.left_out.values()]  # fmt: skip
-        scenarios = sorted({load_run(path).scenario for path in self.left_out})
+        of_part = Counter(part for _, part in self.left_out)
+        counts = [f"{of_part[part]} of {part}" for part in PARTS if part in of_part]
+        scenarios = sorted({recording.scenario for recording, _ in self.left_out})
         return f"left out {' and '.join(counts)} ({', '.join(scenarios)})"
 
 
 def choose_part(
-    paths: Sequence[Path], parts: Sequence[Part] = ("train",), split: Split | None = None
-) -> Chosen:
+    recordings: Sequence[Stored], parts: Sequence[Part] = ("train",), split: Split | None = None
+) -> Chosen[Stored]:
     """Choose the recordings that belong to the wanted parts of the split.
 
     Args:
-        paths: Directories of recordings.
+        recordings: The recordings.
         parts: The wanted parts; by default the recordings for training.
         split: The split; by default the shipped one.
 
@@ -206,32 +207,8 @@ def choose_part(
         SplitError: If one has a value that is in no part.
     """
     split = split or load_split()
-    kept: list[Path] = []
-    left_out: dict[Path, Part] = {}
-    for path in paths:
-        part = split.part_of_run(load_run(path))
-        if part in parts:
-            kept.append(path)
-        else:
-            left_out[path] = part
-    return Chosen(kept=tuple(kept), left_out=left_out)
-
-
-def dataset_hash(paths: Sequence[Path]) -> str:
-    """SHA-256 of the contents of recordings; the order of the paths does not matter.
-
-    Raises:
-        RecordingError: If a file cannot be read.
-    """
-    digests = []
-    try:
-        for path in paths:
-            recording = hashlib.sha256()
-            for file in sorted(path.iterdir()):
-                if file.suffix in {".parquet", ".json"}:
-                    recording.update(file.name.encode())
-                    recording.update(file.read_bytes())
-            digests.append(recording.hexdigest())
-    except OSError as error:
-        raise RecordingError(f"A recording cannot be read: {error}.") from error
-    return hashlib.sha256("".join(sorted(digests)).encode()).hexdigest()
+    parted = [(recording, split.part_of_run(recording.run())) for recording in recordings]
+    return Chosen(
+        kept=tuple(recording for recording, part in parted if part in parts),
+        left_out=tuple((recording, part) for recording, part in parted if part not in parts),
+    )

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,26 +40,50 @@ def write_table(file: Path, columns: Mapping[str, pa.Array]) -> None:
     Raises:
         OSError: If the file cannot be written.
     """
-    stored = dict(_as_stored(name, column) for name, column in columns.items())
-    table = pa.table(stored)
+    table = pa.table(dict(_as_stored(name, column) for name, column in columns.items()))
+    pq.write_table(table, file, **parquet_options(table.schema))
+
+
+def parquet_options(schema: pa.Schema, statistics: Sequence[str] = ()) -> dict[str, Any]:
+    """How Parquet files of recordings are encoded.
+
+    Args:
+        schema: The columns as they are stored.
+        statistics: The columns by which readers choose rows.
+    """
     encoding = {
         f.name: "BYTE_STREAM_SPLIT"
         if pa.types.is_floating(f.type) or f.name in _JUMPING
         else "DELTA_BINARY_PACKED"
-        for f in table.schema
+        for f in schema
         if pa.types.is_integer(f.type) or pa.types.is_floating(f.type)
     }
-    pq.write_table(
-        table,
-        file,
-        compression="zstd",
-        compression_level=_LEVEL,
-        use_dictionary=[f.name for f in table.schema if pa.types.is_string(f.type)],
-        column_encoding=encoding,
-        write_statistics=False,
-        store_schema=False,
-        write_page_checksum=True,  # zstd has none here: a flipped bit would go unnoticed
-    )
+    return {
+        "compression": "zstd",
+        "compression_level": _LEVEL,
+        "use_dictionary": [f.name for f in schema if pa.types.is_string(f.type)],
+        "column_encoding": encoding,
+        "write_statistics": list(statistics) or False,
+        "store_schema": False,
+        "write_page_checksum": True,  # zstd has none here: a flipped bit would go unnoticed
+    }
+
+
+def in_whole_units(table: pa.Table) -> pa.Table:
+    """A stored table whose columns mean the same in every recording.
+
+    Sizes are in bytes again, never in pages, and times of all versions are whole microseconds.
+    """
+    columns: dict[str, pa.ChunkedArray] = {}
+    for name in table.column_names:
+        column = table[name]
+        if name.endswith("_4kib"):
+            columns[f"{name[:-5]}_bytes"] = pc.multiply(column, _PAGE_BYTES)
+        elif name in _TIMES or name.startswith("timing_"):
+            columns.update([_as_stored(name, column)])
+        else:
+            columns[name] = column
+    return pa.table(columns)
 
 
 def _as_stored(name: str, column: pa.Array) -> tuple[str, pa.Array]:
@@ -106,9 +130,7 @@ def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> d
     """
     try:
         table = pq.read_table(file, memory_map=False, page_checksum_verification=True)
-        columns = {name: _to_numpy(table[name]) for name in table.column_names}
-        if ticks:
-            columns = dict(_as_read(*item) for item in columns.items())
+        columns = columns_of(table, ticks=ticks)
     except FileNotFoundError as error:
         raise RecordingError(
             f"{file.parent} is not a whole recording: {file.name} is missing.",
@@ -122,16 +144,31 @@ def read_table(file: Path, needed: tuple[str, ...], *, ticks: bool = False) -> d
             f"{file} is {what if other is None else other.what}.",
             next_step=next_step_of(other or error, "Record it again with `stallward record`."),
         ) from error
+    check_columns(columns, needed, f"{file}")
+    return columns
+
+
+def columns_of(table: pa.Table, *, ticks: bool = False) -> dict[str, Column]:
+    """The columns of a stored table, as they are read back (:func:`read_table`)."""
+    columns = {name: _to_numpy(table[name]) for name in table.column_names}
+    return dict(_as_read(*item) for item in columns.items()) if ticks else columns
+
+
+def check_columns(columns: Mapping[str, Column], needed: Sequence[str], where: str) -> None:
+    """Refuse a table that lacks columns of numbers only.
+
+    Raises:
+        RecordingError: If it lacks one.
+    """
     for name in needed:
         column = columns.get(name)
         kinds = "f" if name.endswith("_s") else "iuf" if name != "ok" else "biu"
         if column is None or column.dtype.kind not in kinds or not np.isfinite(column).all():
             what = "no column" if column is None else "no numbers in its column"
             raise RecordingError(
-                f"{file} is not a recording's: it has {what} {name!r}.",
+                f"{where} is not a recording's: it has {what} {name!r}.",
                 next_step="Give the directory that `stallward record` wrote.",
             )
-    return columns
 
 
 def _to_numpy(column: pa.ChunkedArray) -> Column:

@@ -60,15 +60,15 @@ def plan(
     The recordings are cut into blocks as an experiment would. How much neighbouring blocks differ,
     although they ran the same controller, says what an effect has to stand out from.
     """
+    from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415
     from stallward.env.recording.recording import load_recording  # noqa: PLC0415
     from stallward.evaluation.experiments.planning import plan_experiment  # noqa: PLC0415
     from stallward.evaluation.measures.block_measures import series_of  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415
 
     primary = _primary(measure)
     needs = plan_experiment(
-        [series_of(load_recording(path)) for path in recordings_of(recordings)],
+        [series_of(load_recording(path)) for path in recording_folders(recordings)],
         primary,
         effect,
         block_s=block_seconds,

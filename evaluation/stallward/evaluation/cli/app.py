@@ -22,6 +22,7 @@ from stallward.evaluation.cli import (
     verdict,
 )
 from stallward.evaluation.cli.bench import commands
+from stallward.evaluation.cli.catalogue import commands as catalogue
 from stallward.evaluation.cli.lens import profile, resident, workingset
 from stallward.evaluation.cli.trace import command as trace_command
 from stallward.evaluation.cli.trace import plot as trace_plot
@@ -60,6 +61,7 @@ app.command(epilog="Example: stallward demo --out build/demo")(compare.demo)
 app.command(epilog="Example: stallward record detector-anon --arm none --out rec/none")(
     record.record
 )
+app.add_typer(catalogue.app, name="catalogue")
 app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.fit)
 app.command(
     epilog="Example: stallward train --twin build/twins/detector-anon.json --out build/run"

@@ -10,13 +10,19 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Seed
+from stallward.evaluation.cli.catalogue.options import (
+    OfArm,
+    OfDays,
+    OfNode,
+    OfScenario,
+    Places,
+    selection_of,
+)
 from stallward.evaluation.cli.cluster_options import Ray, Storage
 
 
 def fit(
-    recordings: Annotated[
-        list[Path] | None, typer.Argument(help="Recordings, or directories of them.")
-    ] = None,
+    recordings: Places = None,
     out: Annotated[
         Path, typer.Option(help="Directory for one twin per scenario, or a .json file for one.")
     ] = Path("build/twins"),
@@ -47,6 +53,10 @@ def fit(
     start: Annotated[
         str, typer.Option(help="Fitted twin, file or name, from which the search begins.")
     ] = "",
+    scenario: OfScenario = "",
+    recorded_arm: OfArm = "",
+    node: OfNode = "",
+    days: OfDays = "",
     ray: Ray = None,
     storage: Storage = None,
     seed: Seed = 1,
@@ -61,13 +71,21 @@ def fit(
     from stallward.training.pipeline.fit import fit_twin, transfer_twins  # noqa: PLC0415
     from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
 
-    places = recordings or [Path("recordings")]
+    places = recordings or ["recordings"]
+    selection = selection_of(scenario, recorded_arm, node, days)
     with open_executor(ray, storage, out) as executor, output.progress("fit") as report:
         written = (
-            transfer_twins(places, out=out, fitted=load_twins(("default",)), report=report)
+            transfer_twins(
+                places,
+                selection=selection,
+                out=out,
+                fitted=load_twins(("default",)),
+                report=report,
+            )
             if unseen
             else fit_twin(
                 places,
+                selection=selection,
                 out=out,
                 seconds=seconds or (120.0 if generations is None else math.inf),
                 generations=generations,

@@ -9,14 +9,20 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.evaluation.cli.catalogue.options import (
+    OfArm,
+    OfDays,
+    OfNode,
+    OfScenario,
+    Places,
+    selection_of,
+)
 
 REFUSED = 1
 
 
 def ope(
-    recordings: Annotated[
-        list[Path] | None, typer.Argument(help="Recordings, or directories of them.")
-    ] = None,
+    recordings: Places = None,
     arms: Annotated[
         str, typer.Option(help="Candidates, separated by commas; see `stallward arms`.")
     ] = "rule,pi",
@@ -27,7 +33,18 @@ def ope(
             "partition for policies of set-points."
         ),
     ] = "",
-    scenario: Annotated[str, typer.Option(help="Only this scenario.")] = "",
+    scenario: OfScenario = "",
+    recorded_arm: OfArm = "",
+    node: OfNode = "",
+    days: OfDays = "",
+    most: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="Most recordings of a scenario, evenly over time: all their ticks are held.",
+        ),
+    ] = 32,
     twin_file: Annotated[
         str, typer.Option("--twin-file", help="Fitted twin, for the programs' speeds.")
     ] = "default",
@@ -52,13 +69,14 @@ def ope(
 
     with output.progress("ope") as report:
         judgement = judge(
-            recordings or [Path("recordings")],
+            recordings or ["recordings"],
             [arm.spec for arm in parse_arms(arms)],
             reference=reference,
-            scenario=scenario,
+            selection=selection_of(scenario, recorded_arm, node, days),
             twin=twin_file,
             price=price,
             least_s=least_seconds,
+            most=most,
             settings=OffPolicySettings(seed=seed),
             report=report,
         )
@@ -68,6 +86,8 @@ def ope(
         output.table(HEADERS, off_policy_rows(judgement))
         if judgement.held_out:
             output.note(f"Held out, so not used: {', '.join(judgement.held_out)}.")
+        if judgement.not_used:
+            output.note(f"Beyond --most, so not used: {judgement.not_used} recordings.")
     if judgement.refused:
         raise typer.Exit(REFUSED)
 

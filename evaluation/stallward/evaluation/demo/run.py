@@ -231,13 +231,13 @@ def _make_policy(
     settings: DemoSettings, recordings: Path, budget: StageBudget, stages: _Stages
 ) -> tuple[Path, float]:
     """Fit, train and export; returns the policy's file, and how long the training took."""
+    from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415 - torch takes seconds
     from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.pipeline.recordings import recordings_of  # noqa: PLC0415 - torch takes seconds
     from stallward.training.pipeline.train import export_policy, load_twins, train_policy  # noqa: PLC0415 - torch takes seconds
 
     scenario = settings.scenario or DEMO_SCENARIO
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
-    chosen = recordings_of([recordings], scenario)
+    chosen = recording_folders([recordings], scenario)
     if not chosen:
         raise StallwardError(
             f"There is no recording of {scenario} in {recordings}.",

@@ -14,6 +14,7 @@ from typing import Final
 import stallward.env.twin
 import stallward.training
 from stallward.env.errors import TwinError
+from stallward.env.recording.stored import RecordingFolder
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.training.parallel.executor import Executor, Job
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
@@ -74,7 +75,7 @@ class Fits:
 
     def _fit(self, name: str, recordings: Sequence[Path], report: Report) -> FittedTwin:
         return fit_recordings(
-            recordings,
+            [RecordingFolder.open(path) for path in recordings],
             generations=self.generations,
             seed=self.seed,
             report=lambda message, share: report(f"{name}, {message}", share),

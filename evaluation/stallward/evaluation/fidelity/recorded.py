@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallward.env.catalogue.find import recording_folders
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.split import load_split
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.fidelity.signals import Signals, signals_of
 from stallward.evaluation.measures.block_measures import BlockMeasures, reduce, series_of
-from stallward.training.pipeline.recordings import recordings_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ def load_measured_runs(directory: Path, scenario: str = "") -> list[MeasuredRun]
         raise EvaluationError(
             f"There is no directory {directory}.", next_step="Name a directory of recordings."
         )
-    runs = [(path, load_run(path)) for path in recordings_of([directory])]
+    runs = [(path, load_run(path)) for path in recording_folders([directory])]
     chosen = [(p, r) for p, r in runs if scenario in ("", r.scenario)]
     if not chosen:
         what = f" of {scenario!r}" if scenario else ""

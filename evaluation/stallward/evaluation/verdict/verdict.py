@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.agent.schema.marks import Omitted
+from stallward.env.catalogue.find import find_recordings
+from stallward.env.recording.stored import Selection
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.evaluation.arms import make_arms
@@ -36,7 +38,7 @@ from stallward.evaluation.verdict.result import (
 )
 from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison
 from stallward.models.registry import find_policy, load_policy
-from stallward.training.pipeline.recordings import fit_recordings, recordings_of
+from stallward.training.pipeline.recordings import fit_recordings
 from stallward.training.progress import Report, part, silent
 
 STATIC_BEST: Final = "static best"
@@ -264,8 +266,8 @@ def _hindsight(
         return list(kept.arms)
     if plan.hindsight_settings == 0:
         return []
-    paths = recordings_of([recordings], name)
-    if not paths:
+    found = find_recordings([recordings], Selection(scenario=name))
+    if not found:
         raise EvaluationError(
             f"There is no recording of {name} in {recordings} for hindsight to choose from.",
             next_step="Record it with `stallward record --all`.",
@@ -273,7 +275,7 @@ def _hindsight(
     twin_file = folder / "twin.json"
     if not twin_file.exists():
         twin = fit_recordings(
-            paths,
+            found,
             seconds=fit_seconds,
             seed=plan.seed,
             report=lambda text, share: report(f"hindsight, {text}", share),

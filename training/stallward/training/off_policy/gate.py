@@ -11,19 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from stallward.agent.action_table import ActionTable, ActionTableName
+from stallward.agent.action_table import ActionTableName
 from stallward.agent.registry import make_controller
 from stallward.agent.schema.marks import Flat
-from stallward.env.recording.recording import load_recording
-from stallward.env.recording.run_info import load_run
-from stallward.env.recording.split import load_split
-from stallward.env.twin.estimate.exogenous import estimate_exogenous
-from stallward.env.twin.inputs.exogenous import Exogenous
-from stallward.env.twin.inputs.find import find_twin_of
-from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.models.registry import twin_names
-from stallward.training.errors import TrainingError
-from stallward.training.off_policy.action_tables import common_table, table_of_recording
+from stallward.env.recording.stored import MOST_HELD, Selection, spread
+from stallward.training.off_policy.action_tables import common_table
 from stallward.training.off_policy.dataset import (
     LoggedRecording,
     check_replayable,
@@ -36,7 +28,7 @@ from stallward.training.off_policy.estimators import (
     OffPolicySettings,
     OffPolicyValue,
 )
-from stallward.training.pipeline.recordings import recordings_of
+from stallward.training.off_policy.logged import full_speeds, with_propensities
 from stallward.training.progress import Report, silent
 
 PRICE: Final = 6.0
@@ -49,11 +41,6 @@ LEAST_S: Final = 240.0
 Verdict = Literal["worse", "not worse", "unknown"]
 _REFERENCES: Final[dict[ActionTableName, str]] = {"levels": "none", "set-points": "partition"}
 """What candidates are compared with by default, for each action table."""
-_NAMES: Final[dict[ActionTableName, str]] = {"levels": "limit levels", "set-points": "set-points"}
-_ARMS: Final[dict[ActionTableName, str]] = {
-    "levels": "excite",
-    "set-points": "excite:table=set-points",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,32 +101,38 @@ class GateResult:
     """The arms that are worse in some scenario."""
     held_out: tuple[str, ...]
     """Scenarios left out because they are held out for tests."""
+    not_used: int = 0
+    """How many recordings were beyond the most of a scenario."""
 
 
 def judge(
-    places: Sequence[Path],
+    places: Sequence[str | Path],
     arms: Sequence[str],
     *,
+    selection: Selection | None = None,
     reference: str = "",
     twin: str = "default",
-    scenario: str = "",
     price: float = PRICE,
     least_s: float = LEAST_S,
+    most: int = MOST_HELD,
     settings: OffPolicySettings | None = None,
     report: Report = silent,
 ) -> GateResult:
     """Judge candidates by every scenario's recordings with propensities.
 
     Args:
-        places: Recordings, or directories of them.
+        places: Recordings, directories of them, or catalogues.
         arms: The specs of the candidates.
+        selection: Which of the recordings are used; a scenario that is named is judged in even if
+            it is held out for tests. By default all.
         reference: The spec of the arm that they must not be worse than; by default ``none``, or
             ``partition`` where the candidates choose set-points.
         twin: The fitted twin with the programs' speeds, by default each scenario's shipped one;
             without one, they are estimated from its recordings in ``places``.
-        scenario: The only scenario to judge in; empty for all.
         price: The price of a window that misses the target by far.
         least_s: The least length of a scenario's recordings for a verdict.
+        most: The most recordings of a scenario with propensities that are used, chosen evenly over
+            their time: an estimate holds all their ticks.
         settings: How to estimate.
         report: Called with the progress.
 
@@ -151,11 +144,13 @@ def judge(
         check_replayable(controller)
     table = common_table(controllers)
     reference = reference or _REFERENCES[table.name]
-    by_scenario, held_out = _logged_recordings(places, scenario, twin, price, table)
+    chosen, held_out = with_propensities(places, selection or Selection(), twin, table)
     candidates: list[CandidateResult] = []
     logged: dict[str, LoggedArm] = {}
-    for number, (name, recordings) in enumerate(by_scenario.items()):
-        report(name, number / len(by_scenario))
+    for number, (name, every) in enumerate(chosen.with_propensities.items()):
+        report(name, number / len(chosen.with_propensities))
+        described = full_speeds(name, twin, chosen.references[name])
+        recordings = [read_logged(one.load(), described, price) for one in spread(every, most)]
         estimator = OffPolicyEstimator([one.run for one in recordings], settings)
         seconds = sum(one.seconds for one in recordings)
         logged[name] = LoggedArm(
@@ -184,51 +179,8 @@ def judge(
         candidates=tuple(candidates),
         refused=tuple(sorted({one.arm for one in candidates if one.verdict == "worse"})),
         held_out=tuple(held_out),
+        not_used=sum(max(len(every) - most, 0) for every in chosen.with_propensities.values()),
     )
-
-
-def _logged_recordings(
-    places: Sequence[Path], scenario: str, twin: str, price: float, table: ActionTable
-) -> tuple[dict[str, list[LoggedRecording]], list[str]]:
-    """The recordings with propensities of a table, by scenario, and the scenarios held out."""
-    by_scenario: dict[str, list[LoggedRecording]] = {}
-    held_out: set[str] = set()
-    described: dict[str, Exogenous] = {}
-    split = load_split()
-    paths = recordings_of(places, scenario)
-    for path in paths:
-        recording = load_recording(path)
-        if recording.run.condition != "together" or table_of_recording(recording) is not table:
-            continue
-        name = recording.run.scenario
-        if twin == "default" and not scenario and split.part_of_run(recording.run) == "test":
-            held_out.add(name)
-            continue
-        if name not in described:
-            described[name] = _described(name, twin, paths)
-        by_scenario.setdefault(name, []).append(read_logged(recording, described[name], price))
-    if not by_scenario:
-        raise TrainingError(
-            f"No recording in {', '.join(map(str, places))} has propensities of "
-            + _NAMES[table.name]
-            + (f" (held out: {', '.join(sorted(held_out))})." if held_out else "."),
-            next_step=f"Record some with `stallward record SCENARIO --arm {_ARMS[table.name]}`.",
-        )
-    return by_scenario, sorted(held_out)
-
-
-def _described(scenario: str, twin: str, paths: Sequence[Path]) -> Exogenous:
-    """The description of a scenario, with the full speed of each program.
-
-    Raises:
-        RegistryError: If it has neither a twin nor a reference with ample memory among ``paths``.
-    """
-    if twin == "default" and scenario not in twin_names():
-        runs = {path: load_run(path) for path in paths}
-        own = [path for path, run in runs.items() if run.scenario == scenario]
-        if any(runs[path].condition == "ample" for path in own):
-            return estimate_exogenous(scenario, [load_recording(path) for path in own])
-    return load_fitted(find_twin_of(scenario, twin)).scenario
 
 
 def _value(

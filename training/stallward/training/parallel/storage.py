@@ -6,13 +6,11 @@ machine. Whatever is new or changed is stored as soon as a part of the run is do
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final
 
-from stallward.training.errors import StorageError
+from stallward.env.storage import StorageFolder
 
 _FILE_ENDINGS: Final = (".json", ".toml")
 """An output with one of these is a file, any other one a directory."""
@@ -20,7 +18,6 @@ _State = tuple[int, int]
 """Size and time of change of a file."""
 _OTHER: Final[_State] = (-1, -1)
 """The state of a file that is stored with another content, as far as is known."""
-_CHECK_FILE: Final = ".stallward-check"
 
 
 class Storage:
@@ -35,14 +32,9 @@ class Storage:
     """
 
     def __init__(self, url: str, out: Path) -> None:
-        self._url, self._out = url, out
+        kept = "What is done is kept in --out; the same command goes on."
+        self._folder, self._out = StorageFolder(url, kept=kept), out
         self._stored: dict[str, _State] = {}
-        with self._errors("opened"):
-            from fsspec.core import url_to_fs  # noqa: PLC0415 - comes with torch
-
-            found: tuple[Any, str] = url_to_fs(url)
-            self._system, root = found
-            self._root = root.rstrip("/")
 
     def fetch(self) -> None:
         """Copy what is on the storage and not here; files that are here stay.
@@ -50,21 +42,19 @@ class Storage:
         Raises:
             StorageError: If it cannot be read.
         """
-        with self._errors("read"):
-            found = self._system.find(self._root) if self._system.exists(self._root) else []
-            for place in found:
-                name = place.removeprefix(self._root).lstrip("/")
-                local = self._local(name)
-                if local is None:
-                    continue
-                if local.exists():
-                    self._stored[name] = _OTHER
-                else:
-                    local.parent.mkdir(parents=True, exist_ok=True)
-                    building = local.with_name(f".{local.name}.partial")
-                    self._system.get_file(place, str(building))
-                    building.replace(local)
-                    self._stored[name] = _state(local)
+        for name in self._folder.names():
+            local = self._local(name)
+            if local is None:
+                continue
+            if local.exists():
+                self._stored[name] = _OTHER
+                continue
+            with self._folder.errors("read"):
+                local.parent.mkdir(parents=True, exist_ok=True)
+                building = local.with_name(f".{local.name}.partial")
+                self._folder.system.get_file(self._folder.place(name), str(building))
+                building.replace(local)
+                self._stored[name] = _state(local)
 
     def store(self) -> None:
         """Copy what is new or has changed here, and remove there what was removed here.
@@ -74,13 +64,11 @@ class Storage:
         """
         here = {name: _state(path) for name, path in self._files()}
         changed = [name for name, state in here.items() if self._stored.get(name) != state]
-        with self._errors("written"):
-            for name in sorted(changed, key=_json_last):
-                self._put(name, here[name])
-            for name in self._stored.keys() - here.keys():
-                with contextlib.suppress(FileNotFoundError):
-                    self._system.rm_file(self._place(name))
-                del self._stored[name]
+        for name in sorted(changed, key=_json_last):
+            self._put(name, here[name])
+        for name in self._stored.keys() - here.keys():
+            self._folder.remove(name)
+            del self._stored[name]
 
     def check(self) -> None:
         """Write and remove a small file, before hours of work.
@@ -88,25 +76,13 @@ class Storage:
         Raises:
             StorageError: If that is refused.
         """
-        with self._errors("written"):
-            self._write(_CHECK_FILE, b"")
-            self._system.rm_file(self._place(_CHECK_FILE))
+        self._folder.check()
 
     def _put(self, name: str, state: _State) -> None:
         local = self._local(name)
         assert local is not None  # it was listed
-        self._write(name, local.read_bytes())
+        self._folder.write(name, local.read_bytes())
         self._stored[name] = state
-
-    def _write(self, name: str, content: bytes) -> None:
-        """Write one file; an interruption leaves the old one, or none."""
-        place = self._place(name)
-        self._system.makedirs(str(PurePosixPath(place).parent), exist_ok=True)
-        with self._system.transaction, self._system.open(place, "wb") as file:
-            file.write(content)
-
-    def _place(self, name: str) -> str:
-        return f"{self._root}/{name}"
 
     def _local(self, name: str) -> Path | None:
         """Where a file of the storage belongs here; ``None`` for one of another output."""
@@ -127,30 +103,6 @@ class Storage:
             unfinished = any(p.startswith(".") or p.endswith(".partial") for p in inside.parts)
             if path.is_file() and not unfinished:
                 yield inside.as_posix(), path
-
-    @contextmanager
-    def _errors(self, done: str) -> Iterator[None]:
-        """Translate the errors of the storage, which has its own kinds."""
-        try:
-            yield
-        except ImportError as error:  # e.g. "Install s3fs to access S3"
-            raise StorageError(
-                f"{self._url} cannot be {done}: {str(error).strip('.')}.",
-                next_step="Install that package into the same environment.",
-            ) from error
-        except ValueError as error:  # e.g. an unknown protocol
-            raise StorageError(
-                f"{self._url} cannot be {done}: {str(error).strip('.')}.",
-                next_step="Name a directory such as s3://bucket/run or file:///mnt/run.",
-            ) from error
-        except Exception as error:
-            # Each kind of storage raises errors of its own libraries.
-            cause = str(error).strip().rstrip(".") or type(error).__name__
-            raise StorageError(
-                f"{self._url} cannot be {done}: {cause}.",
-                next_step="Check the address, the credentials and the rights. What is done is "
-                "kept in --out; the same command goes on.",
-            ) from error
 
 
 def _state(path: Path) -> _State:

@@ -9,22 +9,23 @@ from functools import partial
 from pathlib import Path
 
 from stallward.agent.errors import UsageError
-from stallward.env.recording.recording import load_recording
-from stallward.env.recording.run_info import load_run
+from stallward.env.catalogue.find import find_recordings
 from stallward.env.recording.split import Part
+from stallward.env.recording.stored import MOST_HELD, Selection, StoredRecording, spread
 from stallward.env.scenario.file import scenario_from
 from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_file
-from stallward.training.pipeline.recordings import drop_held_out, fit_recordings, recordings_of
+from stallward.training.pipeline.recordings import drop_held_out, fit_recordings
 from stallward.training.progress import Report, silent
 
 
 def fit_twin(
-    places: Sequence[Path],
+    places: Sequence[str | Path],
     *,
+    selection: Selection | None = None,
     out: Path,
     seconds: float = math.inf,
     generations: int | None = None,
@@ -38,7 +39,8 @@ def fit_twin(
     """Fit one twin to every scenario recorded in ``places``, except those held out for tests.
 
     Args:
-        places: Recordings, or directories of them.
+        places: Recordings, directories of them, or catalogues.
+        selection: Which of their recordings are used; by default all.
         out: The file to write if there is one scenario; otherwise the directory of the files.
         seconds: The most time for all fits together.
         generations: The most generations of each fit, by default those of ``FitSettings``.
@@ -56,14 +58,13 @@ def fit_twin(
     Raises:
         StallwardError: If there is nothing to fit.
     """
-    by_scenario: dict[str, list[Path]] = {}
-    recordings = recordings_of(places)
+    by_scenario: dict[str, list[StoredRecording]] = {}
+    found = find_recordings(places, selection)
     # Policies are chosen on twins of the validation scenarios, and not trained on them.
     parts: tuple[Part, ...] = ("train", "validation")
-    for path in drop_held_out(recordings, parts=parts, held_out=held_out, report=report):
-        run = load_run(path)
-        if not leave_out or run.arm != leave_out or run.condition != "together":
-            by_scenario.setdefault(run.scenario, []).append(path)
+    for one in drop_held_out(found, parts=parts, held_out=held_out, report=report):
+        if not leave_out or one.arm != leave_out or one.condition != "together":
+            by_scenario.setdefault(one.scenario, []).append(one)
     if not by_scenario:
         raise TrainingError(
             f"There is no recording in {', '.join(str(p) for p in places)}.",
@@ -81,8 +82,8 @@ def fit_twin(
     written = list(files.values())
     executor.run(
         [
-            Job(name, partial(_fit, fit, paths), tuple(paths))
-            for name, paths in by_scenario.items()
+            Job(name, partial(_fit, fit, recordings), _files_of(recordings))
+            for name, recordings in by_scenario.items()
         ],
         report,
         # Written at once, even if another fit fails later.
@@ -92,7 +93,12 @@ def fit_twin(
 
 
 def transfer_twins(
-    places: Sequence[Path], *, out: Path, fitted: Sequence[FittedTwin], report: Report = silent
+    places: Sequence[str | Path],
+    *,
+    selection: Selection | None = None,
+    out: Path,
+    fitted: Sequence[FittedTwin],
+    report: Report = silent,
 ) -> list[Path]:
     """Make twins that have seen no run under pressure of their scenario.
 
@@ -100,7 +106,8 @@ def transfer_twins(
     scenarios (:mod:`stallward.env.twin.estimate.transfer`).
 
     Args:
-        places: Recordings, or directories of them.
+        places: Recordings, directories of them, or catalogues.
+        selection: Which of their recordings are used; by default all.
         out: The file to write if there is one scenario; otherwise the directory of the files.
         fitted: Fitted twins. Those of the same scenario are left out.
         report: Called with the progress.
@@ -114,18 +121,17 @@ def transfer_twins(
     from stallward.env.twin.estimate.exogenous import estimate_exogenous  # noqa: PLC0415
     from stallward.env.twin.estimate.transfer import transfer  # noqa: PLC0415
 
-    by_scenario: dict[str, list[Path]] = {}
-    for path in recordings_of(places):
-        run = load_run(path)
-        if run.condition != "together":
-            by_scenario.setdefault(run.scenario, []).append(path)
+    by_scenario: dict[str, list[StoredRecording]] = {}
+    for one in find_recordings(places, selection):
+        if one.condition != "together":
+            by_scenario.setdefault(one.scenario, []).append(one)
     if not by_scenario:
         raise TrainingError(
             f"There is no recording of a reference in {', '.join(str(p) for p in places)}.",
             next_step="Record the conditions alone, ample and background with `stallward record`.",
         )
     files = _files(by_scenario, out)
-    for k, (name, paths) in enumerate(by_scenario.items()):
+    for k, (name, found) in enumerate(by_scenario.items()):
         report(name, k / len(by_scenario))
         others = [twin for twin in fitted if twin.scenario.name != name]
         if not others:
@@ -133,7 +139,7 @@ def transfer_twins(
                 f"There is no twin of a scenario other than {name}.",
                 next_step="Fit one with `stallward fit`.",
             )
-        references = [load_recording(path) for path in paths]
+        references = [one.load() for one in spread(found, MOST_HELD)]
         recorded = scenario_from(references[0].run.scenario_parameters, Path(f"{name}.toml"))
         described = replace(
             estimate_exogenous(name, references), zone_bytes=recorded.sandbox.limit_bytes
@@ -143,7 +149,7 @@ def transfer_twins(
     return list(files.values())
 
 
-def _files(by_scenario: Mapping[str, Sequence[Path]], out: Path) -> dict[str, Path]:
+def _files(by_scenario: Mapping[str, Sequence[StoredRecording]], out: Path) -> dict[str, Path]:
     """The file of each scenario's twin, which does not exist or is one.
 
     Raises:
@@ -163,5 +169,11 @@ def _files(by_scenario: Mapping[str, Sequence[Path]], out: Path) -> dict[str, Pa
     return files
 
 
-def _fit(fit: Callable[..., FittedTwin], paths: Sequence[Path], report: Report) -> FittedTwin:
-    return fit(paths, report=report)
+def _files_of(recordings: Sequence[StoredRecording]) -> tuple[Path, ...]:
+    return tuple(dict.fromkeys(file for recording in recordings for file in recording.files))
+
+
+def _fit(
+    fit: Callable[..., FittedTwin], recordings: Sequence[StoredRecording], report: Report
+) -> FittedTwin:
+    return fit(recordings, report=report)

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final
 
 from stallward.env.errors import SplitError
-from stallward.env.recording.recording import load_recording
-from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.split import Part, choose_part
+from stallward.env.recording.stored import Stored, StoredRecording
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report, silent
@@ -20,31 +18,8 @@ PART_USES: Final = {"train": "learn from", "validation": "choose by", None: "loo
 """What the twins of a part of the split are for, in words."""
 
 
-def recordings_of(places: Sequence[Path], scenario: str = "") -> list[Path]:
-    """Find every recording in ``places``, which are recordings or directories of them.
-
-    Args:
-        places: Where to look.
-        scenario: The scenario whose recordings to take; empty for all.
-
-    Raises:
-        TrainingError: If a place does not exist.
-        RecordingError: If one cannot be opened.
-    """
-    recordings: list[Path] = []
-    for place in places:
-        if not place.is_dir():
-            raise TrainingError(
-                f"There is no directory {place}.", next_step="Name recordings or their directory."
-            )
-        inside = {file.parent for file in place.glob("**/run.json")}
-        # The directory of a recording that is still being written is hidden.
-        recordings += sorted(path for path in inside if not path.name.startswith("."))
-    return [path for path in recordings if scenario in ("", load_run(path).scenario)]
-
-
 def fit_recordings(
-    paths: Sequence[Path],
+    recordings: Sequence[StoredRecording],
     *,
     seconds: float = math.inf,
     generations: int | None = None,
@@ -55,7 +30,7 @@ def fit_recordings(
     """Fit a twin to recordings of one scenario.
 
     Args:
-        paths: The recordings.
+        recordings: The recordings; a few of them are in memory at a time.
         seconds: The most time for the fit.
         generations: The most generations, by default those of ``FitSettings``.
         seed: The seed of the search.
@@ -69,26 +44,25 @@ def fit_recordings(
     # A node does not have what this imports.
     from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
 
-    recordings = [load_recording(path) for path in paths]
-    scenarios = sorted({recording.run.scenario for recording in recordings})
+    scenarios = sorted({recording.scenario for recording in recordings})
     if len(scenarios) != 1:
         raise TrainingError(
             f"One twin cannot be fitted to {len(scenarios)} scenarios ({', '.join(scenarios)})."
         )
-    _check_units([recording.run for recording in recordings])
+    _check_units(recordings)
     settings = FitSettings(max_seconds=seconds, seed=seed)
     if generations is not None:
         settings = replace(settings, generations=generations)
     return fit_scenario(recordings, settings, report, start=start)
 
 
-def _check_units(runs: Sequence[RunInfo]) -> None:
+def _check_units(recordings: Sequence[StoredRecording]) -> None:
     """Refuse recordings whose work does not compare.
 
     Raises:
         TrainingError: If a slot's work was counted in different units.
     """
-    units = {run.slot_units for run in runs if run.slot_units}
+    units = {recording.run().slot_units for recording in recordings} - {()}
     if len(units) > 1:
         listed = " and ".join(sorted("/".join(one) for one in units))
         raise TrainingError(
@@ -98,16 +72,16 @@ def _check_units(runs: Sequence[RunInfo]) -> None:
 
 
 def drop_held_out(
-    paths: Sequence[Path],
+    recordings: Sequence[Stored],
     *,
     parts: Sequence[Part] = ("train",),
     held_out: bool = False,
     report: Report = silent,
-) -> Sequence[Path]:
+) -> Sequence[Stored]:
     """Drop the recordings of held-out scenarios, and report which they are.
 
     Args:
-        paths: The recordings.
+        recordings: The recordings.
         parts: The parts of the split whose recordings are kept.
         held_out: Keep all recordings.
         report: Called with a note about what was dropped.
@@ -116,8 +90,8 @@ def drop_held_out(
         SplitError: If all of them are held out.
     """
     if held_out:
-        return paths
-    chosen = choose_part(paths, parts)
+        return recordings
+    chosen = choose_part(recordings, parts)
     if chosen.left_out and not chosen.kept:
         raise SplitError(
             f"All these recordings are held out: {chosen.note}.",

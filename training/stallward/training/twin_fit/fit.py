@@ -17,10 +17,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.env.recording.recording import Recording
-from stallward.env.recording.split import dataset_hash
+from stallward.env.recording.stored import MOST_HELD, StoredRecording, dataset_hash, spread
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
-from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.inputs.parameters import (
     PARAMETER_NAMES,
@@ -32,7 +30,8 @@ from stallward.env.twin.inputs.parameters import (
 )
 from stallward.env.twin.physics.latency import Array
 from stallward.training.progress import Report
-from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, live_summary, loss
+from stallward.training.twin_fit.held import HeldRecordings
+from stallward.training.twin_fit.loss import NAMES, SEGMENT_S, loss
 from stallward.training.twin_fit.replay import twin_summaries
 
 _SMOOTHING: Final = 0.7
@@ -70,13 +69,17 @@ class FitSettings:
 
 
 def fit_scenario(
-    recordings: Sequence[Recording],
+    recordings: Sequence[StoredRecording],
     settings: FitSettings,
     report: Report | None = None,
     *,
     start: FittedTwin | None = None,
 ) -> FittedTwin:
     """Fit the twin of one scenario jointly to all its recordings.
+
+    At most :data:`~stallward.env.recording.stored.MOST_HELD` recordings are in memory. If there
+    are more, so many of them, evenly over arms and time, describe the scenario; its parameters are
+    searched and compared with all of them.
 
     Args:
         recordings: The recordings of the scenario.
@@ -87,14 +90,15 @@ def fit_scenario(
     Raises:
         RecordingError: If the recordings are not enough to describe the scenario.
     """
-    name = recordings[0].run.scenario
-    scenario = estimate_exogenous(name, recordings)
+    name = recordings[0].scenario
+    describing = spread(recordings, MOST_HELD)
+    loaded = [recording.load() for recording in describing]
+    scenario = estimate_exogenous(name, loaded)
     usable = [
-        r
-        for r in recordings
-        if len(r.requests.ok) and r.run.condition != "background" and not r.run.oom_kills
+        r for r in recordings if r.condition != "background" and not r.oom_kills and r.requests()
     ]
-    live = [live_summary(r, scenario) for r in usable]
+    held = HeldRecordings(usable, scenario, dict(zip(describing, loaded, strict=True)))
+    del loaded
     search = _Search(settings, start)
     began_s = time.monotonic()
     generation = 0
@@ -108,12 +112,11 @@ def fit_scenario(
             break
         chosen = _choose(usable, settings.recordings_per_generation, search.rng)
         unit = search.ask()
-        losses = _losses(unit, [usable[i] for i in chosen], [live[i] for i in chosen], scenario,
-                         seed=settings.seed + generation)  # fmt: skip
+        losses = _losses(unit, held, chosen, settings.seed + generation)
         search.tell(unit, losses)
         generation += 1
     unit = search.finalists(settings.draws * 3)
-    losses = _losses(unit, usable, live, scenario, seed=settings.seed)
+    losses = _losses(unit, held, range(len(usable)), settings.seed)
     order = np.argsort(losses)[: settings.draws]
     values = from_unit(unit[:, order])
     weight = np.exp(-_SHARPNESS * (losses[order] / max(losses[order[0]], 1e-9) - 1.0))
@@ -173,7 +176,7 @@ class _Search:
 
 
 def _choose(
-    recordings: Sequence[Recording], count: int, rng: np.random.Generator
+    recordings: Sequence[StoredRecording], count: int, rng: np.random.Generator
 ) -> tuple[int, ...]:
     """Draw recordings for one generation: first one of each arm and condition, then any."""
     order = rng.permutation(len(recordings))
@@ -181,37 +184,36 @@ def _choose(
     first: list[int] = []
     rest: list[int] = []
     for i in order:
-        run = recordings[int(i)].run
-        key = (run.condition, run.arm)
+        key = (recordings[int(i)].condition, recordings[int(i)].arm)
         (rest if key in seen else first).append(int(i))
         seen.add(key)
     return tuple((first + rest)[:count])
 
 
-def _losses(
-    unit: Array,
-    recordings: Sequence[Recording],
-    live: Sequence[Array],
-    scenario: Exogenous,
-    *,
-    seed: int,
-) -> Array:
+def _losses(unit: Array, held: HeldRecordings, numbers: Sequence[int], seed: int) -> Array:
+    """The mean loss of candidates over some recordings, of which few are replayed at a time."""
     parameters = from_unit(unit)
     total = np.zeros(unit.shape[1])
-    summaries = twin_summaries(recordings, scenario, parameters, seed=seed)
-    for observed, simulated in zip(live, summaries, strict=True):
-        total += loss(observed, simulated)
-    return np.asarray(total / len(recordings))
+    for first in range(0, len(numbers), MOST_HELD):
+        together = [held.get(number) for number in numbers[first : first + MOST_HELD]]
+        recordings = [one.recording for one in together]
+        summaries = twin_summaries(recordings, held.scenario, parameters, seed=seed, first=first)
+        for one, simulated in zip(together, summaries, strict=True):
+            total += loss(one.live, simulated)
+    return np.asarray(total / len(numbers))
 
 
 def _provenance(
-    recordings: Sequence[Recording], settings: FitSettings, losses: Array, generations: int
+    recordings: Sequence[StoredRecording],
+    settings: FitSettings,
+    losses: Array,
+    generations: int,
 ) -> dict[str, Any]:
     return {
-        "recordings": [r.path.name for r in recordings],
-        "recordings_sha256": dataset_hash([r.path for r in recordings]),
-        "arms": sorted({r.run.arm for r in recordings}),
-        "kernel": recordings[0].run.node.kernel,
+        "recordings": [r.name for r in recordings],
+        "recordings_sha256": dataset_hash(recordings),
+        "arms": sorted({r.arm for r in recordings}),
+        "kernel": recordings[0].run().node.kernel,
         "seed": settings.seed,
         "generations": generations,
         "loss": [round(float(v), 4) for v in losses],

@@ -139,7 +139,12 @@ def ended_slots(recording: Recording, ticks: int) -> NDArray[np.bool_]:
 
 
 def twin_summaries(
-    recordings: Sequence[Recording], scenario: Exogenous, parameters: Array, *, seed: int
+    recordings: Sequence[Recording],
+    scenario: Exogenous,
+    parameters: Array,
+    *,
+    seed: int,
+    first: int = 0,
 ) -> list[Array]:
     """Replay the lever states of recordings through the twin, one node per parameter column.
 
@@ -148,6 +153,8 @@ def twin_summaries(
         scenario: The exogenous description.
         parameters: The parameters of ``N`` twins, ``(len(PARAMETER_NAMES), N)``.
         seed: The seed of the twin's randomness, which is the same for all columns.
+        first: The number of the first recording, where more are replayed in parts; each has
+            random numbers of its own.
 
     Returns:
         For each recording the figures of the whole and of its segments, ``(1 + segments,
@@ -166,7 +173,7 @@ def twin_summaries(
         np.tile(parameters, (1, len(scenarios))),
     )
     # All columns have the same randomness, so that they differ by their parameters only.
-    twin.world.keys[: twin.batch] = np.repeat(keys_of(seed, len(replays)), count)
+    twin.world.keys[: twin.batch] = np.repeat(keys_of(seed, first + len(replays))[first:], count)
     for replay in replays:
         replay.configure(twin)
     sums = _TickSums(twin)

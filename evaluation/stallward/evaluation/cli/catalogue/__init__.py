@@ -1,0 +1,1 @@
+"""``stallward catalogue``, and the options of commands that read recordings."""
