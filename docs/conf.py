@@ -56,6 +56,7 @@ NAVIGATION: Final = {
         "how-to/train-a-policy",
         "how-to/train-on-a-cluster",
         "how-to/policy-for-a-node",
+        "how-to/keep-many-recordings",
         "how-to/write-a-controller",
         "how-to/assign-swap",
         "how-to/trace-memory",

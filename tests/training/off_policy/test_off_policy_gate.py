@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import shutil
+from datetime import date
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stallward.env.catalogue.add import add_recordings
 from stallward.evaluation.cli import main
 from stallward.models import registry
-from stallward.training.off_policy import gate
+from stallward.training.off_policy import logged
 
 RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 
@@ -77,7 +79,7 @@ def test_without_a_twin_the_speeds_come_from_the_recordings(
     arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
     main(arguments)
     with_twin = json.loads(capsys.readouterr().out)
-    monkeypatch.setattr(gate, "twin_names", lambda: ())
+    monkeypatch.setattr(logged, "twin_names", lambda: ())
     monkeypatch.setattr(registry, "twin_names", lambda: ())
     assert main(arguments) != 0, "the speeds are known from nowhere"
     assert "no fitted twin 'memcached-gcc'" in capsys.readouterr().err
@@ -97,9 +99,38 @@ def test_random_actions_of_another_kind_are_not_judged_by(
     index = table.schema.get_field_index("action")
     pq.write_table(table.set_column(index, "action", six), other)
     main(["ope", str(tmp_path), "--arms", "rule", "--json"])
-    logged = json.loads(capsys.readouterr().out)["logged"]["postgres-hogs"]
-    assert logged["recordings"] == ["postgres-hogs-excite-s1"]
-    assert logged["seconds"] == pytest.approx(120.0, abs=1.0), "its time counts for a verdict"
+    judged_by = json.loads(capsys.readouterr().out)["logged"]["postgres-hogs"]
+    assert judged_by["recordings"] == ["postgres-hogs-excite-s1"]
+    assert judged_by["seconds"] == pytest.approx(120.0, abs=1.0), "its time counts for a verdict"
+
+
+def test_a_catalogue_is_judged_by_like_its_directories(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, catalogue = tmp_path / "recordings", str(tmp_path / "catalogue")
+    names = ("postgres-hogs-excite-s1", "postgres-hogs-none-s1", "redis-sort-excite-s1")
+    paths = [copied(folder, name) for name in names]
+    add_recordings(paths, catalogue, node="edge-7", day=date(2026, 11, 20))
+    arguments = ["--arms", "rule", "--json", "--scenario", "postgres-hogs"]
+    main(["ope", str(folder), *arguments])
+    of_directories = json.loads(capsys.readouterr().out)
+    main(["ope", catalogue, *arguments, "--node", "edge-7", "--days", "2026-11-20"])
+    assert json.loads(capsys.readouterr().out) == of_directories
+    assert of_directories["logged"]["postgres-hogs"]["recordings"] == [names[0]]
+    assert main(["ope", catalogue, *arguments, "--days", "..2026-11-19"]) == 2
+    assert main(["ope", catalogue, *arguments, "--recorded-arm", "none"]) == 2
+    assert "No recording" in capsys.readouterr().err
+
+
+def test_more_recordings_than_are_wanted_are_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("postgres-hogs-excite-s1", "postgres-hogs-excite-dwell-s-12-pause-0.2-s1"):
+        copied(tmp_path, name)
+    main(["ope", str(tmp_path), "--arms", "rule", "--json", "--most", "1"])
+    result = json.loads(capsys.readouterr().out)
+    assert result["not_used"] == 1
+    assert len(result["logged"]["postgres-hogs"]["recordings"]) == 1
 
 
 def copied(folder: Path, name: str) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +13,20 @@ from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.registry import make_controller
+from stallward.env.catalogue.add import add_recordings
+from stallward.env.catalogue.read import Catalogue
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
-from stallward.env.recording.stored import RecordingFolder, dataset_hash
+from stallward.env.recording.stored import RecordingFolder, Selection, dataset_hash
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
-from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_unit
 from stallward.env.twin.node import TwinNode
 from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.training.pipeline.fit import fit_twin
+from stallward.training.twin_fit import held
 from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 from stallward.training.twin_fit.loss import NAMES, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries
@@ -193,3 +198,50 @@ def test_the_twin_is_summarised_over_the_same_segments_as_the_recording(tmp_path
     for name in (work, usage):
         assert np.ptp(live[1:, name]) > 0.05, "the actions made no difference"
         assert twin[:, name].mean(axis=-1) == pytest.approx(live[:, name], abs=0.06)
+
+
+def test_recordings_replayed_in_parts_are_those_replayed_together(recordings: Path) -> None:
+    three, many = loaded(recordings), to_array([TRUTH] * 8)
+    together = twin_summaries(three, SCENARIO, many, seed=9)
+    parts = [
+        *twin_summaries(three[:2], SCENARIO, many, seed=9),
+        *twin_summaries(three[2:], SCENARIO, many, seed=9, first=2),
+    ]
+    for one, other in zip(together, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_catalogue_gives_the_same_twin_as_directories(recordings: Path, tmp_path: Path) -> None:
+    place = str(tmp_path / "catalogue")
+    paths = sorted(recordings.iterdir())
+    add_recordings(paths, place, node="edge-7", day=date(2026, 11, 20))
+    catalogued = sorted(Catalogue(place).recordings(), key=lambda one: one.name)
+    brief = FitSettings(candidates=16, generations=2, draws=4)
+    twin = fit_scenario(catalogued, brief)
+    assert twin == fit_scenario(stored(recordings), brief)
+    written = fit_twin(
+        [place], selection=Selection(arm="none"), out=tmp_path / "twin.json", generations=1
+    )
+    assert load_fitted(written[0]).provenance["recordings"] == ["none"]
+
+
+def test_few_recordings_are_held_and_the_latest_used_stay(
+    recordings: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(held, "MOST_HELD", 2)
+    loads: list[str] = []
+    load = RecordingFolder.load
+
+    def count(folder: RecordingFolder) -> Recording:
+        loads.append(folder.name)
+        return load(folder)
+
+    monkeypatch.setattr(RecordingFolder, "load", count)
+    folders = stored(recordings)
+    first = {folders[0]: load_recording(folders[0].path)}
+    cache = held.HeldRecordings(folders, SCENARIO, first)
+    for number in (0, 1, 0, 2, 0, 1):  # 1 is forgotten for 2, and 2 for 1
+        got = cache.get(number)
+        assert got.recording.path == folders[number].path
+        np.testing.assert_array_equal(got.live, live_summary(got.recording, SCENARIO))
+    assert loads == [folders[number].name for number in (1, 2, 1)]
