@@ -246,7 +246,7 @@ def _names(new: _New) -> dict[str, str]:
 def _build(built: Path, table: str, batch: Sequence[_New], rows: Sequence[dict[str, Any]]) -> None:
     """Write one table of a batch, a recording at a time, and note in ``rows`` where each is."""
     schema = pa.unify_schemas(
-        [_stored(new, table).schema for new in batch], promote_options="permissive"
+        [_stored(new, table, rows=False).schema for new in batch], promote_options="permissive"
     )
     options = parquet_options(schema, (*NAMED, "wall_time_us"))
     groups = 0
@@ -275,10 +275,14 @@ def _build(built: Path, table: str, batch: Sequence[_New], rows: Sequence[dict[s
             )
 
 
-def _stored(new: _New, table: str) -> pa.Table:
-    """A table of a recording as it is stored in a catalogue."""
-    read = pq.read_table(new.folder.path / f"{table}.parquet", page_checksum_verification=True)
-    stored = in_whole_units(read)
+def _stored(new: _New, table: str, *, rows: bool = True) -> pa.Table:
+    """A table of a recording as it is stored in a catalogue, or only its columns."""
+    file = new.folder.path / f"{table}.parquet"
+    stored = in_whole_units(
+        pq.read_table(file, page_checksum_verification=True)
+        if rows
+        else pq.read_schema(file).empty_table()
+    )
     for name, value in reversed(_names(new).items()):
         stored = stored.add_column(0, name, pa.array([value] * len(stored), pa.string()))
     return stored
