@@ -14,7 +14,6 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from stallward.env.catalogue import add as adding
-from stallward.env.catalogue import read as reading
 from stallward.env.catalogue.add import Added, add_recordings
 from stallward.env.catalogue.find import find_recordings
 from stallward.env.catalogue.read import Catalogue, CatalogueRecording
@@ -219,7 +218,6 @@ def test_data_that_is_gone_is_named_and_added_again(place: str) -> None:
         one.load()
     assert "catalogue add" in caught.value.next_step
     assert add(place, PATHS[2:3]).added == (NAMES[2],)
-    reading._run_texts.cache_clear()
     assert_equal(first(place).load(), RecordingFolder.open(PATHS[2]).load())
     left = {one.name: one for one in Catalogue(place).recordings()}
     assert sorted(left) == sorted(NAMES[:3])

@@ -43,6 +43,9 @@ _NARROW: Final = 0.06
 """Least initial spread of a search that starts from a fitted twin."""
 _SEARCH_SHARE: Final = 0.85
 """Share of the time for the search; in the rest the best candidates are compared."""
+_REPLAYED_TOGETHER: Final = 8
+"""Recordings in one batch of twins. Each has random numbers of its own, so this changes no result,
+only the memory: a candidate twin takes 0.5 MB a recording."""
 _SHARPNESS: Final = 8.0
 """The weight of a draw falls by this exponent per unit of relative loss."""
 
@@ -194,8 +197,8 @@ def _losses(unit: Array, held: HeldRecordings, numbers: Sequence[int], seed: int
     """The mean loss of candidates over some recordings, of which few are replayed at a time."""
     parameters = from_unit(unit)
     total = np.zeros(unit.shape[1])
-    for first in range(0, len(numbers), MOST_HELD):
-        together = [held.get(number) for number in numbers[first : first + MOST_HELD]]
+    for first in range(0, len(numbers), _REPLAYED_TOGETHER):
+        together = [held.get(number) for number in numbers[first : first + _REPLAYED_TOGETHER]]
         recordings = [one.recording for one in together]
         summaries = twin_summaries(recordings, held.scenario, parameters, seed=seed, first=first)
         for one, simulated in zip(together, summaries, strict=True):
