@@ -18,7 +18,12 @@ from stallward.env.catalogue.read import Catalogue
 from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, Requests, load_recording, write_recording
 from stallward.env.recording.run_info import Condition, NodeInfo, RunInfo
-from stallward.env.recording.stored import RecordingFolder, Selection, dataset_hash
+from stallward.env.recording.stored import (
+    RecordingFolder,
+    Selection,
+    StoredRecording,
+    dataset_hash,
+)
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
@@ -238,7 +243,7 @@ def test_few_recordings_are_held_and_the_latest_used_stay(
 
     monkeypatch.setattr(RecordingFolder, "load", count)
     folders = stored(recordings)
-    first = {folders[0]: load_recording(folders[0].path)}
+    first: dict[StoredRecording, Recording] = {folders[0]: load_recording(folders[0].path)}
     cache = held.HeldRecordings(folders, SCENARIO, first)
     for number in (0, 1, 0, 2, 0, 1):  # 1 is forgotten for 2, and 2 for 1
         got = cache.get(number)
