@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from stallward.env.errors import RecordingError
 from stallward.env.recording import tick_requests
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
+from stallward.env.recording.stored import RecordingFolder
 from stallward.evaluation.cli import main
 from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -363,3 +365,39 @@ def test_the_command_writes_the_recordings_and_a_summary(
     assert load_recording(out / "0001-ppo").run.scenario == "edge"
     assert main(command) == 2
     assert "--out" in capsys.readouterr().err
+
+
+MIDNIGHT_S = 6_400.0
+"""CLOCK_MONOTONIC at the first midnight (UTC) after the boot."""
+NEXT_DAY = date(2023, 11, 15)
+
+
+def test_a_day_gives_the_same_recordings_each_time(node: Path) -> None:
+    _log(node, (MIDNIGHT_S - 300.0, MIDNIGHT_S + 1300.0))
+    ticks = _ticks(MIDNIGHT_S - 250.0, 1500.0)
+
+    def convert(kept: list[pb.TickRecord], out: str) -> set[str]:
+        _leave(node, kept)
+        made = convert_frames(
+            node,
+            node / out,
+            config=node / "stallward.toml",
+            name="edge",
+            days=(NEXT_DAY, NEXT_DAY),
+        )
+        (node / "ticks.frames").unlink()
+        assert all(load_recording(path).run.start_s >= MIDNIGHT_S for path in made.recordings)
+        return {RecordingFolder.open(path).sha256() for path in made.recordings}
+
+    once = convert(ticks[:2000], "once")  # until 750 s after midnight
+    again = convert(ticks[300:], "again")  # longer, and what was first is gone
+
+    assert len(once) == len(again) == 2
+    assert len(once & again) == 1, "the ten minutes that were over"
+
+
+def test_a_day_without_a_tick_is_refused(node: Path) -> None:
+    _leave(node, _ticks(10.0, 200.0))
+    _log(node, (10.0, 210.0))
+    with pytest.raises(RecordingError, match="No tick of .* is of these days"):
+        _convert(node, days=(NEXT_DAY, None))

@@ -49,3 +49,24 @@ def test_a_fallback_is_a_part_of_what_a_policy_does() -> None:
 
     (piece,) = cut(map(tick, range(100)), 600.0).pieces
     assert (piece.controller, piece.ticks, piece.stall_us) == ("onnx", 100, 99_000)
+
+
+def _day_of_ticks(first_s: int, last_s: int) -> list[pb.TickRecord]:
+    """A tick a second, by a monotonic clock that began at midnight."""
+    return [
+        pb.TickRecord(time_s=float(k), wall_time_s=86_400.0 * 20_000 + k)
+        for k in range(first_s, last_s)
+    ]
+
+
+def test_by_the_clock_a_day_is_cut_the_same_whatever_its_trace_begins_and_ends_with() -> None:
+    early = cut(_day_of_ticks(130, 2500), 600.0, by_clock=True).pieces
+    late = cut(_day_of_ticks(700, 90_000), 600.0, by_clock=True).pieces
+
+    def spans(pieces: list[Piece]) -> list[tuple[float, float]]:
+        return [(one.start_s, one.end_s) for one in pieces]
+
+    assert spans(early)[2:4] == spans(late)[1:3] == [(1200.0, 1799.0), (1800.0, 2399.0)]
+    assert (86_400.0, 86_999.0) in spans(late)
+    assert {one.day for one in late if one.start_s < 86_400.0} == {early[0].day}
+    assert cut(_day_of_ticks(130, 2500), 600.0).pieces[0].end_s == 729.0

@@ -13,6 +13,7 @@ import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -46,6 +47,7 @@ _MOST_BURN_IN_S: Final = 30.0
 and the controller before may still have an effect."""
 _SHORT: Final = f"in pieces under {LEAST_S:g} s"
 _OTHER: Final = "under an earlier configuration"
+_OTHER_DAY: Final = "of other days"
 _IDLE: Final = f"with fewer than {_LEAST_REQUESTS} requests"
 _UNCOUNTED: Final = "without the work of every slot"
 _REMOVED: Final = "that the daemon removed meanwhile, because its record is full"
@@ -95,6 +97,7 @@ def convert_frames(
     requests: Sequence[Path] = (),
     most_piece_s: float = MOST_PIECE_S,
     most_pieces: int = MOST_PIECES,
+    days: tuple[date | None, date | None] | None = None,
 ) -> Converted:
     """Write recordings below ``out`` from the frames that a daemon left in ``source``.
 
@@ -106,6 +109,9 @@ def convert_frames(
         requests: The application's logs; none takes the one that the configuration names.
         most_piece_s: The most seconds of a recording.
         most_pieces: The most recordings of each controller.
+        days: The first and the last day (UTC) to take; ``None`` for no bound. Pieces then end at
+            midnight and at multiples of ``most_piece_s`` after it, so that a day that is over
+            gives the same recordings whenever it is converted.
 
     Raises:
         UsageError: If there are no frames in ``source``, no log of requests, or ``out`` exists.
@@ -116,8 +122,10 @@ def convert_frames(
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     file = frames_file(source)
     settings = load_config(config)
-    trace = cut(read_ticks(file), most_piece_s)
+    trace = cut(read_ticks(file), most_piece_s, by_clock=days is not None)
     left_out: dict[str, float] = defaultdict(float)
+    first_day, last_day = days or (None, None)
+    _drop_other_days(trace, first_day or date.min, last_day or date.max, left_out)
     pieces = choose(_usable(file, trace, settings, left_out), most_pieces)
     _note_spared(trace, pieces, left_out)
     logged = logged_requests(settings.latency, requests, pieces)
@@ -150,6 +158,16 @@ def convert_frames(
     )
 
 
+def _drop_other_days(
+    trace: Trace, first_day: date, last_day: date, left_out: dict[str, float]
+) -> None:
+    kept = [piece for piece in trace.pieces if first_day <= piece.day <= last_day]
+    left_s = sum(piece.length_s for piece in trace.pieces) - sum(one.length_s for one in kept)
+    if left_s > 0.0:
+        left_out[_OTHER_DAY] += left_s
+    trace.pieces[:] = kept
+
+
 def _usable(
     file: Path, trace: Trace, settings: DaemonConfig, left_out: dict[str, float]
 ) -> list[Piece]:
@@ -157,6 +175,11 @@ def _usable(
     if trace.ticks < 2:
         raise RecordingError(
             f"{file} holds {trace.ticks} ticks.", next_step="Let the daemon run a little longer."
+        )
+    if not trace.pieces:
+        raise RecordingError(
+            f"No tick of {file} is of these days.",
+            next_step="Name days since the node's last boot that its record still holds.",
         )
     last = trace.pieces[-1].configuration
     if len(last.groups) != len(settings.background):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
 from typing import Final
 
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -14,6 +15,7 @@ MOST_GAP_S: Final = 5.0
 """After a longer time without a tick another piece begins."""
 _IDLE_BYTES: Final = 1 << 20
 """A group without processes may keep some pages."""
+_DAY_S: Final = 86_400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,11 @@ class Piece:
         """The time from the first tick to the last."""
         return self.end_s - self.start_s
 
+    @property
+    def day(self) -> date:
+        """The day of its end (UTC)."""
+        return datetime.fromtimestamp(self.end_s + self.unix_offset_s, UTC).date()
+
     def add(self, tick: pb.TickRecord) -> None:
         """Add the next tick."""
         self.end_s, self.unix_offset_s = tick.time_s, tick.wall_time_s - tick.time_s
@@ -86,7 +93,7 @@ class Trace:
     """Ticks from before the last boot, whose monotonic clock was another one."""
 
 
-def cut(ticks: Iterable[pb.TickRecord], most_s: float) -> Trace:
+def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False) -> Trace:
     """Cut a trace into pieces.
 
     A policy at whose ticks the default controller decided is still the controller: falling back
@@ -95,10 +102,14 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float) -> Trace:
     Args:
         ticks: The ticks in their order.
         most_s: The most seconds of a piece.
+        by_clock: Whether pieces also end at midnight (UTC) and at every multiple of ``most_s``
+            after it. Then the same day gives the same pieces, whatever comes before and after it.
     """
     trace = Trace()
     piece: Piece | None = None
+    part = (0, 0)
     for tick in ticks:
+        before, part = part, _part_of_day(tick.wall_time_s, most_s)
         if piece is not None and tick.time_s < piece.end_s:  # the clock of another boot
             trace.pieces.clear()
             trace.earlier_ticks += trace.ticks
@@ -113,6 +124,7 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float) -> Trace:
             or tick.time_s - piece.end_s > MOST_GAP_S
             or (piece.configuration, piece.controller) != (configuration, controller)
             or tick.time_s - piece.start_s >= most_s
+            or (by_clock and part != before)
         ):
             piece = Piece(
                 configuration=configuration,
@@ -123,6 +135,12 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float) -> Trace:
             trace.pieces.append(piece)
         piece.add(tick)
     return trace
+
+
+def _part_of_day(wall_time_s: float, most_s: float) -> tuple[int, int]:
+    """The day (UTC) since 1970, and the number of the span of ``most_s`` in it."""
+    day, since_midnight_s = divmod(wall_time_s, _DAY_S)
+    return int(day), int(since_midnight_s / most_s)
 
 
 def choose(pieces: Sequence[Piece], most: int) -> tuple[Piece, ...]:

@@ -71,6 +71,12 @@ def record(
         int,
         typer.Option(min=1, max=1000, help="With --from: the most recordings of a controller."),
     ] = 12,
+    days: Annotated[
+        str,
+        typer.Option(
+            metavar="FROM..TO", help="With --from: only these days (UTC), the same each time."
+        ),
+    ] = "",
 ) -> None:
     """Record one run under one controller (needs root).
 
@@ -99,6 +105,7 @@ def record(
             name=scenario or "node",
             most_piece_s=piece_seconds,
             most_pieces=pieces,
+            days=days,
         )
     else:
         _one(scenario, arm, condition, seconds, burn_in_seconds, seed, out)
@@ -121,8 +128,10 @@ def _convert(
     name: str,
     most_piece_s: float,
     most_pieces: int,
+    days: str,
 ) -> None:
     from stallward.env.recording.from_frames import convert_frames  # noqa: PLC0415
+    from stallward.env.recording.stored import days_of  # noqa: PLC0415
 
     if out is None:
         raise UsageError(
@@ -139,6 +148,7 @@ def _convert(
             requests=requests,
             most_piece_s=most_piece_s,
             most_pieces=most_pieces,
+            days=days_of(days) if days else None,
         )
     output.note(converted.summary)
     for path in converted.recordings:
