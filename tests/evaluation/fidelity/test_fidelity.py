@@ -445,16 +445,16 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held_out = replace(twin, scenario=replace(twin.scenario, name="erlang-r"))
+    held_out = replace(twin, scenario=replace(twin.scenario, name="ruby-yosys"))
     runner = TwinRunner(
-        twin=held_out, scenario=load_scenario("erlang-r"), node=node_info(tmp_path)
+        twin=held_out, scenario=load_scenario("ruby-yosys"), node=node_info(tmp_path)
     )
     request = RunRequest(
         condition="together", arm=NO_ARM, slo_ms=30.0, duration_s=20.0, burn_in_s=8.0, seed=9
     )
-    runner.run_block(request, recordings / "erlang-none")
+    runner.run_block(request, recordings / "ruby-none")
     for condition in ("ample", "background"):
-        runner.run_block(replace(request, condition=condition), recordings / f"erlang-{condition}")
+        runner.run_block(replace(request, condition=condition), recordings / f"ruby-{condition}")
     fitted_to: list[list[str]] = []
 
     def fit(paths: list[Path], **_: object) -> FittedTwin:
@@ -463,11 +463,11 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
 
     monkeypatch.setattr(fidelity_fits, "fit_recordings", fit)
     result = measure_fidelity(recordings, fits=Fits(generations=1), executor=IN_THIS_PROCESS)
-    assert not any("erlang-" in name for names in fitted_to for name in names)
+    assert not any("ruby-" in name for names in fitted_to for name in names)
     assert len(result.table.arms) == 3
     assert result.left_out_scenarios is not None
     (row,) = result.left_out_scenarios.arms
-    assert (row.scenario, row.arm) == ("erlang-r", "none")
+    assert (row.scenario, row.arm) == ("ruby-yosys", "none")
     assert (row.errors.p95 or 9.0) < 1.0, "with its own sizes, and its zone under pressure"
     assert "left out of every fit" in render_page(result)
 

@@ -57,7 +57,7 @@ def test_recordings_are_used_unless_they_are_held_out(
     held_out = copied(tmp_path, "redis-sort-excite-s1") / "run.json"
     made_with = json.loads(held_out.read_text())
     assert made_with["scenario_parameters"]["application"] == "redis"
-    made_with["scenario_parameters"]["application"] = "etcd"
+    made_with["scenario_parameters"]["application"] = "varnish"
     held_out.write_text(json.dumps(made_with))
     arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
     main(arguments)

@@ -26,10 +26,10 @@ from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
 from stallward.env.recording.log_requests import logged_requests
-from stallward.env.recording.node_facts import node_info, versions
+from stallward.env.recording.node_facts import node_of_memory, versions
 from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut
 from stallward.env.recording.recording import Requests, write_recording
-from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.recording.run_info import RunInfo
 from stallward.env.recording.tick_requests import requests_in
 from stallward.env.recording.tick_units import SlotUnits, as_units, slot_units
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -109,9 +109,8 @@ def convert_frames(
         requests: The application's logs; none takes the one that the configuration names.
         most_piece_s: The most seconds of a recording.
         most_pieces: The most recordings of each controller.
-        days: The first and the last day (UTC) to take; ``None`` for no bound. Pieces then end at
-            midnight and at multiples of ``most_piece_s`` after it, so that a day that is over
-            gives the same recordings whenever it is converted.
+        days: The first and the last day (UTC) to take; ``None`` for no bound. Pieces then end by
+            the clock, so that a day that is over gives the same recordings each time.
 
     Raises:
         UsageError: If there are no frames in ``source``, no log of requests, or ``out`` exists.
@@ -123,11 +122,12 @@ def convert_frames(
     file = frames_file(source)
     settings = load_config(config)
     trace = cut(read_ticks(file), most_piece_s, by_clock=days is not None)
+    other_days_s = trace.keep(*(days or (None, None)))
     left_out: dict[str, float] = defaultdict(float)
-    first_day, last_day = days or (None, None)
-    _drop_other_days(trace, first_day or date.min, last_day or date.max, left_out)
     pieces = choose(_usable(file, trace, settings, left_out), most_pieces)
-    _note_spared(trace, pieces, left_out)
+    usable_s = sum(piece.length_s for piece in trace.pieces) - sum(left_out.values())
+    left_out[_SPARED] = usable_s - sum(piece.length_s for piece in pieces)
+    left_out[_OTHER_DAY] = other_days_s
     logged = logged_requests(settings.latency, requests, pieces)
     folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building = _Building(folder, settings, name, left_out)
@@ -156,16 +156,6 @@ def convert_frames(
         left_out_ticks=trace.earlier_ticks,
         torn_bytes=extent(file).torn_bytes,
     )
-
-
-def _drop_other_days(
-    trace: Trace, first_day: date, last_day: date, left_out: dict[str, float]
-) -> None:
-    kept = [piece for piece in trace.pieces if first_day <= piece.day <= last_day]
-    left_s = sum(piece.length_s for piece in trace.pieces) - sum(one.length_s for one in kept)
-    if left_s > 0.0:
-        left_out[_OTHER_DAY] += left_s
-    trace.pieces[:] = kept
 
 
 def _usable(
@@ -202,11 +192,6 @@ def _usable(
             next_step=f"Let the daemon run at least {LEAST_S:g} s under one controller.",
         )
     return usable
-
-
-def _note_spared(trace: Trace, chosen: Sequence[Piece], left_out: dict[str, float]) -> None:
-    total_s = sum(piece.length_s for piece in trace.pieces) - sum(left_out.values())
-    left_out[_SPARED] += total_s - sum(piece.length_s for piece in chosen)
 
 
 def _told(left_out: dict[str, float]) -> list[tuple[str, float]]:
@@ -275,7 +260,7 @@ class _Building:
         work: Sequence[SlotUnits],
     ) -> RunInfo:
         settings, last = self._settings, ticks[-1].sample
-        node = _node(last.node.memory_total_bytes)
+        node, node_name = node_of_memory(last.node.memory_total_bytes)
         limit_bytes = last.zone.memory_limit_bytes or node.memory_total_bytes
         slo_ms = piece.configuration.slo_ms
         return RunInfo(
@@ -289,6 +274,7 @@ class _Building:
             sandbox_bytes=min(limit_bytes, node.memory_total_bytes),
             slo_ms=settings.control.slo_ms if slo_ms is None else slo_ms,
             node=node,
+            node_name=node_name,
             request_rate_per_s=requests.scheduled_s.size / piece.length_s,
             swap_bytes=last.node.swap_total_bytes,
             slot_names=tuple(slot.name for slot in settings.background),
@@ -310,13 +296,3 @@ def _arm(controller: str, ticks: Sequence[pb.TickRecord], settings: DaemonConfig
     if controller == "excite" and len(ticks[-1].decision.action) == len(SET_POINTS.sizes):
         return f"excite:table={SET_POINTS.name}"
     return controller
-
-
-def _node(memory_total_bytes: int) -> NodeInfo:
-    """Describe this machine if its memory size matches the ticks, else only what they hold."""
-    here = node_info(Path.cwd())
-    if memory_total_bytes in (0, here.memory_total_bytes):
-        return here
-    return NodeInfo(
-        kind="unknown", kernel="unknown", cpu_count=0, memory_total_bytes=memory_total_bytes
-    )

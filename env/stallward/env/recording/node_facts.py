@@ -34,7 +34,6 @@ def node_info(disk_of: Path, paths: Paths = DEFAULT_PATHS) -> NodeInfo:
         memory_total_bytes=os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         disk=_disk(disk_of),
         cpu=_cpu(paths.proc / "cpuinfo"),
-        name=platform.node(),
     )
 
 
@@ -47,6 +46,21 @@ def _cpu(path: Path) -> str:
     facts = {key.strip(): value.strip() for key, _, value in (li.partition(":") for li in lines)}
     names = ("model name", "cpu family", "model", "stepping")
     return " ".join(facts[name] for name in names if name in facts)
+
+
+def node_of_memory(memory_total_bytes: int) -> tuple[NodeInfo, str]:
+    """Describe and name this machine if its memory is of this size, or else what is known.
+
+    Args:
+        memory_total_bytes: The memory of the node that is meant; 0 if that is not known.
+    """
+    here = node_info(Path.cwd())
+    if memory_total_bytes in (0, here.memory_total_bytes):
+        return here, platform.node()
+    unknown = NodeInfo(
+        kind="unknown", kernel="unknown", cpu_count=0, memory_total_bytes=memory_total_bytes
+    )
+    return unknown, ""
 
 
 def _disk(path: Path) -> str:

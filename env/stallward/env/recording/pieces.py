@@ -92,6 +92,13 @@ class Trace:
     earlier_ticks: int = 0
     """Ticks from before the last boot, whose monotonic clock was another one."""
 
+    def keep(self, first_day: date | None, last_day: date | None) -> float:
+        """Keep the pieces of these days (UTC) only; return how many seconds the others had."""
+        first, last = first_day or date.min, last_day or date.max
+        others = [piece for piece in self.pieces if not first <= piece.day <= last]
+        self.pieces = [piece for piece in self.pieces if first <= piece.day <= last]
+        return sum(piece.length_s for piece in others)
+
 
 def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False) -> Trace:
     """Cut a trace into pieces.

@@ -35,8 +35,6 @@ class NodeInfo:
     """Device and file system that hold data and swap; empty if unknown."""
     cpu: str = ""
     """Name of the processor; latencies of different processors do not compare."""
-    name: str = ""
-    """Its host name; empty in recordings of versions that did not write it, and of other nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +76,10 @@ class RunInfo:
     missing: tuple[str, ...] = ()
     """Signals and levers that the node did not have, and why; empty in recordings of versions that
     did not ask."""
+    node_name: str = ""
+    """The host name of the machine; empty in recordings of versions that did not write it, and
+    where it is not known. It is no part of :attr:`node`, which says what machine it is: that is
+    what latencies depend on, and what goes into results."""
     policy_sha256: str = ""
     """Hash of the file that the arm used, a policy or a twin to plan with; empty for none."""
     schema: NonNegativeInt = SCHEMA_VERSION

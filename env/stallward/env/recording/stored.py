@@ -100,7 +100,7 @@ class RecordingFolder:
             scenario=run.scenario,
             condition=run.condition,
             arm=run.arm,
-            node=run.node.name,
+            node=run.node_name,
             oom_kills=run.oom_kills,
         )
 

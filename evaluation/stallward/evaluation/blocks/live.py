@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -127,6 +128,7 @@ class LiveSession:
             sandbox_bytes=result.limit_bytes,
             slo_ms=run.slo_ms,
             node=self.node,
+            node_name=platform.node(),
             request_rate_per_s=result.requests.scheduled_s.size / length_s,
             swap_bytes=self.scenario.sandbox.swap_bytes,
             slot_names=tuple(group.name for group in self.scenario.background),
