@@ -160,7 +160,7 @@ def _look_at(path: Path, node: str, day: date | None) -> _New:
         started = datetime.combine(day, time(), UTC)
     if started is None:
         raise RecordingError(
-            f"The ticks of {path} have no wall time, as before there was one.",
+            f"The ticks of {path} have no wall time: `stallward record SCENARIO` leaves it out.",
             next_step="Name its day with --day.",
         )
     return _New(folder=folder, sha256=folder.sha256(), node=name, started=started)
