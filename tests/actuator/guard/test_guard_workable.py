@@ -164,6 +164,12 @@ def test_no_limit_goes_below_what_cannot_be_reclaimed(
     assert reclaimed == lowest_mib * MIB
 
 
+def test_a_swap_limit_that_the_daemon_sets_itself_keeps_no_memory() -> None:
+    node = Node(usage=300 * MIB, swap_room=0)
+    want = SlotDesire(limit_bytes=40 * MIB, swap_max_bytes=100 * MIB)
+    assert node.tick(want).limit_bytes == 40 * MIB
+
+
 @pytest.mark.parametrize("time_s", [math.inf, math.nan])
 def test_a_sample_without_a_time_teaches_nothing(time_s: float) -> None:
     node = Node(usage=300 * MIB)
