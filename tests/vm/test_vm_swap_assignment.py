@@ -82,8 +82,7 @@ def test_the_lowest_lives_in_swap_and_the_other_keeps_its_memory(zone: Zone) -> 
             zone.read(zone.slots[0], "memory.current"),
         )
         slack = 96 * MIB // 8
-        assert loop.until(lambda: setting(zone, 0, "memory.swap.max") < 64 * MIB, 30)
-        assert setting(zone, 0, "memory.swap.max") == pytest.approx(32 * MIB + slack, rel=0.05)
+        assert setting(zone, 0, "memory.swap.max") == float("inf"), "here the rest can go"
         assert setting(zone, 1, "memory.swap.max") == pytest.approx(slack, rel=0.05)
         assert setting(zone, 1, "memory.high") == float("inf")
         assert setting(zone, 0, "memory.max") == float("inf")
@@ -99,13 +98,11 @@ def test_the_lowest_lives_in_swap_and_the_other_keeps_its_memory(zone: Zone) -> 
         assert fits, "what fits again is still limited"
     finally:
         assert loop.node.close(), "not everything was restored"
-    assert wait_for(lambda: setting(zone, 0, "memory.swap.max") == float("inf"))
+    assert wait_for(lambda: setting(zone, 1, "memory.swap.max") == float("inf"))
     after = {key: value for key, value in zone.settings().items() if not key.startswith("process")}
     assert after == {key: value for key, value in before.items() if key in after}
 
 
-# On a machine with slow system calls the plan is sometimes later than the group that grows.
-@pytest.mark.flaky(reruns=6)
 def test_a_group_that_grows_faster_than_the_plan_is_not_killed(zone: Zone) -> None:
     zone.start(zone.slots[0], HOG, 64)
     loop = Loop(zone)

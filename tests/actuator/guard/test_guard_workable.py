@@ -164,10 +164,10 @@ def test_no_limit_goes_below_what_cannot_be_reclaimed(
     assert reclaimed == lowest_mib * MIB
 
 
-def test_a_swap_limit_that_the_daemon_sets_itself_keeps_no_memory() -> None:
-    node = Node(usage=300 * MIB, swap_room=0)
+def test_beside_a_swap_limit_no_limit_goes_below_what_the_swap_leaves() -> None:
+    node = Node(usage=300 * MIB, swap_room=100 * MIB)
     want = SlotDesire(limit_bytes=40 * MIB, swap_max_bytes=100 * MIB)
-    assert node.tick(want).limit_bytes == 40 * MIB
+    assert node.tick(want).limit_bytes == 200 * MIB, "who set the limit makes no difference"
 
 
 @pytest.mark.parametrize("time_s", [math.inf, math.nan])

@@ -46,11 +46,7 @@ def grant_slot(
         time_s=case.time_s,
         remember_s=budgets.kill_wait_s,
     )
-    group = case.group
-    if desired.swap_max_bytes is not None:
-        # What this daemon limits itself is no fact about the slot, and must not keep its memory.
-        group = replace(group, swap_room_bytes=None)
-    lowest = lowest_workable_bytes(workable, group, case.swap_free_bytes)
+    lowest = lowest_workable_bytes(workable, case.group, case.swap_free_bytes)
     case = replace(case, workable_bytes=lowest)
     desired, killed_ago_s = without_limits(desired, kills, budgets, case.time_s)
     killed = None

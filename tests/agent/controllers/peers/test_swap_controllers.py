@@ -139,11 +139,21 @@ def test_a_program_may_need_more_than_was_said() -> None:
     assert limits_mib(desired(spec, sample(60, 160, 60))) == [20.0, None, None]
 
 
-def test_on_v2_swap_is_limited_too_with_some_slack() -> None:
+def test_on_v2_the_swap_of_those_that_keep_their_memory_is_limited() -> None:
     state = desired("swap-assign:margin_share=0", sample(90, 90, 90, v2=True))
-    assert [slot.swap_max_bytes for slot in state.slots] == [60 * MIB, 30 * MIB, 30 * MIB]
+    assert [slot.swap_max_bytes for slot in state.slots] == [None, 30 * MIB, 30 * MIB]
     fits = desired("swap-assign", sample(50, 50, 50, v2=True))
     assert [slot.swap_max_bytes for slot in fits.slots] == [None, None, None]
+
+
+@pytest.mark.parametrize("sizes", [(90, 90, 90), (200, 90, 90), (200, 200, 90), (300, 300, 300)])
+@pytest.mark.parametrize("name", ["swap-assign", "swap-average"])
+def test_somebody_can_always_give_what_nobody_planned_for(
+    name: str, sizes: tuple[int, int, int]
+) -> None:
+    """With all swap limited, the kernel kills where a group grows before the next plan."""
+    state = desired(name, sample(*sizes, v2=True))
+    assert None in [slot.swap_max_bytes for slot in state.slots]
 
 
 def test_measured_degrees_and_needs_are_found_by_name(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ the others never wait. The priority, by the contention degree, also orders who g
 ``agent.sharing.contention`` and ``agent.sharing.swap_assignment`` have the formulas.
 
 A memory limit keeps the share alpha_i of an application in swap: it is (1 - alpha_i) * MEM(i), but
-not below its floor. On v2 the application's swap is limited to alpha_i * MEM(i), too, with some
-slack for what grows between two ticks. The plan is made anew at every tick.
+not below its floor. On v2 the swap of an application whose share is 0 is limited, too, so that it
+keeps its memory while others grow. An application that lives in swap has no such limit: what grows
+between two plans goes there, where the kernel would otherwise have to kill. The plan is made anew
+at every tick.
 
 The document has equal applications. Here one is protected: it has the highest priority, and all of
 its memory stays. Where no degrees are given the first slot has the lowest priority, because slots
@@ -28,7 +30,6 @@ from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.desired import (
-    LIMIT_SLACK_RATIO,
     MIB,
     DesiredState,
     SlotDesire,
@@ -53,8 +54,8 @@ HIGHEST_WEIGHT: Final = 100.0
 """The CPU weight of the protected application. The document only says that a higher priority goes
 first; here weights fall from this one to 1 by equal factors."""
 SWAP_SLACK_SHARE: Final = 1 / 8
-"""How much more an application may have in swap than was assigned to it, as a share of the zone's
-memory. Without that, v2 would kill what grows faster than the plan is made."""
+"""How much an application to which no swap was assigned may have there, as a share of the zone's
+memory, for pages that it does not use."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +148,6 @@ class SwapController(IgnoresTarget):
         self._context = context
         self._demand = Demand(FORGET_S, context.demand_bytes)
         self._previous_s: float | None = None
-        self._swap_max: dict[int, int] = {}
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and weights that the plan comes to."""
@@ -169,7 +169,7 @@ class SwapController(IgnoresTarget):
         slots = tuple(
             SlotDesire(
                 limit_bytes=self._limit(sample, i, needs[i], ratio),
-                swap_max_bytes=self._swap_limit(i, group, needs[i] * ratio, zone, required),
+                swap_max_bytes=self._swap_limit(group, ratio, zone, required),
                 cpu_weight=self._weight(i) if options.cpu else None,
             )
             for i, (group, ratio) in enumerate(zip(sample.slots, ratios, strict=True))
@@ -201,17 +201,16 @@ class SwapController(IgnoresTarget):
         )
 
     def _swap_limit(
-        self, slot: int, group: GroupSample, assigned: float, zone: int, required: float
+        self, group: GroupSample, ratio: float, zone: int, required: float
     ) -> int | None:
-        """The most swap that a group may have, on v2, which alone counts high_events."""
-        if group.high_events is None or not self._options.swap or required <= 0.0:
-            self._swap_max.pop(slot, None)
+        """The most swap that a group may have, on v2, which alone counts high_events.
+
+        Only where swap is required and none was assigned to the group. So the pages that nobody
+        planned for have somewhere to go as long as an application lives in swap.
+        """
+        if group.high_events is None or not self._options.swap or required <= 0.0 or ratio > 0.0:
             return None
-        wanted = int(assigned + SWAP_SLACK_SHARE * zone)
-        before = self._swap_max.get(slot)
-        if before is None or abs(wanted - before) > LIMIT_SLACK_RATIO * before:
-            self._swap_max[slot] = wanted
-        return self._swap_max[slot]
+        return int(SWAP_SLACK_SHARE * zone)
 
     def _weight(self, slot: int) -> int:
         if slot not in self._order:
