@@ -19,7 +19,8 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
-from stallward.actuator.sensors.sampler import TURN_TICKS, Sampler
+from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.sensors.turns import TURN_TICKS
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, SlotState
 
 

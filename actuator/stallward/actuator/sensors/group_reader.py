@@ -73,7 +73,8 @@ class GroupReader:
         unified, memory, cpu_v1 = group.unified_dir, group.memory_dir, group.v1_dir("cpu")
         self.group = group
         self._unbound = is_unbound(group)
-        self._every_tick = every_tick
+        self.every_tick = every_tick
+        """The files to read every tick."""
         self.processes = processes
         self.pss_bytes: int | None = None
         """The sum over the processes; the sampler sets it."""
@@ -147,7 +148,7 @@ class GroupReader:
         memory = self._memory
         usage = None if memory is None else memory.usage.read()
         turn = turn or self._turn_read_s is None or usage is None
-        now = WHOLE if turn else self._every_tick
+        now = WHOLE if turn else self.every_tick
         psi = _NO_PSI
         if self._psi is not None:
             psi = self._psi.read(io_too=now.io_stall, cpu_too=now.cpu_stall)

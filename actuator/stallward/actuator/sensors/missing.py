@@ -14,8 +14,10 @@ from stallward.actuator.kernel.files import OFF, reading_error
 from stallward.actuator.kernel.memory.pressure import is_psi, why_no_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
+from stallward.actuator.sensors.readers import AnyReader
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.signal_table import (
     EBPF,
@@ -91,7 +93,7 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
         for name in _absent(sample.node)
         for why, detail in (known.get(name) or _why_node(sampler, _NODE[name]),)
     ]
-    parts: list[tuple[str, GroupReader | TreeReader, GroupSample]] = [
+    parts: list[tuple[str, AnyReader, GroupSample]] = [
         ("zone", sampler.zone, sample.zone),
         ("protected", sampler.groups[0], sample.protected),
     ]
@@ -160,10 +162,10 @@ def _why_node(sampler: Sampler, signal: Signal) -> tuple[Why, str]:
 
 
 def _why_group(
-    sampler: Sampler, reader: GroupReader, group: GroupSample, signal: Signal
+    sampler: Sampler, reader: GroupReader | PodsReader, group: GroupSample, signal: Signal
 ) -> tuple[Why, str]:
     source = getattr(signal, sampler.kind)
-    if reader is sampler.zone and (reader.group.is_root or not signal.zone):
+    if reader is sampler.zone and (sampler.zone.group.is_root or not signal.zone):
         return Why.NOT_ON_THIS_NODE, "not of the zone"
     if not source:
         return Why.NOT_ON_THIS_NODE, ""
@@ -182,7 +184,11 @@ def _why_tree(tree: GroupSample, signal: Signal) -> tuple[Why, str]:
 
 
 def _why_source(
-    sampler: Sampler, reader: GroupReader, group: GroupSample, signal: Signal, source: str
+    sampler: Sampler,
+    reader: GroupReader | PodsReader,
+    group: GroupSample,
+    signal: Signal,
+    source: str,
 ) -> tuple[Why, str]:
     """Why a signal that comes from ``source`` is absent."""
     if group.turn_read_s is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError, PartlyReadError
@@ -13,23 +13,18 @@ from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.sensors.files.signal_file import AnySignal
-from stallward.actuator.sensors.group_reader import (
-    FAR_SLOT,
-    PROTECTED,
-    SLOT,
-    WHOLE,
-    ZONE,
-    EveryTick,
-    GroupReader,
-)
+from stallward.actuator.sensors.group_reader import WHOLE, ZONE, GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
 from stallward.actuator.sensors.open_file_limit import allow_open_files
+from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
-from stallward.actuator.sensors.processes.members import members_of
+from stallward.actuator.sensors.processes.members import JoinedMembers, members_of
 from stallward.actuator.sensors.processes.pss import PssReader
 from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRobin
 from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
-from stallward.actuator.sensors.tree_reader import TreeReader, share_of
+from stallward.actuator.sensors.readers import every_tick_of, make_readers
+from stallward.actuator.sensors.tree_reader import TreeReader
+from stallward.actuator.sensors.turns import Turns
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import (
     GroupSample,
@@ -41,19 +36,10 @@ from stallward.agent.sample import (
 )
 from stallward.agent.threads import ThreadSample
 
-TURN_TICKS: Final = 10
-"""Every group is read whole at least once in this many ticks."""
 PROTECTED_SLOT: Final = -1
 """The slot number of the protected application's processes, which are never acted on."""
 _FILES_PER_PROCESS: Final = 5
 _FILES_PER_THREAD: Final = 3
-
-
-def _every_tick(number: int) -> EveryTick:
-    """The files of the group ``number`` to read every tick; 0 is the protected application."""
-    if number == 0:
-        return PROTECTED
-    return SLOT if number <= SLOTS else FAR_SLOT
 
 
 class Sampler:
@@ -74,6 +60,7 @@ class Sampler:
         latency_source: The source of the protected application's latencies, if there is one.
         needs_processes: Whether the controller wants the processes listed.
         needs_threads: Whether it wants the protected application's threads listed.
+        shared: The names of the slots that several pods may share, by their numbers.
     """
 
     def __init__(
@@ -88,23 +75,25 @@ class Sampler:
         latency_source: LatencySource | None = None,
         needs_processes: bool = False,
         needs_threads: bool = False,
+        shared: Mapping[int, str] | None = None,
     ) -> None:
         self.kind = hierarchy.kind
         self.proc = paths.proc
         self.node = NodeReader(paths.proc)
+        shared = shared or {}
+        joined = {slot: JoinedMembers() for slot in shared}
         self.processes = [
-            GroupProcesses(members_of(target), slot, paths.proc)
+            GroupProcesses(joined.get(slot) or members_of(target), slot, paths.proc)
             for slot, target in enumerate((protected, *slots), PROTECTED_SLOT)
         ]
         self._turns = RoundRobin(self.processes, 1 + SLOTS, PssReader(paths.proc))
         self.zone = GroupReader(zone, every_tick=WHOLE if zone.is_root else ZONE)
-        share = share_of(sum(not isinstance(target, Cgroup) for target in (protected, *slots)))
-        self.groups: list[GroupReader | TreeReader] = [
-            GroupReader(target, every_tick=_every_tick(number), processes=self.processes[number])
-            if isinstance(target, Cgroup)
-            else TreeReader(paths.proc, target, share)
-            for number, target in enumerate((protected, *slots))
-        ]
+        self.groups = make_readers(
+            paths.proc,
+            (protected, *slots),
+            self.processes,
+            {slot - PROTECTED_SLOT: (name, joined[slot]) for slot, name in shared.items()},
+        )
         self._whole_machine = zone.is_root
         self._forest = forest
         self.latency_source = latency_source
@@ -115,7 +104,7 @@ class Sampler:
         allow_open_files(
             len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS + MOST_THREADS * _FILES_PER_THREAD
         )
-        self._next_turn = 0
+        self._turns_of_groups = Turns(len(self.groups) + 1)
         self._other_faults: list[str] = []
 
     def _list_signals(self) -> None:
@@ -131,7 +120,8 @@ class Sampler:
             *(signal for slot in self.groups[1:] for signal in slot.frozen),
         )
         self._in_zone = tuple(
-            isinstance(reader, GroupReader) and zone.contains(reader.group)
+            isinstance(reader, PodsReader)
+            or (isinstance(reader, GroupReader) and zone.contains(reader.group))
             for reader in self.groups
         )
 
@@ -143,12 +133,29 @@ class Sampler:
         listed = GroupProcesses(members_of(group), slot, self.proc)
         self._turns.rebind(self.processes[number], listed)
         self.processes[number] = listed
-        every_tick = _every_tick(number)
+        every_tick = every_tick_of(number)
         self.groups[number] = GroupReader(group, every_tick=every_tick, processes=listed)
         if slot == PROTECTED_SLOT:
             self._threads.close()
             self._threads = ThreadReader(members_of(group), self.proc)
         self._list_signals()
+
+    def pods(self, slot: int) -> PodsReader | None:
+        """The reader of a slot that several pods may share; ``None`` for another slot."""
+        reader = self.groups[slot - PROTECTED_SLOT]
+        return reader if isinstance(reader, PodsReader) else None
+
+    def join(self, slot: int, group: Cgroup) -> None:
+        """Read one more pod of a slot that several pods may share."""
+        if (reader := self.pods(slot)) is not None:
+            reader.join(group)
+            self._list_signals()
+
+    def leave(self, slot: int, group: str) -> None:
+        """Do not read a pod of such a slot any more."""
+        if (reader := self.pods(slot)) is not None:
+            reader.leave(group)
+            self._list_signals()
 
     @property
     def faults(self) -> tuple[str, ...]:
@@ -201,12 +208,12 @@ class Sampler:
         self._other_faults.clear()
         if self._forest is not None:
             self._forest.refresh()
-        in_turn = self._groups_in_turn()
+        in_turn = self._turns_of_groups.take()  # the zone has the last number
         self._read_processes(in_turn, time_s)
         groups = [
-            reader.read(time_s, turn=number in in_turn)
-            if isinstance(reader, GroupReader)
-            else reader.read()
+            reader.read()
+            if isinstance(reader, TreeReader)
+            else reader.read(time_s, turn=number in in_turn)
             for number, reader in enumerate(self.groups)
         ]
         zone_too = len(self.groups) in in_turn
@@ -233,16 +240,6 @@ class Sampler:
             work=work,
         )
 
-    def _groups_in_turn(self) -> frozenset[int]:
-        """The numbers of the groups to read whole at this tick; the zone has the last number."""
-        total = len(self.groups) + 1
-        count = -(-total // TURN_TICKS)
-        places = max(total, TURN_TICKS)  # with fewer groups, some ticks have none in turn
-        first = self._next_turn
-        self._next_turn = (first + count) % places
-        turns = ((first + offset) % places for offset in range(count))
-        return frozenset(number for number in turns if number < total)
-
     def _read_processes(self, in_turn: frozenset[int], now_s: float) -> None:
         """List the processes and read some of them."""
         asked = self.needs_processes
@@ -255,7 +252,7 @@ class Sampler:
         self._turns.take(now_s, asked=asked)
         for number in in_turn:
             reader = self.groups[number] if number < len(self.groups) else None
-            if isinstance(reader, GroupReader):
+            if isinstance(reader, GroupReader | PodsReader):
                 pss = self._turns.pss_bytes(self.processes[number]) if asked else None
                 reader.pss_bytes = pss
 
@@ -271,7 +268,7 @@ class Sampler:
 
     def _summed(self, number: int, asked: bool) -> bool:
         """Whether the group's processes are read here; a tree's own reader sums up a tree."""
-        return asked or isinstance(self.groups[number], GroupReader)
+        return asked or not isinstance(self.groups[number], TreeReader)
 
     def _kills_below(self, groups: Sequence[GroupSample]) -> int:
         """OOM kills in groups of the zone, since v1 counts a kill only in the process's group."""

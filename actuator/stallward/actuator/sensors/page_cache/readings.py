@@ -16,7 +16,7 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
-from stallward.actuator.sensors.tree_reader import TreeReader
+from stallward.actuator.sensors.readers import AnyReader
 from stallward.agent.sample import ProcessSample, Sample
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class PageCacheSignal:
         else:
             self._counters = counters
 
-    def step(
-        self, now_s: float, node: NodeReader, groups: Sequence[GroupReader | TreeReader]
-    ) -> None:
+    def step(self, now_s: float, node: NodeReader, groups: Sequence[AnyReader]) -> None:
         """Give the counts so far to the readers, once a second; see :data:`READ_EVERY_S`.
 
         Args:

@@ -135,6 +135,43 @@ class TreeMembers:
         """Do nothing: no file is kept open."""
 
 
+class JoinedMembers:
+    """Lists the processes of several groups, which come and go, as one list."""
+
+    def __init__(self) -> None:
+        self._parts: dict[str, Members] = {}
+        self._listed: tuple[frozenset[int], ...] = ()
+        self._pids: frozenset[int] = frozenset()
+
+    def join(self, name: str, members: Members) -> None:
+        """List the processes of this group, too."""
+        self._parts[name] = members
+
+    def leave(self, name: str) -> None:
+        """Do not list the processes of this group any more."""
+        self._parts.pop(name).close()
+
+    def pids(self) -> frozenset[int]:
+        """Return the processes now.
+
+        Raises:
+            SensorError: If a list exists but cannot be read or parsed, or a group is threaded.
+        """
+        listed = tuple(part.pids() for part in self._parts.values())
+        same = len(listed) == len(self._listed) and all(
+            now is before for now, before in zip(listed, self._listed, strict=True)
+        )
+        if not same:
+            self._pids = frozenset[int]().union(*listed)
+            self._listed = listed
+        return self._pids
+
+    def close(self) -> None:
+        """Close every file."""
+        for part in self._parts.values():
+            part.close()
+
+
 def members_of(target: AnyTarget) -> Members:
     """Make the lister for a group or a process tree."""
     return GroupMembers(target) if isinstance(target, Cgroup) else TreeMembers(target)
