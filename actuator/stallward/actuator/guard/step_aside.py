@@ -9,12 +9,13 @@ fights with the other program.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import DesiredState, SlotDesire
-from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.sample import Sample
 from stallward.agent.threads import ThreadDesire
 
 Aside = tuple[tuple[str, float], ...]
@@ -82,13 +83,25 @@ def step_aside(
     desired: DesiredState, aside: Aside, sample: Sample
 ) -> tuple[DesiredState, tuple[GuardChange, ...]]:
     """Remove the settings of the levers in ``aside``; returns the rest and a change for each."""
-    for lever, _ in aside:
-        desired = _without(desired, lever, sample)
+    desired = without_levers(desired, aside, [group.name for group in sample.slots])
     changes = tuple(
         GuardChange(rule=GuardRule.SET_BY_OTHERS, wish=Wish.LEVER, lever=lever)
         for lever, _ in aside
     )
     return desired, changes
+
+
+def without_levers(desired: DesiredState, aside: Aside, names: Sequence[str]) -> DesiredState:
+    """Remove the settings of the levers in ``aside``.
+
+    Args:
+        desired: A desired state.
+        aside: The levers.
+        names: The name of the group of each of its slots.
+    """
+    for lever, _ in aside:
+        desired = _without(desired, lever, names)
+    return desired
 
 
 def foreign_pauses(aside: Aside, sample: Sample) -> frozenset[int]:
@@ -97,21 +110,21 @@ def foreign_pauses(aside: Aside, sample: Sample) -> frozenset[int]:
     If it thawed a slot, the slot's processes must not be stopped instead.
     """
     subjects = {lever.partition(":")[2] for lever, _ in aside if lever.startswith("pause:")}
-    return frozenset(i for i, group in enumerate(sample.slots) if _names(group) & subjects)
+    return frozenset(i for i, group in enumerate(sample.slots) if _names(group.name) & subjects)
 
 
-def _names(group: GroupSample) -> set[str]:
+def _names(group: str) -> set[str]:
     """The names by which a lever may call the group."""
-    return {group.name, group.name.rpartition("/")[2]}
+    return {group, group.rpartition("/")[2]}
 
 
-def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
+def _without(desired: DesiredState, lever: str, names: Sequence[str]) -> DesiredState:
     kind, _, subject = lever.partition(":")
     if kind == "stop":
         kept = tuple(ref for ref in desired.stopped if str(ref.pid) != subject)
         return replace(desired, stopped=kept)
     if kind in _SLOT_FIELDS:
-        return _without_slot(desired, _SLOT_FIELDS[kind], subject, sample)
+        return _without_slot(desired, _SLOT_FIELDS[kind], subject, names)
     if kind in _TUNING_FIELDS:
         cleared: dict[str, Any] = dict.fromkeys(_TUNING_FIELDS[kind])
         return replace(desired, tuning=replace(desired.tuning, **cleared))
@@ -125,11 +138,11 @@ def _without(desired: DesiredState, lever: str, sample: Sample) -> DesiredState:
 
 
 def _without_slot(
-    desired: DesiredState, fields: tuple[str, ...], subject: str, sample: Sample
+    desired: DesiredState, fields: tuple[str, ...], subject: str, names: Sequence[str]
 ) -> DesiredState:
     slots = list(desired.slots)
     original = {field: getattr(_DEFAULT, field) for field in fields}
-    for index, group in enumerate(sample.slots[: len(slots)]):
-        if subject in _names(group):
+    for index, name in enumerate(names[: len(slots)]):
+        if subject in _names(name):
             slots[index] = replace(slots[index], **original)
     return replace(desired, slots=tuple(slots))

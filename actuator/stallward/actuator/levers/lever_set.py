@@ -23,7 +23,7 @@ from stallward.actuator.levers.base.originals import (
     TouchJournal,
 )
 from stallward.actuator.levers.cgroup_levers import Site
-from stallward.actuator.levers.node_levers import PROTECTED, NodeLevers, retire
+from stallward.actuator.levers.node_levers import NodeLevers, retire
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
@@ -118,17 +118,16 @@ class LeverSet:
         """Whether the levers of a slot, or of ``PROTECTED``, hold nothing."""
         return not any(lever.held for lever in self._levers.of(place))
 
-    def rebind(self, place: int, target: AnyTarget) -> None:
+    def rebind(self, place: int, target: AnyTarget, slot: int | None = None) -> None:
         """Give another target to a place whose levers are settled; it starts released.
 
         The journal drops what it has of the old one, and has what is of the new one before its
-        first change.
+        first change. Places behind the slots' own are for the pods that share the slot ``slot``.
         """
-        if place != PROTECTED:
-            self._alarms.forget(place)
+        self._alarms.forget(place)
         gone = self._levers.target(place)
         with self._originals.unnoted():
-            before = self._levers.rebind(place, target)
+            before = self._levers.rebind(place, target, slot)
         if isinstance(gone, Cgroup):
             self._originals.forget_below(gone.every_dir)
         retire(before)
@@ -139,7 +138,7 @@ class LeverSet:
 
     @property
     def targets(self) -> tuple[AnyTarget, ...]:
-        """The targets of all places now: the protected application, then the slots."""
+        """The targets of all places now, the protected application first."""
         return self._levers.targets
 
     @property
@@ -187,7 +186,7 @@ class LeverSet:
 
     def _look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Let one lever check what it holds; the next call takes the next lever."""
-        pauses = [slot.pause for slot in self._levers.slots]
+        pauses = self._levers.pauses
         watched = len(pauses) + len(self._active)
         if not watched:
             return ()
@@ -213,6 +212,10 @@ class LeverSet:
     def slot_paused(self, index: int) -> bool:
         """Whether a pause of slot ``index`` is requested, by its lever or another program."""
         return self._levers.slots[index].pause.requested()
+
+    def slot_pause_held(self, index: int) -> bool:
+        """Whether the lever of slot ``index`` may have paused it."""
+        return self._levers.slots[index].pause.held
 
     def slot_frozen(self, index: int) -> bool:
         """Whether the whole of slot ``index`` is stopped now; read from the kernel."""

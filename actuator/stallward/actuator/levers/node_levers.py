@@ -15,7 +15,13 @@ from typing import Final
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import AnyTarget, is_unbound
 from stallward.actuator.levers.base.file_lever import FileLever
-from stallward.actuator.levers.base.lever import Lever, LeverDefaults, SlotLevers, SlotLimit
+from stallward.actuator.levers.base.lever import (
+    Lever,
+    LeverDefaults,
+    SlotLevers,
+    SlotLimit,
+    SlotPause,
+)
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup import cpu_and_io
 from stallward.actuator.levers.cgroup.vm_settings import swappiness, vm_levers
@@ -71,41 +77,42 @@ class _Empty(LeverDefaults):
         return ()
 
 
-_NO_PAGES: Final = FilePagesSource(members=tuple, holds=lambda _pid: False)
+def _no_levers(target: AnyTarget) -> SlotLevers:
+    short = cpu_and_io.short(target)
+    return SlotLevers(pause=_Empty(f"pause:{short}"), limit=_Empty(f"limit:{short}"))
 
 
 class _Now:
-    """The target that a place has now, for levers that act on several places."""
+    """The targets that a slot or the application has now, for levers that act on several."""
 
-    def __init__(self, target: AnyTarget) -> None:
-        self.target = target
-        self.pages = _NO_PAGES
-
-    @property
-    def name(self) -> str:
-        """The name of the target."""
-        return self.target.name
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.targets: dict[int, AnyTarget] = {}
+        """The targets by their places."""
+        self.pages: dict[int, FilePagesSource] = {}
 
     def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
-        """The processes of the target."""
-        return self.target.pids(recursive=recursive)
+        """The processes of the targets."""
+        found = [one.pids(recursive=recursive) for one in self.targets.values()]
+        return found[0] if len(found) == 1 else tuple(sorted(set().union(*found)))
 
     def exists(self) -> bool:
-        """Whether the target can have processes."""
-        return self.target.exists()
+        """Whether any target can have processes."""
+        return any(one.exists() for one in self.targets.values())
 
     def source(self) -> FilePagesSource:
         """The processes whose file pages may be acted on."""
         return FilePagesSource(members=self._members, holds=self._holds, check=self._check)
 
     def _members(self) -> tuple[int, ...]:
-        return self.pages.members()
+        return tuple(pid for pages in self.pages.values() for pid in pages.members())
 
     def _holds(self, pid: int) -> bool:
-        return self.pages.holds(pid)
+        return any(pages.holds(pid) for pages in self.pages.values())
 
     def _check(self) -> None:
-        self.pages.check()
+        for pages in self.pages.values():
+            pages.check()
 
 
 class NodeLevers:
@@ -119,16 +126,26 @@ class NodeLevers:
     def __init__(self, site: Site, originals: Originals) -> None:
         self._site = site
         self._originals = originals
-        self._now = [_Now(slot) for slot in site.slots]
-        self._protected_now = _Now(site.protected)
+        self._now = [_Now(slot.name) for slot in site.slots]
+        self._slot_of = list(range(len(site.slots)))
+        """The slot of each place; those behind the slots' own are for pods that share one."""
+        self._targets: dict[int, AnyTarget] = {PROTECTED: site.protected}
+        self._protected_now = _Now(site.protected.name)
+        self._protected_now.targets[PROTECTED] = site.protected
         self._slots = [self._make_slot(index, slot) for index, slot in enumerate(site.slots)]
         self._protected = self._make_protected(site.protected)
         self._shared = self._make_shared()
 
     @property
     def slots(self) -> tuple[SlotLevers, ...]:
-        """The levers of each slot."""
+        """The levers of each place of a slot."""
         return tuple(self._slots)
+
+    @property
+    def pauses(self) -> tuple[SlotPause, ...]:
+        """The pauses of the places that have a target."""
+        there = (place for place in self._targets if place != PROTECTED)
+        return tuple(self._slots[i].pause for i in there if not is_unbound(self._targets[i]))
 
     @property
     def every(self) -> tuple[Lever, ...]:
@@ -148,35 +165,48 @@ class NodeLevers:
     @property
     def targets(self) -> tuple[AnyTarget, ...]:
         """The targets of all places: the protected application, then the slots."""
-        return (self._protected_now.target, *(now.target for now in self._now))
+        return tuple(self._targets[place] for place in range(PROTECTED, len(self._slots)))
 
-    def target(self, place: int) -> AnyTarget:
-        """The target of one place."""
-        return (self._protected_now if place == PROTECTED else self._now[place]).target
+    def target(self, place: int) -> AnyTarget | None:
+        """The target of one place; ``None`` if there is no such place yet."""
+        return self._targets.get(place)
 
-    def rebind(self, place: int, target: AnyTarget) -> tuple[Lever, ...]:
-        """Give another target to a place whose levers hold nothing; return the old levers."""
+    def rebind(self, place: int, target: AnyTarget, slot: int | None) -> tuple[Lever, ...]:
+        """Give another target to a place whose levers hold nothing; return the old levers.
+
+        Args:
+            place: The place; a new one is made behind the last.
+            target: The target.
+            slot: The slot that it is for; ``None`` for that of before.
+        """
+        if place == len(self._slots):
+            self._slot_of.append(0 if slot is None else slot)
+            self._slots.append(_no_levers(target))
         before = self.of(place)
         if place == PROTECTED:
-            self._protected_now.target = target
+            self._targets[place] = self._protected_now.targets[PROTECTED] = target
             self._protected = self._make_protected(target)
-        else:
-            self._now[place].target = target
-            self._slots[place] = self._make_slot(place, target)
+            return before
+        if slot is not None:
+            self._slot_of[place] = slot
+        self._slots[place] = self._make_slot(place, target)
         return before
 
     def _make_slot(self, index: int, target: AnyTarget) -> SlotLevers:
         site, originals = self._site, self._originals
+        now = self._now[self._slot_of[index]]
+        self._targets[index] = target
         if is_unbound(target):
-            self._now[index].pages = _NO_PAGES
-            short = cpu_and_io.short(target)
-            return SlotLevers(pause=_Empty(f"pause:{short}"), limit=_Empty(f"limit:{short}"))
+            now.targets.pop(index, None)
+            now.pages.pop(index, None)
+            return _no_levers(target)
         maker = (
             GroupSlot(site, index, target, originals)
             if isinstance(target, Cgroup)
             else TreeSlot(index, target, site.paths.proc, originals, site.exempt)
         )
-        self._now[index].pages = maker.source()
+        now.targets[index] = target
+        now.pages[index] = maker.source()
         limit: SlotLimit
         limit, *rest = maker.memory()
         return SlotLevers(
@@ -188,11 +218,11 @@ class NodeLevers:
     def _make_protected(self, target: AnyTarget) -> tuple[Lever, ...]:
         site, originals = self._site, self._originals
         if is_unbound(target):
-            self._protected_now.pages = _NO_PAGES
+            self._protected_now.pages.clear()
             return ()
         members = partial(target.pids, recursive=True)
         pages = FilePagesSource(members=members, holds=lambda pid: pid in members())
-        self._protected_now.pages = pages
+        self._protected_now.pages[PROTECTED] = pages
         specs = []
         group = target if isinstance(target, Cgroup) else None
         if group is not None:

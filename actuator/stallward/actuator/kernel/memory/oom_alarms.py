@@ -26,7 +26,7 @@ class OomAlarms:
     The threads that write limits call :meth:`watch`, the loop calls the rest.
 
     Args:
-        slots: The number of slots.
+        slots: The number of slots; those behind them are added with their first watch.
     """
 
     def __init__(self, slots: int) -> None:
@@ -64,6 +64,7 @@ class OomAlarms:
         finally:
             os.close(control)
         with self._lock:
+            self._totals += [0] * (slot + 1 - len(self._totals))
             before = self._watched.get(slot)
             self._watched[slot] = (event, inode)
             if before is not None:
