@@ -285,7 +285,7 @@ def _pods() -> tuple[Target, ...]:
         b'"livenessProbe": {"timeoutSeconds": 3}}]}, "status": {"qosClass": "Burstable"}}'
     )
     bound = pod_messages.BoundPod(group="kubepods/pod1", pod="a/b")
-    report = pod_messages.PodsReport(protected=bound, slots=(None, bound), fault="down")
+    report = pod_messages.PodsReport(protected=bound, slots=((), (bound, bound)), fault="down")
     return (
         typed(
             "label-selector",

@@ -25,7 +25,7 @@ pod = { namespace = "shop", selector = "app=cache" }
 [[background]]
 name = "batch"
 floor_bytes = 33554432
-pod = { selector = "tier in (batch, ml)", slots = 3 }
+pod = { selector = "tier in (batch, ml)", slots = 3, group_by = "label:job" }
 [[background]]
 name = "marked"
 pod = { role = "background", qos = ["BestEffort"] }
@@ -39,6 +39,7 @@ def test_one_table_is_as_many_slots_as_it_says() -> None:
     config = parse_config(PODS)
     assert [slot.name for slot in config.background] == ["batch-1", "batch-2", "batch-3", "marked"]
     assert {slot.floor_bytes for slot in config.background[:3]} == {33554432}
+    assert {slot.pod.group_by for slot in config.background[:3] if slot.pod} == {"label:job"}
     assert config.background[3].pod is not None
     assert config.background[3].pod.qos == (Qos.BEST_EFFORT,)
     assert config.follows_pods
@@ -58,6 +59,11 @@ def test_a_configuration_with_pods_is_written_and_read_back() -> None:
     [
         ('[protected]\npod = { selector = "a", slots = 2 }', "protected.pod.slots is not 1"),
         ('[protected]\ngroup = "a"\npod = { selector = "a" }', "names group and pod"),
+        (
+            '[protected]\npod = { selector = "a", group_by = "qos" }',
+            "protected.pod.group_by is 'qos'",
+        ),
+        ('[protected]\npod = { selector = "a", group_by = "team" }', "group_by is 'team'"),
         ("[protected]", "neither group nor processes nor pod"),
         ("[protected]\npod = {}", "protected.pod.selector is missing"),
         ('[protected]\npod = { selector = "a in" }', "protected.pod.selector is 'a in'"),

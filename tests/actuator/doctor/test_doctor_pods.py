@@ -64,6 +64,19 @@ def test_it_says_which_pod_each_place_would_have(cluster: Cluster) -> None:
     assert len(said) == 3
 
 
+def test_it_lists_all_pods_of_a_slot_that_they_share(cluster: Cluster) -> None:
+    shared = tuple(
+        replace(slot, pod=replace(slot.pod, group_by="all"))
+        for slot in cluster.config.background[:1]
+        if slot.pod is not None
+    )
+    cluster.config = replace(cluster.config, background=shared)
+    groups = [cluster.add("batch", number) for number in (2, 3)]
+    said = cluster.said()
+    assert said["pod of b0"] == ("works", "; ".join(f"work/batch, {group}" for group in groups))
+    assert "slots" not in said
+
+
 def test_it_counts_pods_without_a_place(cluster: Cluster) -> None:
     for number in range(1, 4):
         cluster.add("app", number)

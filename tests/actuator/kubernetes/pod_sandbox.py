@@ -52,9 +52,11 @@ class PodSandbox:
     _listed: dict[int, dict[str, Any]] = field(default_factory=dict)
     _running: dict[int, tuple[Cgroup, subprocess.Popen[bytes]]] = field(default_factory=dict)
 
-    def config(self, slots: int = 2, controller: str = "none") -> DaemonConfig:
+    def config(
+        self, slots: int = 2, controller: str = "none", group_by: str = "pod"
+    ) -> DaemonConfig:
         """A daemon's configuration, in which every target is a pod."""
-        batch = PodConfig(selector="app=batch")
+        batch = PodConfig(selector="app=batch", group_by=group_by)
         return DaemonConfig(
             node=NodeConfig(zone=self.zone.name),
             protected=ProtectedConfig(pod=PodConfig(role="protected")),

@@ -23,7 +23,7 @@ def group_of(one: Pod) -> str | None:
 
 
 def names(assignment: Assignment) -> list[str | None]:
-    return [None if one is None else one.pod.uid for one in assignment.slots]
+    return [place[0].pod.uid if place else None for place in assignment.slots]
 
 
 def test_a_pod_is_read() -> None:
@@ -185,7 +185,8 @@ def test_whatever_comes_and_goes_no_pod_moves_and_none_has_two_places(
             for number, name, ends in step
         }
         before, assigned = assigned, assign(pods.values(), group_of, APP, wanted, assigned)  # type: ignore[arg-type]
-        placed = [one for one in assigned.slots if one is not None]
+        placed = [one for place in assigned.slots for one in place]
+        assert all(len(place) <= 1 for place in assigned.slots)
         uids = [one.pod.uid for one in placed]
         assert len(uids) == len(set(uids))
         assert all(one.pod.labels == {"app": "batch"} and not one.pod.leaving for one in placed)
@@ -194,6 +195,5 @@ def test_whatever_comes_and_goes_no_pod_moves_and_none_has_two_places(
         assert assigned.surplus == len(usable) - len(placed)
         for index, last in enumerate(before.slots):
             now = assigned.slots[index]
-            if last is not None and last.pod.uid in {p.uid for p in usable}:
-                assert now is not None
-                assert now.pod.uid == last.pod.uid
+            if last and last[0].pod.uid in {p.uid for p in usable}:
+                assert [one.pod.uid for one in now] == [last[0].pod.uid]

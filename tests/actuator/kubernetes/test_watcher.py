@@ -76,16 +76,40 @@ def test_a_pod_has_its_slot_once_it_has_a_group_and_loses_it_with_the_group(
     finder = PodFinder(detect(paths), None, os.getpid())
     watcher = Watcher(options(paths), store, finder)
     store.replace([pod("batch", number=1)])
-    assert watcher.step().slots == (None, None, None)
+    assert watcher.step().slots == ((), (), ())
     name = make_group(paths, 1)
-    assert watcher.step().slots == (BoundPod(group=name, pod="work/batch"), None, None)
+    assert watcher.step().slots == ((BoundPod(group=name, pod="work/batch"),), (), ())
     (paths.cgroup / name / "cgroup.procs").unlink()
     (paths.cgroup / name).rmdir()
-    assert watcher.step().slots == (None, None, None)
+    assert watcher.step().slots == ((), (), ())
     said = capfd.readouterr().err
     assert said.splitlines() == [
         "stallward pods: a is work/batch now",
         "stallward pods: a is no pod now",
+    ]
+
+
+def test_it_says_who_comes_to_and_leaves_a_slot_that_pods_share(
+    paths: Paths, capfd: pytest.CaptureFixture[str]
+) -> None:
+    store = PodStore()
+    shared = PodConfig(selector="app in (batch,more)", group_by="all")
+    watcher = Watcher(
+        options(paths, slots=(shared,), names=("s",)),
+        store,
+        PodFinder(detect(paths), None, os.getpid()),
+    )
+    first, second = make_group(paths, 1), make_group(paths, 2)
+    store.replace([pod("batch", number=1), pod("more", number=2)])
+    assert watcher.step().slots == (
+        (BoundPod(group=first, pod="work/batch"), BoundPod(group=second, pod="work/more")),
+    )
+    store.replace([pod("more", number=2)])
+    assert watcher.step().slots == ((BoundPod(group=second, pod="work/more"),),)
+    assert capfd.readouterr().err.splitlines() == [
+        "stallward pods: s has work/batch now",
+        "stallward pods: s has work/more now",
+        "stallward pods: s has work/batch no more",
     ]
 
 
@@ -95,14 +119,14 @@ def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
     other = make_group(paths, 2, "1\n")
     watcher = Watcher(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
     store.replace([pod("batch", number=1), pod("batch", number=2)])
-    assert watcher.step().slots[0] == BoundPod(group=other, pod="work/batch")
-    assert watcher.step().slots[2] is None
+    assert watcher.step().slots[0] == (BoundPod(group=other, pod="work/batch"),)
+    assert watcher.step().slots[2] == ()
 
 
 def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> None:
     report = PodsReport(
         protected=BoundPod(group="g", pod="n/p"),
-        slots=(None, BoundPod(group="h", pod="n/q")),
+        slots=((), (BoundPod(group="h", pod="n/q"), BoundPod(group="i", pod="n/r"))),
         surplus=3,
         beside=1,
         fault="down",
@@ -119,11 +143,11 @@ def test_the_channel_keeps_what_was_said_and_says_what_it_lacks() -> None:
     channel = PodsChannel(ours)
     assert channel.read(0.0) is None
     assert channel.faults == ("pods: none is known yet",)
-    theirs.send(pack(PodsReport(slots=(BoundPod(group="g", pod="n/p"),), surplus=2)))
+    theirs.send(pack(PodsReport(slots=((BoundPod(group="g", pod="n/p"),),), surplus=2)))
     theirs.send(b"damaged")
     report = channel.read(1.0)
     assert report is not None
-    assert report.slots[0] == BoundPod(group="g", pod="n/p")
+    assert report.slots[0] == (BoundPod(group="g", pod="n/p"),)
     assert channel.faults == ("pods: 2 match a slot and have none, as all are taken",)
     theirs.close()
     assert channel.read(1.0 + SILENT_S + 1.0) == report
@@ -183,12 +207,12 @@ def test_the_process_tells_the_loop_and_ends_with_the_guardian(paths: Paths) -> 
     try:
         wait_for(lambda: channel.read(0.0) is not None and not channel.faults)
         name = make_group(paths, 1)
-        wait_for(lambda: (channel.read(0.0) or PodsReport()).slots[:1] != (None,))
+        wait_for(lambda: (channel.read(0.0) or PodsReport()).slots[:1] != ((),))
         assert channel.report is not None
-        assert channel.report.slots == (BoundPod(group=name, pod="work/batch"), None, None)
+        assert channel.report.slots == ((BoundPod(group=name, pod="work/batch"),), (), ())
         api.stop()
         wait_for(lambda: channel.read(0.0) and "What is known stays" in "".join(channel.faults))
-        assert channel.report.slots[0] is not None
+        assert channel.report.slots[0]
         os.close(life_write)
         assert process.wait(PATIENCE_S) == 0
     finally:

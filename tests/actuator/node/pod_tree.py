@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import Controller
-from stallward.agent.desired import MIB
+from stallward.agent.desired import DEFAULT_FLOOR_BYTES, MIB
 from stallward.agent.registry import make_controller
 
 FILES = {
@@ -51,6 +51,10 @@ FILES = {
 }
 
 
+def _bound(group: str) -> BoundPod:
+    return BoundPod(group=group, pod=f"work/{group[-4:]}")
+
+
 class PodNode:
     """A node, the reports that it gets, and the journal that it keeps.
 
@@ -59,6 +63,9 @@ class PodNode:
         slots: How many slots there are, all of pods.
         controller: Who decides.
         protected_is_pod: Whether the application is a pod, too.
+        budgets: The guard's numbers; without pause budgets by default.
+        group_by: Which pods share a slot; none by default.
+        floor_bytes: The lowest limit of a slot, or of each pod that shares it.
     """
 
     def __init__(
@@ -69,6 +76,8 @@ class PodNode:
         controller: Controller | None = None,
         protected_is_pod: bool = False,
         budgets: Budgets | None = None,
+        group_by: str = "pod",
+        floor_bytes: int = DEFAULT_FLOOR_BYTES,
     ) -> None:
         self.root, proc = folder / "cgroup", folder / "proc"
         (proc / "self").mkdir(parents=True)
@@ -77,14 +86,16 @@ class PodNode:
         self.root.mkdir()
         (self.root / "cgroup.controllers").write_text("cpu io memory\n")
         self.make("app")
-        batch = PodConfig(selector="app=batch")
+        batch = PodConfig(selector="app=batch", group_by=group_by)
         app = PodConfig(selector="app=app")
         self.config = DaemonConfig(
             node=NodeConfig(proc=proc, cgroup=self.root, sys=folder / "sys"),
             protected=ProtectedConfig(pod=app)
             if protected_is_pod
             else ProtectedConfig(group="app"),
-            background=tuple(SlotConfig(name=f"b{i}", pod=batch) for i in range(slots)),
+            background=tuple(
+                SlotConfig(name=f"b{i}", pod=batch, floor_bytes=floor_bytes) for i in range(slots)
+            ),
             service=ServiceConfig(socket=folder / "s.sock"),
             journal=JournalConfig(path=folder / "journal"),
             control=ControlConfig(controller="none"),
@@ -104,7 +115,7 @@ class PodNode:
             configured=controller or make_controller("none"),
             default=make_controller("none"),
         )
-        self.report = PodsReport(slots=(None,) * slots)
+        self.report = PodsReport(slots=((),) * slots)
         self.last: TickOutcome | None = None
         self._ticks = 0
 
@@ -142,13 +153,17 @@ class PodNode:
 
     def tell(self, slot: int, group: str | None) -> None:
         """Report which pod a slot has; -1 is the protected application."""
-        bound = None if group is None else BoundPod(group=group, pod=f"work/{group[-4:]}")
         if slot < 0:
-            self.report = replace(self.report, protected=bound)
+            self.report = replace(self.report, protected=None if group is None else _bound(group))
+            self._theirs.send(pack(self.report))
         else:
-            slots = list(self.report.slots)
-            slots[slot] = bound
-            self.report = replace(self.report, slots=tuple(slots))
+            self.tell_all(slot, () if group is None else (group,))
+
+    def tell_all(self, slot: int, groups: Iterable[str]) -> None:
+        """Report which pods share a slot."""
+        slots = list(self.report.slots)
+        slots[slot] = tuple(map(_bound, groups))
+        self.report = replace(self.report, slots=tuple(slots))
         self._theirs.send(pack(self.report))
 
     def tick(self, now_s: float | None = None) -> TickOutcome:

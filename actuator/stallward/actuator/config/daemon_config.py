@@ -105,12 +105,7 @@ def _check_groups(config: DaemonConfig) -> None:
     zone = _group("node.zone", config.node.zone)
     protected: dict[str, str] = {}
     check_target("protected", config.protected)
-    if config.protected.pod is not None and config.protected.pod.slots != 1:
-        raise ConfigError(
-            "config.protected.pod.slots is not 1.",
-            next_step="Remove it: one pod is the protected application; others that match are "
-            "left alone.",
-        )
+    _check_one_pod(config.protected)
     if config.protected.group is not None:
         protected["protected.group"] = _group("protected.group", config.protected.group)
     for i, name in enumerate(config.protected.groups):
@@ -148,6 +143,18 @@ def _check_groups(config: DaemonConfig) -> None:
                 f"config.background[{i}].name is {name!r}.",
                 next_step="Use letters, digits, '.', '_' and '-', each name once.",
             )
+
+
+def _check_one_pod(protected: ProtectedConfig) -> None:
+    pod = protected.pod
+    if pod is None or (pod.slots == 1 and not pod.shared):
+        return
+    wrong = f"group_by is {pod.group_by!r}" if pod.shared else "slots is not 1"
+    raise ConfigError(
+        f"config.protected.pod.{wrong}.",
+        next_step="Remove it: one pod is the protected application; others that match are left "
+        "alone.",
+    )
 
 
 def _check_numbers(config: DaemonConfig) -> None:

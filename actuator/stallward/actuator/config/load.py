@@ -34,13 +34,13 @@ def parse_config(text: str, name: str = "config") -> DaemonConfig:
         raise ConfigError(f"{name} is not TOML: {error}.") from error
     try:
         config = read(DaemonConfig, table, "config")
-        return replace(config, background=_one_pod_each(config.background))
+        return replace(config, background=_one_slot_each(config.background))
     except SchemaError as error:
         raise ConfigError(f"{name}: {error.cause}", next_step=error.next_step) from error
 
 
-def _one_pod_each(slots: Iterable[SlotConfig]) -> tuple[SlotConfig, ...]:
-    """Make slots for one pod each of those that stand for several."""
+def _one_slot_each(slots: Iterable[SlotConfig]) -> tuple[SlotConfig, ...]:
+    """Make single slots of the tables that stand for several."""
     made: list[SlotConfig] = []
     for slot in slots:
         if slot.pod is None or slot.pod.slots == 1:

@@ -48,31 +48,33 @@ def try_pods(
     slots = [slot.pod for slot in config.background]
     pods, _, _ = store.read()
     assignment = assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
+    background = [placed for place in assignment.slots for placed in place]
     findings = [
         *_places(config, assignment),
         *_crowd(assignment),
-        *_probes(assignment.slots, config.guard.max_pause_s),
-        *_swap(assignment.slots, hierarchy),
+        *_probes(background, config.guard.max_pause_s),
+        *_swap(background, hierarchy),
     ]
     return findings, ""
 
 
 def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
     """Which pod has which place."""
-    named: list[tuple[str, PodConfig | None, Placed | None]] = [
-        ("protected", config.protected.pod, assignment.protected)
+    protected = () if assignment.protected is None else (assignment.protected,)
+    named: list[tuple[str, PodConfig | None, tuple[Placed, ...]]] = [
+        ("protected", config.protected.pod, protected)
     ]
     slots = zip(config.background, assignment.slots, strict=True)
-    named += [(slot.name, slot.pod, placed) for slot, placed in slots]
-    for name, wanted, placed in named:
+    named += [(slot.name, slot.pod, place) for slot, place in slots]
+    for name, wanted, place in named:
         if wanted is None:
             continue
-        works = "no pod now" if placed is None else f"{placed.pod}, {placed.group}"
+        works = "; ".join(f"{placed.pod}, {placed.group}" for placed in place) or "no pod now"
         fault = f"no pod with {wanted} runs here now, so nothing is held back"
         yield finding(
             "configuration",
             f"pod of {name}",
-            fault if placed is None and name == "protected" else "",
+            fault if not place and name == "protected" else "",
             "Mark one, or correct protected.pod.",
             works=works,
         )
@@ -85,8 +87,9 @@ def _crowd(assignment: Assignment) -> Iterator[Finding]:
             area="configuration",
             name="slots",
             state="degraded",
-            why=f"{assignment.surplus} more pods match a slot than there are slots",
-            next_step="Give pod.slots a larger number; the pods beyond it are left alone.",
+            why=f"{assignment.surplus} more pods match a slot than there is room for",
+            next_step="Write a larger pod.slots, or let pods share slots (pod.group_by). The "
+            "others are left alone.",
         )
     if assignment.beside:
         yield Finding(
@@ -98,11 +101,11 @@ def _crowd(assignment: Assignment) -> Iterator[Finding]:
         )
 
 
-def _probes(slots: Iterable[Placed | None], max_pause_s: float) -> Iterator[Finding]:
-    """Slots whose pods a pause could have restarted."""
-    for placed in slots:
-        wait_s = None if placed is None else placed.pod.probe_wait_s
-        if placed is not None and wait_s is not None and wait_s <= max_pause_s:
+def _probes(background: Iterable[Placed], max_pause_s: float) -> Iterator[Finding]:
+    """Pods of slots that a pause could have restarted."""
+    for placed in background:
+        wait_s = placed.pod.probe_wait_s
+        if wait_s is not None and wait_s <= max_pause_s:
             yield Finding(
                 area="safety",
                 name=f"liveness probe of {placed.pod}",
@@ -114,13 +117,13 @@ def _probes(slots: Iterable[Placed | None], max_pause_s: float) -> Iterator[Find
             )
 
 
-def _swap(slots: Iterable[Placed | None], hierarchy: Hierarchy) -> Iterator[Finding]:
-    """Slots whose pods may not use swap, as is the kubelet's default (v2 only)."""
+def _swap(background: Iterable[Placed], hierarchy: Hierarchy) -> Iterator[Finding]:
+    """Pods of slots that may not use swap, as is the kubelet's default (v2 only)."""
     root = hierarchy.memory_root
     if hierarchy.kind != "v2" or root is None:
         return
-    for placed in slots:
-        if placed is not None and _has_no_swap(root / placed.group):
+    for placed in background:
+        if _has_no_swap(root / placed.group):
             yield Finding(
                 area="lever",
                 name=f"limit of {placed.pod}",

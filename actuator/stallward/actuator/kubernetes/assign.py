@@ -1,20 +1,23 @@
 """Which pod is the protected application, and which slot each other pod has. Pure.
 
-A pod keeps its slot for as long as it runs, so that a rollout moves no other pod. Where more pods
-match than there are slots, those that may be held back first have them: the best effort before
-the burstable before the guaranteed, and of these the oldest.
+A slot has the pods of one group (:mod:`stallward.actuator.kubernetes.grouping`), by default a
+single pod. It stays with that group for as long as any pod of it runs, so that a rollout moves no
+other pod. Where there are more groups than slots, those whose pods may be held back first have
+them: the best effort before the burstable before the guaranteed, and of these the oldest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.pod import Pod
 
+MOST_PODS: Final = 64
+"""The most pods of one slot: more would make a tick long."""
 _ORDER: Final = (Qos.BEST_EFFORT, Qos.BURSTABLE, Qos.GUARANTEED)
 
 
@@ -25,6 +28,8 @@ class Placed:
     pod: Pod
     group: str
     """Its cgroup."""
+    value: str = ""
+    """What it has in common with the other pods of its slot."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +37,8 @@ class Assignment:
     """The pods at their places."""
 
     protected: Placed | None = None
-    slots: tuple[Placed | None, ...] = ()
+    slots: tuple[tuple[Placed, ...], ...] = ()
+    """The pods of each slot, those that came first at the front."""
     surplus: int = 0
     """How many pods match a slot and have none."""
     beside: int = 0
@@ -67,32 +73,53 @@ def assign(
     kept = None if before.protected is None else there.get(before.protected.pod.uid)
     if kept is None or kept not in application:
         kept = application[0] if application else None
-    places: list[Placed | None] = []
-    for index, wanted_of in enumerate(slots):
-        last = before.slots[index] if index < len(before.slots) else None
-        placed = None if last is None else there.get(last.pod.uid)
-        fits = placed is not None and wanted_of is not None and wanted_of.matches(placed.pod)
-        places.append(placed if fits and placed and placed.pod.uid not in guarded else None)
-    taken = {placed.pod.uid for placed in places if placed is not None}
+    background = {uid: placed for uid, placed in there.items() if uid not in guarded}
+    places = [
+        _stay(wanted_of, before.slots[index] if index < len(before.slots) else (), background)
+        for index, wanted_of in enumerate(slots)
+    ]
+    taken = {placed.pod.uid for place in places for placed in place}
     surplus = 0
-    for uid, placed in there.items():
-        if uid in guarded or uid in taken:
-            continue
-        free = [
-            index
-            for index, wanted_of in enumerate(slots)
-            if places[index] is None and wanted_of is not None and wanted_of.matches(placed.pod)
-        ]
-        if free:
-            places[free[0]] = placed
-        else:
+    for uid, placed in background.items():
+        if uid not in taken and not _add(placed, slots, places):
             surplus += 1
     return Assignment(
         protected=kept,
-        slots=tuple(places),
+        slots=tuple(map(tuple, places)),
         surplus=surplus,
         beside=max(len(application) - 1, 0),
     )
+
+
+def _stay(
+    wanted: PodConfig | None, before: Iterable[Placed], there: Mapping[str, Placed]
+) -> list[Placed]:
+    """The pods of a slot that keep it."""
+    stay: list[Placed] = []
+    for last in before:
+        placed = there.get(last.pod.uid)
+        if placed is None or wanted is None or not wanted.matches(placed.pod):
+            continue
+        if wanted.grouping.value_of(placed.pod) == last.value:
+            stay.append(replace(placed, value=last.value))
+    return stay
+
+
+def _add(
+    placed: Placed, slots: Sequence[PodConfig | None], places: Sequence[list[Placed]]
+) -> bool:
+    """Give a pod the slot of its group, else a free one; return whether there is one."""
+    for wanted in dict.fromkeys(slots):
+        if wanted is None or not wanted.matches(placed.pod):
+            continue
+        value = wanted.grouping.value_of(placed.pod)
+        of_table = [place for one, place in zip(slots, places, strict=True) if one == wanted]
+        own = next((place for place in of_table if place and place[0].value == value), None)
+        place = own if own is not None else next((p for p in of_table if not p), None)
+        if place is not None and len(place) < MOST_PODS:
+            place.append(replace(placed, value=value))
+            return True
+    return False
 
 
 def _order(pod: Pod) -> tuple[int, str, str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kubernetes.grouping import GroupBy, Grouping, parse_group_by
 from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.pod import Pod
 from stallward.actuator.kubernetes.selector import Selector, parse_selector
@@ -35,8 +36,10 @@ class PodConfig:
     qos: tuple[Qos, ...] = ()
     """The quality of service: any of these; all by default."""
     slots: int = 1
-    """How many slots are made of the table, for one pod each. Their names end with their numbers
-    then."""
+    """How many slots are made of the table. Their names end with their numbers then."""
+    group_by: str = "pod"
+    """Which pods share a slot: ``pod`` for none, ``all``, ``qos``, ``label:KEY`` or
+    ``annotation:KEY`` for those with the same value."""
 
     def __post_init__(self) -> None:
         """Check the values.
@@ -45,6 +48,12 @@ class PodConfig:
             SchemaError: If one cannot be used, or nothing selects.
         """
         self.labels  # noqa: B018 - it parses the selector
+        most = self.grouping.most_slots
+        if most is not None and self.slots > most:
+            raise SchemaError(
+                f"slots is {self.slots}, and group_by = {self.group_by!r} fills {most} at most.",
+                next_step=f"Write slots = {most} or less.",
+            )
         for key in ("namespace", "role"):
             value = getattr(self, key)
             if value is not None and not value.strip():
@@ -61,6 +70,16 @@ class PodConfig:
     def labels(self) -> Selector:
         """The selector."""
         return parse_selector(self.selector)
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """Which pods share a slot."""
+        return parse_group_by(self.group_by)
+
+    @property
+    def shared(self) -> bool:
+        """Whether a slot may have several pods."""
+        return self.grouping.by is not GroupBy.POD
 
     def matches(self, pod: Pod) -> bool:
         """Whether a pod is meant."""

@@ -30,7 +30,8 @@ class PodsReport:
     """Which pods have which place now."""
 
     protected: BoundPod | None = None
-    slots: tuple[BoundPod | None, ...] = ()
+    slots: tuple[tuple[BoundPod, ...], ...] = ()
+    """The pods of each slot, in order; none of one that is empty."""
     surplus: int = 0
     """How many pods match a slot and have none."""
     beside: int = 0

@@ -91,6 +91,12 @@ def parse_selector(text: str) -> Selector:
     return Selector(tuple(requirements))
 
 
+def is_key(text: str) -> bool:
+    """Whether a text can be the key of a label or an annotation."""
+    found = _KEY.fullmatch(text)
+    return found is not None and len(found["domain"] or "") <= _MOST_DOMAIN
+
+
 def _wrong(text: str, why: str) -> SchemaError:
     return SchemaError(
         f"selector is {text!r}: {why}.",
@@ -152,8 +158,7 @@ class _Parser:
 
     def _key(self) -> str:
         key = self._token()
-        found = _KEY.fullmatch(key)
-        if found is None or len(found["domain"] or "") > _MOST_DOMAIN:
+        if not is_key(key):
             raise _wrong(self._text, f"{key!r} is not the key of a label")
         return key
 

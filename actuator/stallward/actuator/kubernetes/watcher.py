@@ -104,29 +104,45 @@ class Watcher:
         self._finder.keep_only(frozenset(pod.uid for pod in pods))
         now = assign(pods, self._finder.group_of, options.protected, options.slots, before)
         self._assignment = now
-        names = ("the protected application", *options.names)
-        olds = (before.protected, *(before.slots or (None,) * len(now.slots)))
-        for name, old, new in zip(names, olds, (now.protected, *now.slots), strict=True):
-            if _uid(old) != _uid(new):
-                say(f"{name} is {new.pod if new else 'no pod'} now", _NAME)
+        _say_changes(("the protected application", *options.names), before, now)
         if fault != self._fault:
             self._fault = fault
             say(fault or "the pods are known again", _NAME)
         return PodsReport(
-            protected=_bound(now.protected),
-            slots=tuple(map(_bound, now.slots)),
+            protected=None if now.protected is None else _bound(now.protected),
+            slots=tuple(tuple(map(_bound, place)) for place in now.slots),
             surplus=now.surplus,
             beside=now.beside,
             fault=fault,
         )
 
 
-def _uid(placed: Placed | None) -> str:
-    return placed.pod.uid if placed else ""
+def _say_changes(names: tuple[str, ...], before: Assignment, now: Assignment) -> None:
+    """Say which pods have got or lost their place."""
+    of_before = before.slots or ((),) * len(now.slots)
+    olds, news = (
+        (() if one.protected is None else (one.protected,), *places)
+        for one, places in ((before, of_before), (now, now.slots))
+    )
+    for name, old, new in zip(names, olds, news, strict=True):
+        if len(old) <= 1 and len(new) <= 1:
+            if _uids(old) != _uids(new):
+                say(f"{name} is {new[0].pod if new else 'no pod'} now", _NAME)
+            continue
+        for placed in new:
+            if placed.pod.uid not in _uids(old):
+                say(f"{name} has {placed.pod} now", _NAME)
+        for placed in old:
+            if placed.pod.uid not in _uids(new):
+                say(f"{name} has {placed.pod} no more", _NAME)
 
 
-def _bound(placed: Placed | None) -> BoundPod | None:
-    return None if placed is None else BoundPod(group=placed.group, pod=str(placed.pod))
+def _uids(place: tuple[Placed, ...]) -> tuple[str, ...]:
+    return tuple(placed.pod.uid for placed in place)
+
+
+def _bound(placed: Placed) -> BoundPod:
+    return BoundPod(group=placed.group, pod=str(placed.pod))
 
 
 def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> PodSource:

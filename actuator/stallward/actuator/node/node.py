@@ -23,6 +23,7 @@ from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
+from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.node.stall_watch import StallWatch, stall_file
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
@@ -88,6 +89,7 @@ class Node:
             slots=slots,
             forest=targets.forest,
             latency_source=self.latency,
+            shared=shared_slots(config),
         )
         self.tracker = SlotTracker(len(slots))
         self._pauses: PauseMemory | None = None
@@ -114,8 +116,9 @@ class Node:
         )
         self._profile = "default"
         self._watch: StallWatch | None = None
-        self._places = PodPlaces(
-            config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers
+        self._shared = SharedLevers(config, self.sampler, self.levers)
+        self.places = PodPlaces(
+            config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers, self._shared
         )
 
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
@@ -169,7 +172,7 @@ class Node:
         if after_restart:
             count = len(self._config.background)
             longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
-            paused = [self.levers.slot_paused(i) for i in range(count)]
+            paused = [self._shared.paused(i) for i in range(count)]
             known = histories_of_pods(self._config, memory.load())
             self.tracker = SlotTracker.after_restart(now_s, [longest_s] * count, paused, known)
         self._pauses = memory
@@ -186,9 +189,9 @@ class Node:
         Raises:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
-        if self._places.step(now_s, self.tracker) and self._watch is not None:
+        if self.places.step(now_s, self.tracker) and self._watch is not None:
             self._watch.move(stall_file(self.levers.targets[0], self._config.node.paths.proc))
-        self.tracker.note_waits(self.levers.memory_waits())
+        self.tracker.note_waits(self._shared.memory_waits())
         sampler = self.sampler
         self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
         sample = sampler.read(
@@ -203,12 +206,12 @@ class Node:
 
     def missing(self) -> tuple[str, ...]:
         """Return the signals and levers that this node does not have, and why."""
-        return (*self.missing_signals(), *self.levers.missing(), *self._places.remarks)
+        return (*self.missing_signals(), *self.levers.missing(), *self.places.remarks)
 
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
         latency = "" if self.latency is None else self.latency.fault
-        return (latency, *self.sampler.passing_faults, *self._places.remarks)
+        return (latency, *self.sampler.passing_faults, *self.places.remarks)
 
     @property
     def process_faults(self) -> tuple[str, ...]:
@@ -239,11 +242,11 @@ class Node:
         self._note_pauses()  # before the pauses, which then count even if this process dies here
         if self._pauses is not None:
             self._pauses.keep(now_s, pausing)
-        results = self.levers.apply(granted)
+        results = self._shared.apply(granted, sample)
         facts = [
             SlotFacts(
-                paused=in_force.slot(i).paused or self.levers.slot_paused(i) or i in stopped,
-                limit_bytes=self.levers.slot_limit_bytes(i),
+                paused=in_force.slot(i).paused or self._shared.paused(i) or i in stopped,
+                limit_bytes=self._shared.limit_bytes(i),
                 usage_bytes=group.memory_usage_bytes,
                 swap_bytes=group.swap_bytes,
             )
@@ -274,9 +277,7 @@ class Node:
         """Release everything, as at a tick without a readable sample."""
         results = self.levers.apply(RELEASED)
         facts = [
-            SlotFacts(
-                paused=self.levers.slot_paused(i), limit_bytes=self.levers.slot_limit_bytes(i)
-            )
+            SlotFacts(paused=self._shared.paused(i), limit_bytes=self._shared.limit_bytes(i))
             for i in range(len(self._config.background))
         ]
         self.tracker.update(now_s, facts, time.monotonic())
@@ -291,7 +292,7 @@ class Node:
         self.levers.restore()
         self.page_cache.close()
         self.work.close()
-        self._places.close()
+        self.places.close()
         self._forest.close()
         self.sampler.close()
         restored = not self.levers.held()

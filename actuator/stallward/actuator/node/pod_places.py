@@ -3,12 +3,14 @@
 A place that loses its pod first shows as empty in one sample at least: the guard releases an empty
 slot, and whatever compares two samples starts anew with the next pod, whose counters are its own.
 Once its levers hold nothing, they are dropped, with all that the journal has of the old pod. Only
-then may the next one have the place, and it starts released.
+then may the next one have the place, and it starts released. Pods that share a slot have places
+of their own (:mod:`stallward.actuator.node.shared_places`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ActuatorError
@@ -21,13 +23,16 @@ from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
 from stallward.actuator.node.find_targets import PROTECTED_NAME
+from stallward.actuator.node.shared_levers import SharedLevers
+from stallward.actuator.node.shared_places import SharedPlaces
 from stallward.actuator.sensors.sampler import Sampler
 
 
 def _names(config: DaemonConfig) -> dict[int, str]:
-    """Return the names of the places that are pods, by the index of the slot or ``PROTECTED``."""
+    """Return the names of the places of one pod, by the index of the slot or ``PROTECTED``."""
     names = {} if config.protected.pod is None else {PROTECTED: PROTECTED_NAME}
-    return names | {i: s.name for i, s in enumerate(config.background) if s.pod is not None}
+    slots = enumerate(config.background)
+    return names | {i: s.name for i, s in slots if s.pod is not None and not s.pod.shared}
 
 
 def histories_of_pods(
@@ -66,6 +71,8 @@ class _Place:
         """The cgroup that sensors read; empty while the place is empty."""
         self.held = ""
         """The cgroup that levers act on; empty once they hold nothing of it."""
+        self.pod = ""
+        """The namespace and name of the pod that has it."""
         self.refused = ""
         """Why a pod is not given the place; empty if none was refused."""
 
@@ -79,6 +86,7 @@ class PodPlaces:
         hierarchy: The node's cgroup hierarchies.
         sampler: The sensors.
         levers: The levers.
+        shared: Has the levers of pods that share a slot follow it.
     """
 
     def __init__(
@@ -88,6 +96,7 @@ class PodPlaces:
         hierarchy: Hierarchy,
         sampler: Sampler,
         levers: LeverSet,
+        shared: SharedLevers,
     ) -> None:
         self._channel = channel
         self._hierarchy = hierarchy
@@ -101,6 +110,9 @@ class PodPlaces:
         self._places = {place: _Place(name) for place, name in _names(config).items()}
         self._parted: dict[str, tuple[float, PauseHistory]] = {}
         """When a group lost its place, and its pauses until then."""
+        self._shared = SharedPlaces(
+            config, hierarchy, sampler, levers, shared, partial(self._why_not, 0)
+        )
 
     def step(self, now_s: float, tracker: SlotTracker) -> bool:
         """Follow the last report; return whether the protected application is another group now.
@@ -122,14 +134,25 @@ class PodPlaces:
                 moved = moved or index == PROTECTED
             elif place.held and not place.group:
                 self._let_go(index, place, now_s, tracker)
-            if wanted is not None and not place.held and self._bind(index, place, wanted, tracker):
+            if wanted is None or place.held or self._is_held(wanted.group):
+                continue
+            if self._bind(index, place, wanted, tracker):
                 moved = moved or index == PROTECTED
+        self._shared.step(report, now_s, tracker, self._parted, self._is_placed)
         self._parted = {
             group: (left_s, history)
             for group, (left_s, history) in self._parted.items()
             if now_s - left_s <= SHARE_WINDOW_S
         }
         return moved
+
+    def _is_placed(self, group: str) -> bool:
+        """Whether a place of one pod may still hold something of a group."""
+        return any(place.held == group for place in self._places.values())
+
+    def _is_held(self, group: str) -> bool:
+        """Whether any place may still hold something of a group: it waits until that is over."""
+        return self._is_placed(group) or self._shared.holds(group)
 
     def _empty(self, index: int, place: _Place) -> None:
         """Show a place as empty from this sample on."""
@@ -168,6 +191,7 @@ class PodPlaces:
         if history is not None and index != PROTECTED:
             tracker.resume(index, history[1])
         place.group = place.held = group.name
+        place.pod = wanted.pod
         return True
 
     def _why_not(self, index: int, group: Cgroup) -> str:
@@ -180,12 +204,21 @@ class PodPlaces:
         pid = None if index == PROTECTED else self._exempt.within(group)
         return "" if pid is None else f"it holds process {pid}, which is protected"
 
+    def pods(self, slot: int) -> tuple[str, ...]:
+        """The namespaces and names of the pods that a slot has now."""
+        place = self._places.get(slot)
+        if place is None:
+            return self._shared.pods(slot)
+        return (place.pod,) if place.group else ()
+
     @property
     def remarks(self) -> tuple[str, ...]:
         """Which places have no pod and which pods no place, and what may be out of date."""
         waiting = [place.name for place in self._places.values() if not place.group]
+        waiting += self._shared.empty
         empty = (f"pods: none for {', '.join(waiting)}",) if waiting else ()
-        refused = (place.refused for place in self._places.values() if place.refused)
+        refused = [place.refused for place in self._places.values() if place.refused]
+        refused += self._shared.refused
         return (*self._channel.faults, *empty, *(f"pods: {why}" for why in refused))
 
     def close(self) -> None:
@@ -196,4 +229,5 @@ class PodPlaces:
 def _wanted(report: PodsReport, index: int) -> BoundPod | None:
     if index == PROTECTED:
         return report.protected
-    return report.slots[index] if index < len(report.slots) else None
+    pods = report.slots[index] if index < len(report.slots) else ()
+    return pods[0] if pods else None
