@@ -13,6 +13,7 @@ from pod_sandbox import MIB, UNLIMITED, PodSandbox, frozen, limit_of, pod_sandbo
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kubernetes.groups import Driver, Qos
 from stallward.agent.desired import DesiredState, SlotDesire
 
@@ -74,4 +75,51 @@ def test_pods_come_and_go_under_a_daemon_and_nothing_of_them_is_left(box: PodSan
     for group in (second, third):
         assert not frozen(group)
         assert limit_of(group) in UNLIMITED
+    assert not (box.folder / "journal").exists()
+
+
+SHARED = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=120 * MIB, cpu_weight=1),))
+
+
+def is_held(group: Cgroup) -> bool:
+    return frozen(group) and limit_of(group) not in UNLIMITED
+
+
+def is_free(group: Cgroup) -> bool:
+    return not frozen(group) and limit_of(group) in UNLIMITED
+
+
+def test_pods_that_share_a_slot_are_all_restored_whatever_is_killed(box: PodSandbox) -> None:
+    with Daemon(box.config(slots=1, group_by="all")) as daemon, daemon.client() as client:
+        box.start(1, "app", **APP)
+        pods = [box.start(number, qos=qos) for number, qos in enumerate(Qos, 2)]
+
+        def hold(groups: list[Cgroup]) -> None:
+            client.apply(SHARED, lease_s=60.0, holder="test")
+            assert wait_for(lambda: all(map(is_held, groups))), missing(client)
+
+        hold(pods)
+        limits = [int(limit_of(group)) for group in pods]
+        assert all(20 * MIB <= limit <= 60 * MIB for limit in limits), "each has a third, about"
+        assert wait_for(lambda: len(client.status().pods[0]) == 3)
+        # One comes while all are paused, one goes, and the slot keeps the others.
+        late = box.start(5)
+        assert wait_for(lambda: is_held(late)), missing(client)
+        box.stop(2)
+        assert wait_for(lambda: len(client.status().pods[0]) == 3)
+        left = [*pods[1:], late]
+        assert all(map(frozen, left))
+        # The loop is killed: the guardian restores all of them, the new one, too.
+        os.kill(daemon.pids.loop or 0, signal.SIGKILL)
+        assert wait_for(lambda: all(map(is_free, left)))
+        assert wait_for(lambda: "pods: none" not in missing(client)), missing(client)
+        hold(left)
+        # One vanishes as guardian and loop are killed: the next start restores the others.
+        loop = daemon.pids.loop
+        box.stop(3)
+        for pid in (daemon.pids.guardian, loop):
+            os.kill(pid or 0, signal.SIGKILL)
+    left = [pods[2], late]
+    with Daemon(box.config(slots=1, group_by="all")):
+        assert wait_for(lambda: all(map(is_free, left)))
     assert not (box.folder / "journal").exists()

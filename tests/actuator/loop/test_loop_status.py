@@ -47,6 +47,7 @@ class FakeNode:
     work = WorkChannel([CpuWork()])
 
     def __init__(self) -> None:
+        self.places = self
         self.lacks: tuple[str, ...] = ("io_max: no disk",)
         self.trouble = ""
         self.asked = 0
@@ -57,6 +58,9 @@ class FakeNode:
     def missing(self) -> tuple[str, ...]:
         self.asked += 1
         return self.lacks
+
+    def pods(self, slot: int) -> tuple[str, ...]:
+        return (f"work/a-{slot}", f"work/b-{slot}")
 
 
 class Case:
@@ -108,6 +112,10 @@ def test_a_status_says_what_the_loop_knows(case: Case) -> None:
     assert (status.ticks, status.calm, status.loop_restarts) == (7, True, 2)
     assert (list(status.slots), status.controller) == (["bg"], "none")
     assert list(status.missing) == ["io_max: no disk"]
+    assert [list(one.pods) for one in status.slot_pods] == [["work/a-0", "work/b-0"]]
+    shown = status_from_wire(status)
+    assert dict(status_rows(shown))["pods of bg"] == "work/a-0, work/b-0"
+    assert status_values(shown)["pods"] == [["work/a-0", "work/b-0"]]
 
 
 def test_missing_signals_are_looked_for_again_after_a_while(

@@ -22,6 +22,7 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "policy": policy and {"name": policy.name, "path": policy.path, "sha256": policy.sha256},
         "slo_ms": status.slo_ms,
         "slots": list(status.slots),
+        "pods": [list(pods) for pods in status.pods],
         "lease_held": status.lease_held,
         "lease_remaining_s": status.lease_remaining_s,
         "ticks": status.ticks,
@@ -55,6 +56,7 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
         ("target", "-" if status.slo_ms is None else f"p95 of at most {status.slo_ms:g} ms"),
         ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
         ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
+        *_pod_rows(status),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
         *_latency_rows(status),
         *_work_rows(status),
@@ -112,6 +114,11 @@ def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     if counts.names:
         rows.append(("other names", ", ".join(counts.names)))
     return rows
+
+
+def _pod_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    named = zip(status.slots, status.pods, strict=False)
+    return [(f"pods of {slot}", ", ".join(pods)) for slot, pods in named if pods]
 
 
 def _work_rows(status: DaemonStatus) -> list[tuple[str, str]]:

@@ -119,6 +119,9 @@ class DaemonStatus:
     """``None`` if policies are not watched."""
     experiment: Phase | None
     """Where the experiment is; ``None`` if none runs."""
+    pods: tuple[tuple[str, ...], ...] = ()
+    """The pods of each slot now, as ``NAMESPACE/NAME``; empty from a daemon of an earlier version.
+    """
 
 
 def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
@@ -145,6 +148,7 @@ def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
         policy=policy_from_wire(wire.policy) if wire.HasField("policy") else None,
         slo_ms=wire.slo_ms if wire.HasField("slo_ms") else None,
         slots=tuple(wire.slots),
+        pods=tuple(tuple(slot.pods) for slot in wire.slot_pods),
         lease_held=wire.lease_held,
         lease_remaining_s=wire.lease_remaining_s,
         last_tick=record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,

@@ -90,6 +90,9 @@ class LoopStatus:
             stepped_aside=counts.stepped_aside,
             hold_budget=self._hold_budget(),
             work_sources=self._work_sources(),
+            slot_pods=[
+                pb.SlotPods(pods=sources.node.places.pods(i)) for i in range(len(self._slots))
+            ],
             latency_source=wire.latency_status(sources.config.latency, sources.node.latency),
         )
 
