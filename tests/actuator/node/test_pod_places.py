@@ -196,6 +196,23 @@ def test_a_pod_that_comes_back_has_not_forgotten_its_pauses(make: Make) -> None:
     assert controller.seen[-1].slot_states[0].paused_share < share
 
 
+def test_a_pod_that_changes_its_slot_has_no_two_sets_of_levers(make: Make) -> None:
+    node = make(controller=Fixed())
+    pod = node.pod(1)
+    node.tell(0, pod)
+    node.tick_until(lambda: node.changed(pod).keys() >= {"cgroup.freeze", "memory.high"})
+    slots = (node.report.slots[1], node.report.slots[0])
+    node.report = replace(node.report, slots=slots)
+    node.tell(0, None)  # one report: it has the other slot, and this one no more
+    node.tick()
+    assert node.node._last.slots[1].bound is False, "it waits until the old levers hold nothing"
+    node.tick_until(lambda: node.node._last.slots[1].bound)
+    node.tick_until(lambda: node.changed(pod).keys() >= {"cgroup.freeze", "memory.high"})
+    node.tell(1, None)
+    node.tick_until(lambda: not node.held_below(pod))
+    assert node.changed(pod) == {}
+
+
 def test_after_a_restart_no_pod_has_fewer_pauses_than_it_had(make: Make) -> None:
     config = make(slots=3).config
     little = PauseHistory(thawed_s=3.0, pauses=((1.0, 3.0),))

@@ -67,14 +67,14 @@ class ProtectedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotConfig:
-    """One background group, process tree or pod; the first in the file is acted on first."""
+    """One background group or process tree, or pods; the first in the file is acted on first."""
 
     name: str
     group: str | None = None
     processes: ProcessesConfig | None = None
     """A process tree instead of a group."""
     pod: PodConfig | None = None
-    """A pod instead of a group; pods may come and go."""
+    """Pods instead of a group, one or several that share the slot; they may come and go."""
     floor_bytes: int = DEFAULT_FLOOR_BYTES
     """The lowest limit that it ever gets."""
     profile: Path | None = None

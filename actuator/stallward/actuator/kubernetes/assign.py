@@ -17,7 +17,7 @@ from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.pod import Pod
 
 MOST_PODS: Final = 64
-"""The most pods of one slot: more would make a tick long."""
+"""The most pods of one slot: each is read at every tick."""
 _ORDER: Final = (Qos.BEST_EFFORT, Qos.BURSTABLE, Qos.GUARANTEED)
 
 
