@@ -25,6 +25,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import Controller
 from stallward.agent.desired import MIB
@@ -140,9 +141,11 @@ class PodNode:
         """The content of a file of a group."""
         return (self.root / group / name).read_text().strip()
 
-    def tell(self, slot: int, group: str | None) -> None:
-        """Report which pod a slot has; -1 is the protected application."""
-        bound = None if group is None else BoundPod(group=group, pod=f"work/{group[-4:]}")
+    def tell(self, slot: int, group: str | None, pause: PauseBudget | None = None) -> None:
+        """Report which pod a slot has, and how it may be paused; -1 is the application."""
+        bound = None
+        if group is not None:
+            bound = BoundPod(group=group, pod=f"work/{group[-4:]}", pause=pause)
         if slot < 0:
             self.report = replace(self.report, protected=bound)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kubernetes.assign import Assignment, Placed, assign
 from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.probes import ANSWER_S
 from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.kubernetes.watcher import PodFinder, make_source
 
@@ -51,7 +53,7 @@ def try_pods(
     findings = [
         *_places(config, assignment),
         *_crowd(assignment),
-        *_probes(assignment.slots, config.guard.max_pause_s),
+        *_pauses(assignment.slots, config),
         *_swap(assignment.slots, hierarchy),
     ]
     return findings, ""
@@ -98,20 +100,32 @@ def _crowd(assignment: Assignment) -> Iterator[Finding]:
         )
 
 
-def _probes(slots: Iterable[Placed | None], max_pause_s: float) -> Iterator[Finding]:
-    """Slots whose pods a pause could have restarted."""
+def _pauses(slots: Iterable[Placed | None], config: DaemonConfig) -> Iterator[Finding]:
+    """Slots whose pods cannot be paused as configured without a restart by the kubelet."""
+    guard = config.guard
+    shortest_s = config.control.tick_period_s + guard.late_allowance_s
     for placed in slots:
-        wait_s = None if placed is None else placed.pod.probe_wait_s
-        if placed is not None and wait_s is not None and wait_s <= max_pause_s:
-            yield Finding(
-                area="safety",
-                name=f"liveness probe of {placed.pod}",
-                state="degraded",
-                why=f"it waits {wait_s:g} s, and a pause may last {max_pause_s:g} s: the kubelet "
-                "could restart the pod",
-                next_step="Let its timeoutSeconds be longer than guard.max_pause_s, or lower "
-                "that.",
-            )
+        budget = None if placed is None else placed.pod.pause
+        if placed is None or budget is None or budget.longest_s >= guard.max_pause_s:
+            continue
+        if budget.longest_s < shortest_s:
+            why = f"it is never paused, only limited: a pause of {shortest_s:g} s could have "
+            why += "the kubelet restart it"
+            step = "Raise timeoutSeconds, periodSeconds or failureThreshold of its livenessProbe. "
+            step += "If it has a startupProbe, it is paused once that has succeeded."
+        else:
+            why = f"its probes allow pauses of {budget.longest_s:g} s, at most "
+            why += f"{budget.share:.0%} of the time: the kubelet could restart it after longer "
+            why += f"ones (guard.max_pause_s is {guard.max_pause_s:g} s)"
+            least_s = math.ceil(guard.max_pause_s + ANSWER_S)
+            step = f"Let timeoutSeconds of its livenessProbe be {least_s} to allow more."
+        yield Finding(
+            area="safety",
+            name=f"pause of {placed.pod}",
+            state="degraded",
+            why=why,
+            next_step=step,
+        )
 
 
 def _swap(slots: Iterable[Placed | None], hierarchy: Hierarchy) -> Iterator[Finding]:

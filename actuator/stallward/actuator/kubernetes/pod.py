@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from stallward.actuator.errors import PodsError
 from stallward.actuator.kubernetes.groups import Qos
+from stallward.actuator.kubernetes.probes import PauseBudget, pause_budget
 
 _STATIC_UID: Final = "kubernetes.io/config.hash"
 """The annotation with the UID that the kubelet knows a static pod by: the API has another one."""
@@ -29,9 +30,8 @@ class Pod:
     qos: Qos
     created: str = ""
     """When it was made, as RFC 3339 in UTC, so that the order of texts is that of times."""
-    probe_wait_s: float | None = None
-    """How long the most impatient of its liveness probes waits for an answer; ``None`` without
-    one."""
+    pause: PauseBudget | None = None
+    """How it may be paused without a restart by the kubelet; ``None`` if it sets no bound."""
     leaving: bool = False
     """Whether it has ended or is about to: it must not be held up any more."""
 
@@ -58,7 +58,7 @@ def parse_pod(value: object) -> Pod:
             labels=_texts(metadata.get("labels")),
             annotations=annotations,
             qos=Qos(status["qosClass"]) if status.get("qosClass") else _qos_of(spec),
-            probe_wait_s=_probe_wait_s(spec),
+            pause=pause_budget(spec, status),
             created=str(metadata.get("creationTimestamp", "")),
             leaving=bool(metadata.get("deletionTimestamp")) or status.get("phase") in _ENDED,
         )
@@ -102,12 +102,6 @@ def _uid(value: object) -> str:
     if not isinstance(value, str) or not _UID.fullmatch(value):
         raise ValueError(f"{value!r:.80} is not a UID")
     return value
-
-
-def _probe_wait_s(spec: Mapping[str, Any]) -> float | None:
-    probes = [one.get("livenessProbe") for one in spec.get("containers", [])]
-    waits = [float(_table(probe).get("timeoutSeconds", 1)) for probe in probes if probe]
-    return min(waits, default=None)
 
 
 def _table(value: object) -> Mapping[str, Any]:

@@ -126,7 +126,9 @@ def _uid(placed: Placed | None) -> str:
 
 
 def _bound(placed: Placed | None) -> BoundPod | None:
-    return None if placed is None else BoundPod(group=placed.group, pod=str(placed.pod))
+    if placed is None:
+        return None
+    return BoundPod(group=placed.group, pod=str(placed.pod), pause=placed.pod.pause)
 
 
 def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> PodSource:

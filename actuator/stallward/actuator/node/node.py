@@ -193,7 +193,7 @@ class Node:
         self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
         sample = sampler.read(
             sequence,
-            self.tracker.states(now_s),
+            self._places.with_budgets(self.tracker.states(now_s)),
             self._profile,
             levers=self.levers.states(),
             work=self.work.read(time.monotonic()),
@@ -238,7 +238,7 @@ class Node:
         self.tracker.begin(now_s, pausing)
         self._note_pauses()  # before the pauses, which then count even if this process dies here
         if self._pauses is not None:
-            self._pauses.keep(now_s, pausing)
+            self._pauses.keep(now_s, pausing, [s.longest_pause_s for s in sample.slot_states])
         results = self.levers.apply(granted)
         facts = [
             SlotFacts(

@@ -9,6 +9,7 @@ then may the next one have the place, and it starts released.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ActuatorError
@@ -17,11 +18,13 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import unbound
 from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
 from stallward.actuator.node.find_targets import PROTECTED_NAME
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.agent.sample import SlotState
 
 
 def _names(config: DaemonConfig) -> dict[int, str]:
@@ -66,6 +69,8 @@ class _Place:
         """The cgroup that sensors read; empty while the place is empty."""
         self.held = ""
         """The cgroup that levers act on; empty once they hold nothing of it."""
+        self.pause: PauseBudget | None = None
+        """How its pod may be paused; ``None`` if it sets no bound."""
         self.refused = ""
         """Why a pod is not given the place; empty if none was refused."""
 
@@ -117,6 +122,8 @@ class PodPlaces:
             wanted = _wanted(report, index)
             group = "" if wanted is None else wanted.group
             place.refused = place.refused if group else ""
+            if wanted is not None:
+                place.pause = wanted.pause  # a container that starts again has another one
             if place.group and place.group != group:
                 self._empty(index, place)
                 moved = moved or index == PROTECTED
@@ -130,6 +137,18 @@ class PodPlaces:
             if now_s - left_s <= SHARE_WINDOW_S
         }
         return moved
+
+    def with_budgets(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
+        """Return the states of all slots with what their pods allow of pauses."""
+        bounded = list(states)
+        for index, place in self._places.items():
+            if index != PROTECTED and place.pause is not None:
+                bounded[index] = replace(
+                    bounded[index],
+                    longest_pause_s=place.pause.longest_s,
+                    shortest_run_s=place.pause.shortest_run_s,
+                )
+        return tuple(bounded)
 
     def _empty(self, index: int, place: _Place) -> None:
         """Show a place as empty from this sample on."""
