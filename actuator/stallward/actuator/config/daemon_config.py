@@ -171,6 +171,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.max_thread_wait_s", guard.max_thread_wait_s, 0.1, 60),
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
+        ("node.keep_available_bytes", config.node.keep_available_bytes, 0, 2**62),
         ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),
         ("policy.canary_s", config.policy.canary_s, 0, 7 * 86400),
         ("policy.canary_margin", config.policy.canary_margin, 0, 1),

@@ -128,6 +128,7 @@ class Node:
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
             demand_bytes=self._config.protected.demand_bytes,
+            keep_available_bytes=self._config.node.keep_available_bytes,
             watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
             cpus=float(len(online or ())),
