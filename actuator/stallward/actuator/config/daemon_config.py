@@ -27,7 +27,7 @@ from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.groups import check_slot_group
-from stallward.actuator.latency.config import LatencyConfig, LinesLatency
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency, PrometheusLatency
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.work.config import CpuWork, SlotWork
 
@@ -75,6 +75,11 @@ class DaemonConfig:
         """Whether any target is a pod."""
         pods = (self.protected.pod, *(slot.pod for slot in self.background))
         return any(pod is not None for pod in pods)
+
+    @property
+    def latency_of_pod(self) -> bool:
+        """Whether the protected application's pod is asked for latencies, wherever it is."""
+        return isinstance(self.latency, PrometheusLatency) and self.latency.port is not None
 
 
 def check_config(config: DaemonConfig) -> None:
@@ -207,6 +212,11 @@ def _check_names(config: DaemonConfig) -> None:
         raise ConfigError(
             f"config.node.page_cache is {config.node.page_cache!r}.",
             next_step=f"Use one of {', '.join(_PAGE_CACHE_MODES)}.",
+        )
+    if config.latency_of_pod and config.protected.pod is None:
+        raise ConfigError(
+            "config.latency.port is of a pod, and the protected application is none.",
+            next_step="Write url, or name the application by protected.pod.",
         )
 
 

@@ -11,7 +11,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
-from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.pods import protected_address, try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.node.node import Node
@@ -67,7 +67,8 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
             )
         )
         return findings, obstacles
-    latency = try_latency(config.latency)
+    address = protected_address(config) if config.latency_of_pod else ""
+    latency = try_latency(config.latency, address)
     try:
         sample = node.read(0, 0.0)
         findings += [

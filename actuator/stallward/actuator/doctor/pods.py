@@ -34,9 +34,8 @@ def try_pods(
     """
     if not config.follows_pods:
         return [], ""
-    store, hierarchy = PodStore(), detect(config.node.paths)
     try:
-        make_source(config.kubernetes, environment).look(store)
+        assignment = _look(config, environment)
     except (NodeError, PodsError) as error:
         fault = Finding(
             area="configuration",
@@ -46,17 +45,36 @@ def try_pods(
             next_step=error.next_step,
         )
         return [fault], str(error)
-    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
-    slots = [slot.pod for slot in config.background]
-    pods, _, _ = store.read()
-    assignment = assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
     findings = [
         *_places(config, assignment),
         *_crowd(assignment),
         *_pauses(assignment.slots, config),
-        *_swap(assignment.slots, hierarchy),
+        *_swap(assignment.slots, detect(config.node.paths)),
     ]
     return findings, ""
+
+
+def protected_address(config: DaemonConfig, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the protected application's pod; empty where it has none."""
+    try:
+        placed = _look(config, environment).protected
+    except (NodeError, PodsError):
+        return ""  # try_pods has said why
+    return "" if placed is None else placed.pod.address
+
+
+def _look(config: DaemonConfig, environment: Mapping[str, str]) -> Assignment:
+    """Look the pods up, and give them their places.
+
+    Raises:
+        NodeError, PodsError: If they cannot be looked up.
+    """
+    store, hierarchy = PodStore(), detect(config.node.paths)
+    make_source(config.kubernetes, environment).look(store)
+    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
+    slots = [slot.pod for slot in config.background]
+    pods, _, _ = store.read()
+    return assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
 
 
 def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:

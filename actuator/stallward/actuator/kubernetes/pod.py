@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,8 @@ class Pod:
     """When it was made, as RFC 3339 in UTC, so that the order of texts is that of times."""
     pause: PauseBudget | None = None
     """How it may be paused without a restart by the kubelet; ``None`` if it sets no bound."""
+    address: str = ""
+    """Its IP address; empty while it has none."""
     leaving: bool = False
     """Whether it has ended or is about to: it must not be held up any more."""
 
@@ -59,6 +62,7 @@ def parse_pod(value: object) -> Pod:
             annotations=annotations,
             qos=Qos(status["qosClass"]) if status.get("qosClass") else _qos_of(spec),
             pause=pause_budget(spec, status),
+            address=_address(status.get("podIP")),
             created=str(metadata.get("creationTimestamp", "")),
             leaving=bool(metadata.get("deletionTimestamp")) or status.get("phase") in _ENDED,
         )
@@ -102,6 +106,11 @@ def _uid(value: object) -> str:
     if not isinstance(value, str) or not _UID.fullmatch(value):
         raise ValueError(f"{value!r:.80} is not a UID")
     return value
+
+
+def _address(value: object) -> str:
+    """Check an address, which becomes a part of URLs."""
+    return str(ipaddress.ip_address(value)) if isinstance(value, str) and value else ""
 
 
 def _table(value: object) -> Mapping[str, Any]:
