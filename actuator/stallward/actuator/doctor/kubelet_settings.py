@@ -28,6 +28,7 @@ AVAILABLE: Final = "memory.available"
 _DEFAULT_HARD: Final = "100Mi"
 _USUAL_FILE: Final = "var/lib/kubelet/config.yaml"
 _MOST_BYTES: Final = 1 << 20
+_MOST: Final = 2.0**62
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)([KMGTPE]i|[kMGTPE]|)")
 _UNITS: Final = {"": 1} | {
     f"{'K' if binary and name == 'k' else name}{'i' if binary else ''}": base ** (power + 1)
@@ -78,10 +79,10 @@ def read_kubelet(
             f"the kubelet's {flags['config']} cannot be read",
             next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes.",
         )
-    table = _table_of(content or b"{}", path)
+    table = parse_file(content or b"{}", path)
     if "config-dir" in flags:
         for part in sorted((root / flags["config-dir"].lstrip("/")).glob("**/*.conf")):
-            table = _merged(table, _table_of(_bytes(part) or b"{}", part))
+            table = _merged(table, parse_file(_bytes(part) or b"{}", part))
     return settings_of(table, flags, flags.get("config", "its command line"))
 
 
@@ -92,6 +93,21 @@ def _ask(config: KubernetesConfig, environment: Mapping[str, str]) -> Any:
         return source.kubelet_config() if isinstance(source, ApiPods) else None
     except (NodeError, PodsError):
         return None
+
+
+def parse_file(content: bytes, path: Path) -> dict[str, Any]:
+    """Read a KubeletConfiguration, or a part of one, as YAML or JSON.
+
+    Raises:
+        KubeletConfigError: If it is none.
+    """
+    try:
+        table = yaml.safe_load(content)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise KubeletConfigError(f"the kubelet's {path.name} is no YAML") from error
+    if not isinstance(table, dict):
+        raise KubeletConfigError(f"the kubelet's {path.name} holds no table")
+    return table
 
 
 def settings_of(table: Any, flags: Mapping[str, str], source: str) -> KubeletSettings:
@@ -142,11 +158,11 @@ def threshold_bytes(threshold: str, capacity_bytes: int) -> int:
         return 0
     share = _QUANTITY.fullmatch(text.removesuffix("%")) if text.endswith("%") else None
     if share is not None and not share[2]:
-        return int(float(share[1]) / 100.0 * capacity_bytes)
+        return int(min(float(share[1]) / 100.0 * capacity_bytes, _MOST))
     size = _QUANTITY.fullmatch(text)
     if size is None:
         raise KubeletConfigError(f"the eviction threshold {threshold!r:.40} is no quantity")
-    return int(min(float(size[1]) * _UNITS[size[2]], 2.0**62))
+    return int(min(float(size[1]) * _UNITS[size[2]], _MOST))
 
 
 def _threshold(flag: str | None, table: Any, default: str) -> str:
@@ -164,19 +180,10 @@ def _merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
     made = dict(table)
     for key, value in over.items():
         old = made.get(key)
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        made[key] = {**old, **value} if both else value
+        if isinstance(old, Mapping) and isinstance(value, Mapping):
+            value = {**old, **value}  # noqa: PLW2901
+        made[key] = value
     return made
-
-
-def _table_of(content: bytes, path: Path) -> dict[str, Any]:
-    try:
-        table = yaml.safe_load(content)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise KubeletConfigError(f"the kubelet's {path.name} is no YAML") from error
-    if not isinstance(table, dict):
-        raise KubeletConfigError(f"the kubelet's {path.name} holds no table")
-    return table
 
 
 def _find(proc: Path) -> str | None:

@@ -84,7 +84,8 @@ def _scrape(config: PrometheusLatency, url: str) -> tuple[str, str]:
         try:
             page = scrape(url, min(config.timeout_s, _MOST_S))
         except ScrapeError as error:
-            step = error.next_step or f"Start what serves {url}, or correct [latency]."
+            key = "url" if config.port is None else "port"
+            step = error.next_step or f"Start what serves {url}, or correct [latency] {key}."
             return error.cause, step
         exposition = parser.parse(page, time.monotonic() + PARSE_S)
         if not exposition.series:

@@ -6,12 +6,14 @@ and again. So what has another pod's address by now is never asked in its place.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.errors import FramesError
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.read import read
 from stallward.agent.schema.write import to_table
@@ -39,6 +41,18 @@ def pack(address: PodAddress) -> bytes:
     return json.dumps(to_table(address)).encode()
 
 
+def unpack(message: bytes) -> PodAddress:
+    """Read a message.
+
+    Raises:
+        FramesError: If it is not one of this version.
+    """
+    try:
+        return read(PodAddress, json.loads(message), "address")
+    except (ValueError, RecursionError, SchemaError) as error:
+        raise FramesError("A message about the application's pod is damaged.") from error
+
+
 class PodAddresses:
     """Reads the addresses, without ever waiting.
 
@@ -59,10 +73,8 @@ class PodAddresses:
                 break
             if not message:
                 break
-            try:
-                self._last = read(PodAddress, json.loads(message), "address")
-            except (ValueError, RecursionError, SchemaError):  # a damaged one counts as none
-                continue
+            with contextlib.suppress(FramesError):  # a damaged one counts as none
+                self._last = unpack(message)
         last = self._last
         return None if last is None or time.monotonic() - last.sent_s > SILENT_S else last
 
