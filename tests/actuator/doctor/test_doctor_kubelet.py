@@ -80,15 +80,14 @@ def test_it_names_the_threshold_above_what_is_kept_free(kubelet: Kubelet) -> Non
     assert kubelet.findings()["eviction"].state == "works"
 
 
-def test_the_usual_file_and_the_default_threshold_hold_where_nothing_is_said(
-    kubelet: Kubelet,
-) -> None:
+def test_the_default_threshold_holds_where_nothing_is_said(kubelet: Kubelet) -> None:
     kubelet.run()
     assert "memory.available<100Mi in its command line" in kubelet.findings()["eviction"].why
 
 
 def test_flags_go_over_the_file_and_soft_thresholds_count(kubelet: Kubelet) -> None:
     kubelet.run(
+        "--config=/var/lib/kubelet/config.yaml",
         "--eviction-soft",
         "memory.available<300Mi,nodefs.available<10%",
         "--eviction-hard=nodefs.available<10%",
@@ -138,7 +137,7 @@ def test_a_configuration_that_cannot_be_read_is_said_with_the_next_step(kubelet:
 
 @pytest.mark.parametrize("content", ["[1]", "{", "evictionHard: 3", "\tx: 1", "featureGates: [1]"])
 def test_a_file_that_is_none_of_a_kubelet_is_said(kubelet: Kubelet, content: str) -> None:
-    kubelet.run(var__lib__kubelet__config_YAML=content)
+    kubelet.run("--config", "/etc/kubelet.yaml", etc__kubelet_YAML=content)
     assert kubelet.findings()["kubelet"].state == "degraded"
 
 

@@ -26,7 +26,6 @@ from stallward.actuator.kubernetes.watcher import make_source
 
 AVAILABLE: Final = "memory.available"
 _DEFAULT_HARD: Final = "100Mi"
-_USUAL_FILE: Final = "var/lib/kubelet/config.yaml"
 _MOST_BYTES: Final = 1 << 20
 _MOST: Final = 2.0**62
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)([KMGTPE]i|[kMGTPE]|)")
@@ -72,14 +71,16 @@ def read_kubelet(
         return None
     flags = parse_flags((_bytes(paths.proc / pid / "cmdline") or b"").decode("utf-8", "replace"))
     root = paths.proc / pid / "root"
-    path = root / flags.get("config", _USUAL_FILE).lstrip("/")
-    content = _bytes(path)
-    if content is None and "config" in flags:
-        raise KubeletConfigError(
-            f"the kubelet's {flags['config']} cannot be read",
-            next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes.",
-        )
-    table = parse_file(content or b"{}", path)
+    table: dict[str, Any] = {}
+    if "config" in flags:
+        path = root / flags["config"].lstrip("/")
+        content = _bytes(path)
+        if content is None:
+            raise KubeletConfigError(
+                f"the kubelet's {flags['config']} cannot be read",
+                next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes.",
+            )
+        table = parse_file(content or b"{}", path)
     if "config-dir" in flags:
         for part in sorted((root / flags["config-dir"].lstrip("/")).glob("**/*.conf")):
             table = _merged(table, parse_file(_bytes(part) or b"{}", part))

@@ -18,7 +18,7 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import unbound
 from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport
-from stallward.actuator.kubernetes.probes import PauseBudget
+from stallward.actuator.kubernetes.probes import PauseBudget, tightest
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
@@ -69,8 +69,6 @@ class _Place:
         """The cgroup that sensors read; empty while the place is empty."""
         self.held = ""
         """The cgroup that levers act on; empty once they hold nothing of it."""
-        self.pause: PauseBudget | None = None
-        """How its pod may be paused; ``None`` if it sets no bound."""
         self.refused = ""
         """Why a pod is not given the place; empty if none was refused."""
 
@@ -122,8 +120,6 @@ class PodPlaces:
             wanted = _wanted(report, index)
             group = "" if wanted is None else wanted.group
             place.refused = place.refused if group else ""
-            if wanted is not None:
-                place.pause = wanted.pause  # a container that starts again has another one
             if place.group and place.group != group:
                 self._empty(index, place)
                 moved = moved or index == PROTECTED
@@ -140,15 +136,14 @@ class PodPlaces:
 
     def with_budgets(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
         """Return the states of all slots with what their pods allow of pauses."""
-        bounded = list(states)
-        for index, place in self._places.items():
-            if index != PROTECTED and place.pause is not None:
-                bounded[index] = replace(
-                    bounded[index],
-                    longest_pause_s=place.pause.longest_s,
-                    shortest_run_s=place.pause.shortest_run_s,
-                )
-        return tuple(bounded)
+        report = self._channel.report
+        pods = () if report is None else report.slots
+        budgets = [tightest(() if pod is None else (pod.pause,)) for pod in pods]
+        budgets += [None] * (len(states) - len(budgets))
+        return tuple(
+            state if budget is None else _bounded(state, budget)
+            for state, budget in zip(states, budgets, strict=False)
+        )
 
     def _empty(self, index: int, place: _Place) -> None:
         """Show a place as empty from this sample on."""
@@ -210,6 +205,10 @@ class PodPlaces:
     def close(self) -> None:
         """Close the socket."""
         self._channel.close()
+
+
+def _bounded(state: SlotState, budget: PauseBudget) -> SlotState:
+    return replace(state, longest_pause_s=budget.longest_s, shortest_run_s=budget.shortest_run_s)
 
 
 def _wanted(report: PodsReport, index: int) -> BoundPod | None:
