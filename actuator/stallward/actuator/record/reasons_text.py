@@ -167,14 +167,12 @@ def _exact(number: float | None) -> str:
 
 def change_text(change: GuardChange) -> str:
     """Return what the guard did not grant in full, and why."""
-    text = _BY_WISH.get(change.wish, _refusal)(change)
-    if change.wish is Wish.LEVER:
-        return text
-    if change.wish is Wish.PROTECTED_LOW:
-        return f"protected group: {text}"
-    if change.wish is Wish.FILE_PAGES:
+    text, wish = _BY_WISH.get(change.wish, _refusal)(change), change.wish
+    if wish in {Wish.LEVER, Wish.PROTECTED_LOW}:
+        return text if wish is Wish.LEVER else f"protected group: {text}"
+    if wish is Wish.FILE_PAGES:
         return f"file pages: {text}"
-    if change.wish is Wish.THREADS:
+    if wish is Wish.THREADS:
         return f"{whose_threads(change)} of the protected group: {text}"
     subject = change.group if change.pid is None else f"pid {change.pid}"
     return f"{subject}: {text}"
