@@ -44,17 +44,23 @@ def page(
 
 
 class Endpoint:
-    """An HTTP server of our own that answers every connection with the same bytes."""
+    """An HTTP server of our own that answers every connection with the same bytes.
 
-    def __init__(self) -> None:
+    Args:
+        host: An address of this machine.
+        port: The port; any that is free by default.
+    """
+
+    def __init__(self, host: str = "127.0.0.1", port: int = 0) -> None:
         self.answer = b""
         self.body: Callable[[], bytes] | None = None
         self.pause_s = 0.0
         self.drip_s = 0.0
         self.requests: list[bytes] = []
-        self._server = socket.create_server(("127.0.0.1", 0))
+        self._server = socket.create_server((host, port))
+        self.port = int(self._server.getsockname()[1])
         self._done = threading.Event()
-        self.url = f"http://127.0.0.1:{self._server.getsockname()[1]}/metrics"
+        self.url = f"http://{host}:{self.port}/metrics"
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 

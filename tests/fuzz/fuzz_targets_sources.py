@@ -7,6 +7,7 @@ import json
 import math
 import socket
 import time
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -15,7 +16,14 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.errors import ConfigError, FramesError, PodsError, WorkError
+from stallward.actuator.doctor.kubelet_settings import parse_file, settings_of, threshold_bytes
+from stallward.actuator.errors import (
+    ConfigError,
+    FramesError,
+    KubeletConfigError,
+    PodsError,
+    WorkError,
+)
 from stallward.actuator.kubernetes import messages as pod_messages
 from stallward.actuator.kubernetes.groups import Level, parse_group
 from stallward.actuator.kubernetes.pod import parse_pods
@@ -24,10 +32,11 @@ from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
-from stallward.actuator.latency.prometheus import http_get
+from stallward.actuator.latency.prometheus import http_get, pod_address
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
+from stallward.actuator.latency.prometheus.pod_address import PodAddress
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
@@ -261,6 +270,11 @@ def _work_messages() -> Target:
     )
 
 
+def _kubelet(content: bytes) -> int:
+    settings = settings_of(parse_file(content, Path("config.yaml")), {}, "a file")
+    return threshold_bytes(settings.hard, 1 << 34) + threshold_bytes(settings.soft, 1 << 34)
+
+
 def _pods() -> tuple[Target, ...]:
     def selector(content: bytes) -> Any:
         parsed = parse_label_selector(text_of(content))
@@ -282,7 +296,9 @@ def _pods() -> tuple[Target, ...]:
     pod = (
         b'{"metadata": {"uid": "a-1", "name": "b", "labels": {"app": "batch"}}, '
         b'"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}, '
-        b'"livenessProbe": {"timeoutSeconds": 3}}]}, "status": {"qosClass": "Burstable"}}'
+        b'"livenessProbe": {"timeoutSeconds": 3}, "startupProbe": {"periodSeconds": 2}}]}, '
+        b'"status": {"qosClass": "Burstable", "podIP": "10.0.0.7", '
+        b'"containerStatuses": [{"name": "b", "started": true}]}}'
     )
     bound = pod_messages.BoundPod(group="kubepods/pod1", pod="a/b")
     report = pod_messages.PodsReport(protected=bound, slots=((), (bound, bound)), fault="down")
@@ -301,6 +317,23 @@ def _pods() -> tuple[Target, ...]:
             (pod_messages.pack(report),),
             (FramesError,),
             lambda *_: None,
+        ),
+        typed(
+            "pod-address",
+            pod_address.unpack,
+            (pod_address.pack(PodAddress(sent_s=1.5, uid="a-1", address="10.0.0.7")),),
+            (FramesError,),
+            lambda *_: None,
+        ),
+        typed(
+            "kubelet-settings",
+            _kubelet,
+            (
+                b"evictionHard:\n  memory.available: 5%\nfeatureGates: {MemoryQoS: true}\n",
+                b'{"evictionSoft": {"memory.available": "1.5Gi"}, "evictionHard": null}',
+            ),
+            (KubeletConfigError,),
+            lambda _content, value: _assert(value >= 0),
         ),
         never_raises(
             "kubelet-group",

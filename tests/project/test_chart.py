@@ -307,6 +307,20 @@ def test_without_metrics_nothing_listens(tmp_path: Path) -> None:
     assert "ports" not in pod_of(off)["containers"][0]
 
 
+def test_the_port_of_the_latencies_may_be_asked(
+    chart: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    latency = {"source": "prometheus", "port": 9100, "metric": "x"}
+    with_port = render(tmp_path, {"config": {"latency": latency}})
+    allowed = [
+        port for rule in with_port["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]
+    ]
+    assert {"port": 9100, "protocol": "TCP"} in allowed
+    assert configuration(with_port).latency_of_pod
+    ((without),) = chart["NetworkPolicy"]["spec"]["egress"]
+    assert {port["port"] for port in without["ports"]} == {443, 6443}
+
+
 def test_parts_can_be_left_out(tmp_path: Path) -> None:
     less = render(tmp_path, {"networkPolicy": {"enabled": False}, "uninstall": {"wait": False}})
     assert set(less) == {

@@ -131,6 +131,10 @@ class ApiGoneError(ApiError):
     """Raised when a watch of pods cannot go on, so that they must be listed anew."""
 
 
+class KubeletConfigError(ActuatorError):
+    """Raised when it cannot be read what the kubelet of this node is told."""
+
+
 class LeverError(ActuatorError):
     """Raised when a lever cannot be moved."""
 

@@ -85,6 +85,8 @@ class NodeContext:
     """The latency target of the protected application."""
     demand_bytes: int = 0
     """The memory that the protected application is known to need; 0 if that was not measured."""
+    keep_available_bytes: int = 0
+    """How much of the zone stays free at least."""
     watermark_min_bytes: int = 0
     """The watermark MIN of the machine's memory, where the zone is the whole machine; else 0."""
     tick_period_s: float = 0.1

@@ -252,15 +252,16 @@ class SlotState:
     reference_bytes: int | None = None
     """What the group uses when it is unlimited; limit levels are shares of it.
 
-    It is the most that the group has held in memory and swap while running. While the group runs
-    unlimited and uses less, the reference decays to that with a time constant of 60 s. It is
-    ``None`` until the group has held 4 MiB, because an empty group is not limited. Where a limit
-    is set while the group still starts, the reference grows with what the group swaps. A group
-    that only reads files swaps nothing: its reference grows only after it is unlimited again.
-    """
+    It is the most that the group has held in memory and swap while running, and decays with a time
+    constant of 60 s to what the group uses without a limit. It is ``None`` until the group has
+    held 4 MiB. Under a limit it grows only with what the group swaps."""
     memory_waits: int = 0
     """How often its processes had to wait for memory under a limit, since the loop started. Only
     v1 groups wait, where the kernel would kill otherwise; v2 memory.high slows down instead."""
+    longest_pause_s: float | None = None
+    """The longest pause that its pod allows; ``None`` if it sets no bound."""
+    shortest_run_s: float | None = None
+    """How long it must run after each pause, for its pod."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from stallward.actuator.doctor.configuration import examine_config
 from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.kernel.privileges import OTHER_DAEMONS
 from stallward.actuator.kubernetes.config import KubernetesConfig
+from stallward.actuator.latency.config import PrometheusLatency
 
 
 class Cluster:
@@ -24,20 +25,20 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.node = PodNode(folder, slots=2, protected_is_pod=True)
         self._path = folder / "pods.json"
-        self._listed: list[dict[str, Any]] = []
+        self.listed: list[dict[str, Any]] = []
         kubernetes = KubernetesConfig(source="file", path=self._path)
         self.config: DaemonConfig = replace(self.node.config, kubernetes=kubernetes)
-        self._write()
+        self.write()
 
     def add(self, app: str, number: int, **container: Any) -> str:
         pod = written(app, number=number)
         pod["spec"]["containers"][0].update(container)
-        self._listed.append(pod)
-        self._write()
+        self.listed.append(pod)
+        self.write()
         return self.node.make(f"kubepods/besteffort/pod{uid_of(number)}")
 
-    def _write(self) -> None:
-        self._path.write_text(json.dumps({"items": self._listed}))
+    def write(self) -> None:
+        self._path.write_text(json.dumps({"items": self.listed}))
 
     def said(self) -> dict[str, tuple[str, str]]:
         findings, _ = try_pods(self.config, {})
@@ -86,13 +87,44 @@ def test_it_counts_pods_without_a_place(cluster: Cluster) -> None:
     assert "2 more pods match it" in said["protected"][1]
 
 
-def test_it_warns_where_a_pause_could_restart_a_pod(cluster: Cluster) -> None:
-    probe = {"httpGet": {"path": "/", "port": 80}}
-    cluster.add("batch", 1, livenessProbe=probe)  # the API's default is one second
-    cluster.add("batch", 2, livenessProbe={**probe, "timeoutSeconds": 9})
-    warned = [why for name, (_, why) in cluster.said().items() if name.startswith("liveness")]
+@pytest.mark.parametrize(
+    ("probe", "says"),
+    [
+        ({}, "its probes allow pauses of 0.5 s, at most 50% of the time"),
+        ({"timeoutSeconds": 4}, "its probes allow pauses of 3.5 s, at most 88% of the time"),
+        ({"failureThreshold": 1}, "it is never paused, only limited: a pause of 0.2 s could"),
+    ],
+)
+def test_it_warns_where_a_pause_could_restart_a_pod(
+    cluster: Cluster, probe: dict[str, int], says: str
+) -> None:
+    cluster.add("batch", 1, livenessProbe={"httpGet": {"path": "/", "port": 80}, **probe})
+    cluster.add("batch", 2, livenessProbe={"timeoutSeconds": 6})
+    warned = [why for name, (_, why) in cluster.said().items() if name.startswith("pause of")]
     assert len(warned) == 1
-    assert "waits 1 s, and a pause may last 5 s" in warned[0]
+    assert warned[0].startswith(says)
+
+
+def test_the_pod_of_the_application_is_asked_for_its_latencies(cluster: Cluster) -> None:
+    latency = PrometheusLatency(port=1, metric="x_seconds")
+    cluster.config = replace(cluster.config, latency=latency)
+
+    def said() -> str:
+        findings, _ = examine_config(cluster.config)
+        (found,) = [
+            one for one in findings if one.name == "latency from port 1 of the protected pod"
+        ]
+        assert found.state == "degraded"
+        return found.why
+
+    assert said() == "no pod with an address now"
+    cluster.add("app", 1)
+    assert said() == "no pod with an address now"
+    cluster.add("app", 2)
+    for pod in cluster.listed:
+        pod["status"]["podIP"] = "127.0.0.1"
+    cluster.write()
+    assert "refuses" in said(), "it was asked"
 
 
 def test_it_says_whose_memory_cannot_be_swapped(cluster: Cluster) -> None:

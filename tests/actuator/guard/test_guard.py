@@ -150,6 +150,28 @@ def test_lifted_budgets_lift_the_pause_but_not_the_floor() -> None:
     assert granted.slots[1].limit_bytes == FLOOR
 
 
+@pytest.mark.parametrize("lift_budgets", [False, True])
+@given(desired=wants, longest_s=st.sampled_from([0.0, 0.3, 0.5]))
+def test_no_wish_and_no_lifted_budget_pauses_a_pod_for_longer_than_its_probes_allow(
+    desired: DesiredState, longest_s: float, *, lift_budgets: bool
+) -> None:
+    guard = _guard(lift_budgets=lift_budgets, min_run_s=0.0)
+    ended = SlotState(paused=True, paused_for_s=longest_s, longest_pause_s=longest_s)
+    thawed = SlotState(since_thaw_s=0.3, longest_pause_s=9.0, shortest_run_s=0.5)
+    sample = _sample(ended, thawed)
+    verdict = guard.review(desired, sample, GuardMemory())
+    assert not any(verdict.granted.slot(i).paused for i in range(2))
+    assert not slots_with_stopped(verdict.granted, sample)
+
+
+def test_a_pod_may_be_paused_for_as_long_as_its_probes_allow() -> None:
+    want = DesiredState(slots=(SlotDesire(paused=True), SlotDesire(paused=True)))
+    starts = SlotState(longest_pause_s=0.5, shortest_run_s=0.5)
+    goes_on = SlotState(paused=True, paused_for_s=0.3, longest_pause_s=0.5)
+    verdict = _guard().review(want, _sample(starts, goes_on), GuardMemory())
+    assert all(slot.paused for slot in verdict.granted.slots)
+
+
 REFERENCE = 300 * MIB
 LEVELS = [int(REFERENCE * ratio) for ratio in LIMIT_RATIOS[1:]]
 

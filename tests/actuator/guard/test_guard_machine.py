@@ -75,7 +75,6 @@ from stallward.agent.sample import (
     ProcessSample,
     PsiTotals,
     Sample,
-    SlotState,
 )
 
 EPSILON_S = 1e-6
@@ -96,9 +95,14 @@ class GuardedNode(RuleBasedStateMachine):
             allow_terminate=st.booleans(),
         ),
         usage_bytes=st.sampled_from([300 * MIB, 300 * MIB, 0]),
+        pod=st.sampled_from([(None, None), (0.0, 0.5), (0.5, 0.5), (1.5, 0.7)]),
     )
-    def begin(self, budgets: Budgets, usage_bytes: int) -> None:
+    def begin(
+        self, budgets: Budgets, usage_bytes: int, pod: tuple[float | None, float | None]
+    ) -> None:
         self.budgets = budgets
+        self.pods = (pod, (None, None))
+        """The longest pause and the shortest run of the pod in each slot."""
         self.kernel = Kernel()
         for slot in self.kernel.slots:
             slot.usage_bytes = usage_bytes
@@ -420,7 +424,10 @@ class GuardedNode(RuleBasedStateMachine):
             ProcessSample(pid=pid, start_time_ticks=7, slot=slot, oom_score=0, stopped=False)
             for pid, slot in pids
         )
-        states: tuple[SlotState, ...] = self.tracker.states(now_s)
+        states = tuple(
+            replace(state, longest_pause_s=pod[0], shortest_run_s=pod[1])
+            for state, pod in zip(self.tracker.states(now_s), self.pods, strict=True)
+        )
         return Sample(
             sequence=self.sequence,
             time_s=time_s,
@@ -564,9 +571,11 @@ class GuardedNode(RuleBasedStateMachine):
     def no_slot_stands_still_for_too_long(self) -> None:
         if not hasattr(self, "kernel"):
             return
-        for slot in self.kernel.slots:
+        for slot, (longest_s, _) in zip(self.kernel.slots, self.pods, strict=True):
             for begin_s, end_s in self.stills(slot):
-                allowed_s = self.budgets.max_pause_s + self.excess_s(slot, begin_s, end_s)
+                most_s = self.budgets.max_pause_s
+                most_s = most_s if longest_s is None else min(most_s, longest_s)
+                allowed_s = most_s + self.excess_s(slot, begin_s, end_s)
                 assert end_s - begin_s <= allowed_s + EPSILON_S
 
     @invariant()
@@ -588,10 +597,11 @@ class GuardedNode(RuleBasedStateMachine):
     def every_slot_runs_for_a_while_after_each_thaw(self) -> None:
         if not hasattr(self, "kernel"):
             return
-        for slot in self.kernel.slots:
+        for slot, (_, run_s) in zip(self.kernel.slots, self.pods, strict=True):
             stills = list(self.stills(slot))
+            least_s = max(self.budgets.min_run_s, run_s or 0.0)
             for (_, end_s), (begin_s, _) in pairwise(stills):
-                assert begin_s - end_s >= self.budgets.min_run_s - EPSILON_S
+                assert begin_s - end_s >= least_s - EPSILON_S
 
     def stills(self, slot: Slot) -> Iterator[tuple[float, float]]:
         """The standstills so far; the last may go on until the next tick, late as allowed."""

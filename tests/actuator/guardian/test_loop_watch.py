@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -109,7 +110,20 @@ def test_a_pause_that_began_under_other_budgets_counts_from_the_change_on() -> N
     """The loop ends it at its next tick, so the guardian must not kill the loop at once."""
     shorter = PauseLimit(Budgets(max_pause_s=2.0), in_force_s=100.0)
     began_s = 96.0
-    assert PauseLimit(Budgets(max_pause_s=2.0)).due_s([began_s], 1.0) == pytest.approx(98.6)
-    assert shorter.due_s([began_s], 1.0) == pytest.approx(102.6)
-    assert shorter.due_s([101.0], 1.0) == pytest.approx(103.6)
-    assert shorter.due_s([0.0], 1.0) is None
+    none = [math.inf]
+    same = PauseLimit(Budgets(max_pause_s=2.0))
+    assert same.due_s([began_s], none, 1.0) == pytest.approx(98.6)
+    assert shorter.due_s([began_s], none, 1.0) == pytest.approx(102.6)
+    assert shorter.due_s([101.0], none, 1.0) == pytest.approx(103.6)
+    assert shorter.due_s([0.0], none, 1.0) is None
+
+
+@pytest.mark.parametrize(("lifted", "due_s"), [(False, 100.9), (True, 100.9)])
+def test_a_pause_must_end_as_early_as_the_pod_in_the_slot_needs(
+    due_s: float, *, lifted: bool
+) -> None:
+    limit = PauseLimit(Budgets(max_pause_s=2.0, lift_budgets=lifted))
+    assert limit.due_s([99.9, 100.0], [math.inf, 0.3], 1.0) == pytest.approx(due_s)
+    assert limit.due_s([99.9, 100.0], [math.inf, 60.0], 1.0) == (
+        pytest.approx(160.6 if lifted else 102.5)
+    )

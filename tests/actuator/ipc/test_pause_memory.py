@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +14,13 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.actuator.guard.slot_tracker import PauseHistory, SlotFacts, SlotTracker
-from stallward.actuator.ipc.pause_memory import MAX_PAUSES, SLOT_BYTES, PauseMemory, kept_since
+from stallward.actuator.ipc.pause_memory import (
+    MAX_PAUSES,
+    SLOT_BYTES,
+    PauseMemory,
+    kept_since,
+    longest_pauses,
+)
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.testing import make_sample
 
@@ -237,3 +244,21 @@ def test_the_guardian_sees_since_when_each_slot_is_kept_paused() -> None:
     restarted = PauseMemory(memory, SLOTS)
     restarted.keep_only(())
     assert kept_since(memoryview(memory), SLOTS) == (0.0, 0.0)
+
+
+def test_the_guardian_sees_how_long_the_pod_of_each_slot_may_be_paused() -> None:
+    """What holds when a pause begins holds until it ends: else the guardian could kill a loop
+    before the tick at which it ends the pause.
+    """
+    memory = bytearray(SLOTS * SLOT_BYTES)
+    keeper = PauseMemory(memory, SLOTS)
+    assert longest_pauses(memoryview(memory), SLOTS) == (math.inf, math.inf)
+    keeper.keep(5.0, [1], [None, 0.5])
+    keeper.keep(5.1, [1], [None, 0.1])
+    assert longest_pauses(memoryview(memory), SLOTS) == (math.inf, 0.5)
+    keeper.keep_only(())
+    keeper.keep(6.0, [0, 1], [0.0, None])
+    never_s, no_bound_s = longest_pauses(memoryview(memory), SLOTS)
+    assert 0.0 < never_s < 0.01
+    assert no_bound_s == math.inf
+    assert kept_since(memoryview(memory), SLOTS) == (6.0, 6.0)

@@ -33,6 +33,8 @@ class FakeApi:
         self._server: http.server.ThreadingHTTPServer | None = None
         self.status = 200
         """What is answered instead, with a message."""
+        self.kubelet: Any = None
+        """What a node's kubelet is told; ``None`` if nobody has the right to ask."""
         self.requests: list[dict[str, str]] = []
         """The queries so far, with the token as ``Authorization``."""
         self.watches = 0
@@ -129,6 +131,10 @@ class FakeApi:
             self._connections.append(handler.connection)
         if self.status != 200:
             self._send(handler, self.status, {"kind": "Status", "message": "no, not you"})
+        elif parts.path.endswith("/proxy/configz"):
+            refused = {"kind": "Status", "message": "cannot get resource nodes/proxy"}
+            told = self.kubelet is not None
+            self._send(handler, 200 if told else 403, self.kubelet if told else refused)
         elif "watch" not in query:
             with self._changed:
                 value = {

@@ -21,7 +21,9 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kubernetes.channel import SILENT_S, PodsChannel
 from stallward.actuator.kubernetes.config import KubernetesConfig, PodConfig, PodsOptions
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack, unpack
+from stallward.actuator.kubernetes.pod import parse_pod
 from stallward.actuator.kubernetes.pod_file import PodFile
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.kubernetes.watcher import PodFinder, Watcher, make_source
 from stallward.actuator.runtime.process_start import EXIT_OPTIONS, command_line
@@ -113,6 +115,27 @@ def test_it_says_who_comes_to_and_leaves_a_slot_that_pods_share(
     ]
 
 
+def test_a_pod_brings_the_budget_of_its_probes_as_it_is_now(paths: Paths) -> None:
+    store = PodStore()
+    make_group(paths, 1)
+    watcher = Watcher(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
+
+    def budget(**container: Any) -> PauseBudget | None:
+        one = written("batch", number=1)
+        one["spec"]["containers"][0].update(container)
+        store.put(parse_pod(one))
+        (bound,) = watcher.step().slots[0]
+        return bound.pause
+
+    assert budget() is None
+    allowed = budget(livenessProbe={"timeoutSeconds": 3})
+    assert allowed is not None
+    assert allowed.longest_s == 2.5
+    starting = budget(startupProbe={"timeoutSeconds": 3})
+    assert starting is not None
+    assert starting.longest_s == 0.0
+
+
 def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
     store = PodStore()
     make_group(paths, 1, f"{os.getpid()}\n")
@@ -126,7 +149,15 @@ def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
 def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> None:
     report = PodsReport(
         protected=BoundPod(group="g", pod="n/p"),
-        slots=((), (BoundPod(group="h", pod="n/q"), BoundPod(group="i", pod="n/r"))),
+        slots=(
+            (),
+            (
+                BoundPod(
+                    group="h", pod="n/q", pause=PauseBudget(longest_s=0.5, shortest_run_s=0.25)
+                ),
+                BoundPod(group="i", pod="n/r"),
+            ),
+        ),
         surplus=3,
         beside=1,
         fault="down",

@@ -39,8 +39,10 @@ path = "/var/lib/stallward/journal"
 URL = "http://127.0.0.1:9100/metrics"
 
 
-def config_with(table: str) -> DaemonConfig:
-    return parse_config(f"{MINIMAL}\n[latency]\n{table}")
+def config_with(table: str, *, pod: bool = False) -> DaemonConfig:
+    application = 'pod = { selector = "app=cache" }' if pod else 'group = "stallward/1/app"'
+    minimal = MINIMAL.replace('group = "stallward/1/app"', application)
+    return parse_config(f"{minimal}\n[latency]\n{table}")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +53,10 @@ def config_with(table: str) -> DaemonConfig:
         (
             f"source = 'prometheus'\nurl = '{URL}'\nmetric = 'a_seconds{{x=\"y\"}}'\nperiod_s = 1",
             PrometheusLatency(url=URL, metric='a_seconds{x="y"}', period_s=1.0),
+        ),
+        (
+            'source = "prometheus"\nport = 9100\nmetric = "a"',
+            PrometheusLatency(port=9100, metric="a"),
         ),
         (
             'source = "statsd"\nmetric = "app.latency"\ntags = ["env:prod"]\nunit = "us"',
@@ -68,8 +74,9 @@ def config_with(table: str) -> DaemonConfig:
     ],
 )
 def test_each_source_has_its_keys(table: str, latency: LatencyConfig) -> None:
-    config = config_with(table)
+    config = config_with(table, pod="port" in table)
     assert config.latency == latency
+    assert config.latency_of_pod == ("port" in table)
     assert parse_config(config_toml(config)) == config
 
 
@@ -106,6 +113,11 @@ def test_each_source_has_its_keys(table: str, latency: LatencyConfig) -> None:
         ('source = "statsd"\nmetric = "a"\nunit = "m"', r"unit is 'm'. .*'ms'"),
         ("source = 'prometheus'\nurl = 'http://10.0.0.1/m'\nmetric = 'x'", "allow_remote = true"),
         ("source = 'prometheus'\nurl = 'https://localhost/m'\nmetric = 'x'", "plain HTTP"),
+        ("source = 'prometheus'\nmetric = 'x'", "needs either url or port"),
+        (f"source = 'prometheus'\nurl = '{URL}'\nport = 1\nmetric = 'x'", "either url or port"),
+        ("source = 'prometheus'\nport = 0\nmetric = 'x'", "port is 0, outside 1..65535"),
+        ("source = 'prometheus'\nport = 1\npath = '/a b'\nmetric = 'x'", "latency.path is"),
+        ("source = 'prometheus'\nport = 1\nmetric = 'x'", "the protected application is none"),
         (f"source = 'prometheus'\nurl = '{URL}'\nmetric = '1x'", "does not start with"),
         (f"source = 'prometheus'\nurl = '{URL}'\nmetric = 'x'\nperiod_s = 0", "outside 0.05"),
         (f"source = 'prometheus'\nurl = '{URL}'\nmetric = 'x_bucket'", "Leave out _bucket: x"),
@@ -118,7 +130,18 @@ def test_a_mistake_is_refused_with_a_hint(table: str, message: str) -> None:
 
 def test_another_machine_is_scraped_only_if_that_is_wanted() -> None:
     config = PrometheusLatency(url="http://10.0.0.7:80/m", metric="x", allow_remote=True)
-    assert split_url(config.url) == ("10.0.0.7", 80, "/m")
+    assert split_url(config.url or "") == ("10.0.0.7", 80, "/m")
+
+
+@pytest.mark.parametrize(
+    ("address", "path", "url"),
+    [
+        ("10.0.0.7", "/metrics", "http://10.0.0.7:91/metrics"),
+        ("fd00::7", "stats?a=b", "http://[fd00::7]:91/stats?a=b"),
+    ],
+)
+def test_a_pod_is_asked_where_it_is(address: str, path: str, url: str) -> None:
+    assert PrometheusLatency(port=91, path=path, metric="x").url_at(address) == url
 
 
 @pytest.mark.parametrize(

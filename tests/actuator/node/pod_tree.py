@@ -25,6 +25,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import Controller
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, MIB
@@ -51,8 +52,8 @@ FILES = {
 }
 
 
-def _bound(group: str) -> BoundPod:
-    return BoundPod(group=group, pod=f"work/{group[-4:]}")
+def _bound(group: str, pause: PauseBudget | None = None) -> BoundPod:
+    return BoundPod(group=group, pod=f"work/{group[-4:]}", pause=pause)
 
 
 class PodNode:
@@ -151,18 +152,18 @@ class PodNode:
         """The content of a file of a group."""
         return (self.root / group / name).read_text().strip()
 
-    def tell(self, slot: int, group: str | None) -> None:
-        """Report which pod a slot has; -1 is the protected application."""
+    def tell(self, slot: int, group: str | None, pause: PauseBudget | None = None) -> None:
+        """Report which pod a slot has, and how it may be paused; -1 is the application."""
         if slot < 0:
             self.report = replace(self.report, protected=None if group is None else _bound(group))
             self._theirs.send(pack(self.report))
         else:
-            self.tell_all(slot, () if group is None else (group,))
+            self.tell_all(slot, () if group is None else (group,), pause)
 
-    def tell_all(self, slot: int, groups: Iterable[str]) -> None:
-        """Report which pods share a slot."""
+    def tell_all(self, slot: int, groups: Iterable[str], pause: PauseBudget | None = None) -> None:
+        """Report which pods share a slot, and how each may be paused."""
         slots = list(self.report.slots)
-        slots[slot] = tuple(map(_bound, groups))
+        slots[slot] = tuple(_bound(group, pause) for group in groups)
         self.report = replace(self.report, slots=tuple(slots))
         self._theirs.send(pack(self.report))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,11 @@ import pytest
 from pod_tree import PodNode
 
 from stallward.actuator.errors import KernelFileError
+from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.slot_tracker import PauseHistory
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.pod_places import histories_of_pods
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
@@ -211,6 +215,38 @@ def test_a_pod_that_changes_its_slot_has_no_two_sets_of_levers(make: Make) -> No
     node.tell(1, None)
     node.tick_until(lambda: not node.held_below(pod))
     assert node.changed(pod) == {}
+
+
+@pytest.mark.parametrize("lift_budgets", [False, True])
+def test_a_slot_has_the_pause_budget_of_the_pod_that_has_it(
+    make: Make, *, lift_budgets: bool
+) -> None:
+    """Whoever decides, and whatever the configuration lifts."""
+    node = make(
+        controller=Fixed(SlotDesire(paused=True)), budgets=Budgets(lift_budgets=lift_budgets)
+    )
+    impatient = PauseBudget(longest_s=0.5, shortest_run_s=0.4)
+    patient, quick = node.pod(1), node.pod(2)
+    node.tell(0, patient)
+    node.tell(1, quick, impatient)
+    node.tick_until(lambda: node.changed(patient) and node.changed(quick))
+    began_s = time.monotonic()
+    paused = {patient: 0, quick: 0}
+    for tick in range(1, 31):  # three seconds, a tick each 0.1 s
+        node.tick(began_s + tick * 0.1)
+        for group in paused:
+            paused[group] += node.read(group, "cgroup.freeze") == "1"
+    assert paused[patient] == 30
+    assert 9 <= paused[quick] <= 16, "at most 0.3 s in 0.7 s, before the next tick is late"
+    node.tell(1, quick, PauseBudget(longest_s=0.0, shortest_run_s=0.5))  # it starts again
+    node.tick(began_s + 3.1)
+    assert node.read(quick, "cgroup.freeze") == "0"
+    for tick in range(32, 60):
+        node.tick(began_s + tick * 0.1)
+        assert node.read(quick, "cgroup.freeze") == "0"
+    assert node.last is not None
+    (change,) = node.last.reasons.changes
+    assert (change.rule, change.slot, change.bound) == (GuardRule.POD_PAUSE, 1, 0.0)
 
 
 def test_after_a_restart_no_pod_has_fewer_pauses_than_it_had(make: Make) -> None:

@@ -79,6 +79,9 @@ STATSD = StatsdLatency(metric="x", listen="/run/x", tags=("a:b", "c:d"))
         ),
         CollectorOptions(fd=3, life_fd=4, source=PROMETHEUS),
         CollectorOptions(fd=3, life_fd=4, source=STATSD),
+        CollectorOptions(
+            fd=3, life_fd=4, source=PrometheusLatency(port=9100, metric="x"), address_fd=5
+        ),
         RecorderOptions(fd=3, path=ODD, max_bytes=1 << 40),
         KeeperOptions(fd=3, owner_pid=2, paths=Paths()),
         KeeperOptions(fd=3, owner_pid=2, paths=Paths(proc=ODD, cgroup=ODD, sys=ODD), journal=ODD),

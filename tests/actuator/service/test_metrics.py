@@ -29,7 +29,7 @@ from stallward.actuator.record.wire import record_to_wire
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
-from stallward.actuator.service.metrics.exposition import DaemonMetrics
+from stallward.actuator.service.metrics.exposition import DaemonMetrics, available_bytes
 from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
@@ -222,6 +222,38 @@ def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
     for arguments, text in checks:
         done = subprocess.run([promtool, *arguments], input=text, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), done.stdout + done.stderr
+
+
+MACHINE = pb.NodeSample(memory_total_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("zone", "available"),
+    [
+        # A group: its limit less its working set.
+        ({"memory_limit_bytes": 800, "memory_usage_bytes": 500, "inactive_file_bytes": 90}, 390),
+        ({"memory_limit_bytes": 800, "inactive_file_bytes": 90}, None),
+        # The machine: anonymous and active file pages are in use.
+        ({"anon_bytes": 300, "file_bytes": 200, "inactive_file_bytes": 90}, 590),
+        (
+            {
+                "memory_limit_bytes": 1000,
+                "memory_usage_bytes": 999,
+                "anon_bytes": 300,
+                "file_bytes": 200,
+                "inactive_file_bytes": 90,
+            },
+            590,
+        ),
+        ({"anon_bytes": 300, "file_bytes": 200}, None),
+        ({"file_bytes": 200, "inactive_file_bytes": 90}, None),
+    ],
+)
+def test_what_is_available_is_counted_like_the_kubelet(
+    zone: dict[str, int], available: int | None
+) -> None:
+    sample = pb.Sample(node=MACHINE, zone=pb.GroupSample(name="z", **zone))  # type: ignore[arg-type]
+    assert available_bytes(sample) == available
 
 
 def test_alerts_name_metrics_that_exist() -> None:

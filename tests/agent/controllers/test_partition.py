@@ -224,6 +224,13 @@ def test_the_demand_begins_with_what_was_measured_before() -> None:
     assert sum_mib(zone.run(2.0)) == pytest.approx(ZONE_MIB - MARGIN_MIB - 200, abs=2)
 
 
+@pytest.mark.parametrize(("keep_mib", "kept_mib"), [(20, MARGIN_MIB), (100, 100)])
+def test_as_much_of_the_zone_stays_free_as_the_node_wants(keep_mib: int, kept_mib: int) -> None:
+    zone = Zone(200, 250, 250)
+    zone.controller.reset(replace(CONTEXT, keep_available_bytes=keep_mib * MIB))
+    assert sum_mib(zone.run(2.0)) == pytest.approx(ZONE_MIB - kept_mib - 200, abs=2)
+
+
 def test_a_zone_of_unknown_size_takes_that_of_the_node() -> None:
     zone = Zone(200, 250, 250)
     sample = zone.sample()

@@ -27,7 +27,7 @@ from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.groups import check_slot_group
-from stallward.actuator.latency.config import LatencyConfig, LinesLatency
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency, PrometheusLatency
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.work.config import CpuWork, SlotWork
 
@@ -75,6 +75,11 @@ class DaemonConfig:
         """Whether any target is a pod."""
         pods = (self.protected.pod, *(slot.pod for slot in self.background))
         return any(pod is not None for pod in pods)
+
+    @property
+    def latency_of_pod(self) -> bool:
+        """Whether the protected application's pod is asked for latencies, wherever it is."""
+        return isinstance(self.latency, PrometheusLatency) and self.latency.port is not None
 
 
 def check_config(config: DaemonConfig) -> None:
@@ -178,6 +183,7 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.max_thread_wait_s", guard.max_thread_wait_s, 0.1, 60),
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
+        ("node.keep_available_bytes", config.node.keep_available_bytes, 0, 2**62),
         ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),
         ("policy.canary_s", config.policy.canary_s, 0, 7 * 86400),
         ("policy.canary_margin", config.policy.canary_margin, 0, 1),
@@ -213,6 +219,11 @@ def _check_names(config: DaemonConfig) -> None:
         raise ConfigError(
             f"config.node.page_cache is {config.node.page_cache!r}.",
             next_step=f"Use one of {', '.join(_PAGE_CACHE_MODES)}.",
+        )
+    if config.latency_of_pod and config.protected.pod is None:
+        raise ConfigError(
+            "config.latency.port is of a pod, and the protected application is none.",
+            next_step="Write url, or name the application by protected.pod.",
         )
 
 

@@ -23,6 +23,9 @@ class NodeConfig:
     proc: Path = DEFAULT_PATHS.proc
     cgroup: Path = DEFAULT_PATHS.cgroup
     sys: Path = DEFAULT_PATHS.sys
+    keep_available_bytes: int = 0
+    """How much of the zone stays free at least, e.g. more than the kubelet's eviction threshold;
+    controllers that share memory keep the larger of this and their own margin."""
     page_cache: str = "off"
     """Whether page-cache hits and misses are counted by eBPF: ``off`` for never, ``auto`` if the
     kernel allows it; with ``ebpf`` the daemon does not start if it does not."""

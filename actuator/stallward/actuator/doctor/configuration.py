@@ -9,8 +9,9 @@ from typing import Final, NoReturn
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
-from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.pods import protected_address, try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.node.node import Node
@@ -50,7 +51,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
             )
         )
     of_pods, no_pods = try_pods(config)
-    findings += of_pods
+    findings += [*of_pods, *try_kubelet(config)]
     obstacles += [no_pods] if no_pods else []
     try:
         node = Node(config, _refuse)
@@ -66,7 +67,8 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
             )
         )
         return findings, obstacles
-    latency = try_latency(config.latency)
+    address = protected_address(config) if config.latency_of_pod else ""
+    latency = try_latency(config.latency, address)
     try:
         sample = node.read(0, 0.0)
         findings += [

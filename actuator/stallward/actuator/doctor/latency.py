@@ -45,15 +45,19 @@ _SCRAPES: Final = 4
 """Several, since the totals of several workers show only by falling."""
 
 
-def try_latency(config: LatencyConfig | None) -> Finding | None:
+def try_latency(config: LatencyConfig | None, address: str = "") -> Finding | None:
     """Try a source; ``None`` if there is none, or nothing in it yet.
 
     Args:
         config: The ``[latency]`` table.
+        address: Where the protected application's pod is, for a source that is a pod.
     """
     match config:
+        case PrometheusLatency() if config.port is not None and not address:
+            fault, next_step = "no pod with an address now", "Start it, or correct protected.pod."
+            works = ""
         case PrometheusLatency():
-            fault, next_step = _scrape(config)
+            fault, next_step = _scrape(config, config.url_at(address))
             works = f"has {config.metric}"
         case StatsdLatency():
             fault, next_step, works = _bind(config)
@@ -69,7 +73,7 @@ def try_latency(config: LatencyConfig | None) -> Finding | None:
     return finding("signal", describe(config), fault, next_step, works=works)
 
 
-def _scrape(config: PrometheusLatency) -> tuple[str, str]:
+def _scrape(config: PrometheusLatency, url: str) -> tuple[str, str]:
     """Scrape some times; returns what is wrong and the next step, both empty if all is well."""
     parser = HistogramParser(parse_selector(config.metric))
     increase = HistogramIncrease(UNIT_MS[config.unit])
@@ -78,14 +82,15 @@ def _scrape(config: PrometheusLatency) -> tuple[str, str]:
         if number and time.monotonic() > until_s:
             break
         try:
-            page = scrape(config.url, min(config.timeout_s, _MOST_S))
+            page = scrape(url, min(config.timeout_s, _MOST_S))
         except ScrapeError as error:
-            step = error.next_step or f"Start what serves {config.url}, or correct [latency] url."
+            key = "url" if config.port is None else "port"
+            step = error.next_step or f"Start what serves {url}, or correct [latency] {key}."
             return error.cause, step
         exposition = parser.parse(page, time.monotonic() + PARSE_S)
         if not exposition.series:
             lack = why_nothing(config.metric, exposition)
-            step = f"Correct [latency] metric; `curl {config.url}` shows which there are."
+            step = f"Correct [latency] metric; `curl {url}` shows which there are."
             return lack.cause, lack.next_step or step
         added = increase.take(exposition, time.monotonic(), time.time())
         if added in {Nothing.FELL, Nothing.OTHER_PROCESS}:

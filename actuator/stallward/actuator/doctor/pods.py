@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -14,6 +15,7 @@ from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kubernetes.assign import Assignment, Placed, assign
 from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.probes import ANSWER_S
 from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.kubernetes.watcher import PodFinder, make_source
 
@@ -32,9 +34,8 @@ def try_pods(
     """
     if not config.follows_pods:
         return [], ""
-    store, hierarchy = PodStore(), detect(config.node.paths)
     try:
-        make_source(config.kubernetes, environment).look(store)
+        assignment = _look(config, environment)
     except (NodeError, PodsError) as error:
         fault = Finding(
             area="configuration",
@@ -44,18 +45,37 @@ def try_pods(
             next_step=error.next_step,
         )
         return [fault], str(error)
-    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
-    slots = [slot.pod for slot in config.background]
-    pods, _, _ = store.read()
-    assignment = assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
     background = [placed for place in assignment.slots for placed in place]
     findings = [
         *_places(config, assignment),
         *_crowd(assignment),
-        *_probes(background, config.guard.max_pause_s),
-        *_swap(background, hierarchy),
+        *_pauses(background, config),
+        *_swap(background, detect(config.node.paths)),
     ]
     return findings, ""
+
+
+def protected_address(config: DaemonConfig, environment: Mapping[str, str] = os.environ) -> str:
+    """Return the address of the protected application's pod; empty where it has none."""
+    try:
+        placed = _look(config, environment).protected
+    except (NodeError, PodsError):
+        return ""  # try_pods has said why
+    return "" if placed is None else placed.pod.address
+
+
+def _look(config: DaemonConfig, environment: Mapping[str, str]) -> Assignment:
+    """Look the pods up, and give them their places.
+
+    Raises:
+        NodeError, PodsError: If they cannot be looked up.
+    """
+    store, hierarchy = PodStore(), detect(config.node.paths)
+    make_source(config.kubernetes, environment).look(store)
+    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
+    slots = [slot.pod for slot in config.background]
+    pods, _, _ = store.read()
+    return assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
 
 
 def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
@@ -101,20 +121,32 @@ def _crowd(assignment: Assignment) -> Iterator[Finding]:
         )
 
 
-def _probes(background: Iterable[Placed], max_pause_s: float) -> Iterator[Finding]:
-    """Pods of slots that a pause could have restarted."""
-    for placed in background:
-        wait_s = placed.pod.probe_wait_s
-        if wait_s is not None and wait_s <= max_pause_s:
-            yield Finding(
-                area="safety",
-                name=f"liveness probe of {placed.pod}",
-                state="degraded",
-                why=f"it waits {wait_s:g} s, and a pause may last {max_pause_s:g} s: the kubelet "
-                "could restart the pod",
-                next_step="Let its timeoutSeconds be longer than guard.max_pause_s, or lower "
-                "that.",
-            )
+def _pauses(slots: Iterable[Placed], config: DaemonConfig) -> Iterator[Finding]:
+    """Slots whose pods cannot be paused as configured without a restart by the kubelet."""
+    guard = config.guard
+    shortest_s = config.control.tick_period_s + guard.late_allowance_s
+    for placed in slots:
+        budget = placed.pod.pause
+        if budget is None or budget.longest_s >= guard.max_pause_s:
+            continue
+        if budget.longest_s < shortest_s:
+            why = f"it is never paused, only limited: a pause of {shortest_s:g} s could have "
+            why += "the kubelet restart it"
+            step = "Raise timeoutSeconds, periodSeconds or failureThreshold of its livenessProbe. "
+            step += "If it has a startupProbe, it is paused once that has succeeded."
+        else:
+            why = f"its probes allow pauses of {budget.longest_s:g} s, at most "
+            why += f"{budget.share:.0%} of the time: the kubelet could restart it after longer "
+            why += f"ones (guard.max_pause_s is {guard.max_pause_s:g} s)"
+            least_s = math.ceil(guard.max_pause_s + ANSWER_S)
+            step = f"Let timeoutSeconds of its livenessProbe be {least_s} to allow more."
+        yield Finding(
+            area="safety",
+            name=f"pause of {placed.pod}",
+            state="degraded",
+            why=why,
+            next_step=step,
+        )
 
 
 def _swap(background: Iterable[Placed], hierarchy: Hierarchy) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ Its rules hold for every controller, for a shipped rule as much as for a remote 
   protected process, the daemon or pid 1 runs.
 * No slot is paused for longer than ``max_pause_s``, or for more than ``max_pause_share`` of any
   minute, and each runs at least ``min_run_s`` after each thaw. A slot with a stopped process
-  counts as paused.
+  counts as paused. A pod is not paused for longer than its probes allow, whatever is configured.
 * A limit is never below the slot's floor, and tightens at most one level a tick unless the slot
   is paused. Releasing a limit and squeezing a paused slot are immediate.
 * A limit is never so low that the slot cannot work under it: below what cannot be reclaimed, or
@@ -218,14 +218,18 @@ class Guard:
         refusal.
         """
         budgets, state = self.budgets, sample.slot_states[index]
-        if budgets.lift_budgets:
-            return None
+        lifted, longest_s = budgets.lift_budgets, state.longest_pause_s
+        min_run_s = max(state.shortest_run_s or 0.0, 0.0 if lifted else budgets.min_run_s)
         ahead_s = horizon_s + budgets.late_allowance_s - _ROUNDING
         paused_for_s = state.paused_for_s if state.paused else 0.0
-        if not paused_for_s + ahead_s <= budgets.max_pause_s:
+        if longest_s is not None and not paused_for_s + ahead_s <= longest_s:
+            rule, found, bound = GuardRule.POD_PAUSE, paused_for_s, longest_s
+        elif not lifted and not paused_for_s + ahead_s <= budgets.max_pause_s:
             rule, found, bound = GuardRule.MAX_PAUSE, paused_for_s, budgets.max_pause_s
-        elif not state.paused and not state.since_thaw_s >= budgets.min_run_s - _ROUNDING:
-            rule, found, bound = GuardRule.MIN_RUN, state.since_thaw_s, budgets.min_run_s
+        elif not state.paused and not state.since_thaw_s >= min_run_s - _ROUNDING:
+            rule, found, bound = GuardRule.MIN_RUN, state.since_thaw_s, min_run_s
+        elif lifted:
+            return None
         elif not state.paused_share + ahead_s / SHARE_WINDOW_S <= budgets.max_pause_share:
             rule, found, bound = (
                 GuardRule.PAUSE_SHARE, state.paused_share, budgets.max_pause_share,

@@ -78,6 +78,9 @@ class Channels:
         self._pods: tuple[socket.socket, socket.socket] | None = None
         if config.follows_pods:
             self._pods = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._addresses: tuple[socket.socket, socket.socket] | None = None
+        if config.latency_of_pod:
+            self._addresses = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -111,6 +114,7 @@ class Channels:
             *(self._latencies or ()),
             *(self._work or ()),
             *(self._pods or ()),
+            *(self._addresses or ()),
         ):
             end.close()
 
@@ -192,8 +196,10 @@ class Channels:
     def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:
         """How to start the process that collects latencies."""
         fd = self._latencies[1].fileno() if self._latencies else -1
-        options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source)
-        return Launch(module=self._modules.collector, options=options, fds=(fd, options.life_fd))
+        at = self._addresses[1].fileno() if self._addresses else -1
+        options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source, address_fd=at)
+        fds = (fd, options.life_fd, *((at,) if at >= 0 else ()))
+        return Launch(module=self._modules.collector, options=options, fds=fds)
 
     def launch_work(self) -> Launch:
         """How to start the process that reads the counters of the background's work."""
@@ -204,6 +210,7 @@ class Channels:
     def launch_pods(self) -> Launch:
         """How to start the process that follows the pods."""
         config, fd = self._config, self._pods[1].fileno() if self._pods else -1
+        at = self._addresses[0].fileno() if self._addresses else -1
         options = PodsOptions(
             fd=fd,
             life_fd=self._life_read,
@@ -212,8 +219,10 @@ class Channels:
             protected=config.protected.pod,
             slots=tuple(slot.pod for slot in config.background),
             names=tuple(slot.name for slot in config.background),
+            address_fd=at,
         )
-        return Launch(module=self._modules.pods, options=options, fds=(fd, options.life_fd))
+        fds = (fd, options.life_fd, *((at,) if at >= 0 else ()))
+        return Launch(module=self._modules.pods, options=options, fds=fds)
 
     def launch_recorder(self, record: RecordConfig) -> Launch:
         """How to start the recorder."""

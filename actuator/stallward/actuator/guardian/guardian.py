@@ -36,7 +36,7 @@ from stallward.actuator.guardian.reload import Reload
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import Inheritance, Modules
-from stallward.actuator.ipc.pause_memory import kept_since
+from stallward.actuator.ipc.pause_memory import kept_since, longest_pauses
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.stderr_line import say
@@ -214,8 +214,10 @@ class Guardian:
         memory = self._journal.memory
         if memory is None or self.loop.process is None or self._undone_early:
             return None
-        since_s = kept_since(memory.pauses(), len(self._slots))
-        return self._pause_limit.due_s(since_s, self.loop.started_s)
+        pauses, count = memory.pauses(), len(self._slots)
+        return self._pause_limit.due_s(
+            kept_since(pauses, count), longest_pauses(pauses, count), self.loop.started_s
+        )
 
     def _undo_early(self) -> None:
         """Put everything back while the loop dies.

@@ -175,18 +175,24 @@ class PauseLimit:
     """
 
     def __init__(self, budgets: Budgets, *, in_force_s: float = -math.inf) -> None:
-        self._longest_s = budgets.max_pause_s + budgets.late_allowance_s + SPARE_S
-        self._lifted = budgets.lift_budgets
+        self._longest_s = math.inf if budgets.lift_budgets else budgets.max_pause_s
+        self._beyond_s = budgets.late_allowance_s + SPARE_S
         self._in_force_s = in_force_s
 
-    def due_s(self, since_s: Sequence[float], started_s: float) -> float | None:
+    def due_s(
+        self, since_s: Sequence[float], longest_s: Sequence[float], started_s: float
+    ) -> float | None:
         """When the first pause will have lasted too long; ``None`` if there is none.
 
         Args:
             since_s: The begin of each slot's pause, CLOCK_MONOTONIC; 0 if it is not paused.
+            longest_s: The longest pause that the pod of each slot allows; infinite for no bound.
             started_s: When the loop was started; it did not begin pauses that are older.
         """
-        own = [since for since in since_s if since >= started_s > 0.0]
-        if self._lifted or not own:
-            return None
-        return max(min(own), self._in_force_s) + self._longest_s
+        dues_s = [
+            max(since, self._in_force_s) + min(longest, self._longest_s) + self._beyond_s
+            for since, longest in zip(since_s, longest_s, strict=True)
+            if since >= started_s > 0.0
+        ]
+        due_s = min(dues_s, default=math.inf)
+        return due_s if math.isfinite(due_s) else None

@@ -5,8 +5,9 @@ killed while it writes leaves a torn record and a whole one, which is one event 
 writes that a slot is paused *before* its levers move, and that it runs *after* they have moved, so
 that the records never show less pausing than there was.
 
-The time since which the loop itself keeps the slot paused follows the records. The guardian reads
-it: a pause that another program made is not the loop's to end.
+The time since which the loop itself keeps the slot paused follows the records, with the longest
+pause that the slot's pod allows. The guardian reads both: a pause that another program made is not
+the loop's to end.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ _RECORD_BYTES: Final = 2048
 SLOT_BYTES: Final = 2 * _RECORD_BYTES
 _CRC_BYTES: Final = 4
 _KEPT_SINCE_BYTES: Final = 8
+_LONGEST_BYTES: Final = 8
+_LEAST_S: Final = 1e-3
+"""Stands for a bound of 0, which in memory means that there is none."""
 
 
 class PauseMemory:
@@ -46,12 +50,24 @@ class PauseMemory:
         self._numbers = [max(number, 0) for number, _ in map(self._newest, range(slots))]
         self._written = [-1] * slots
         self._kept_since = [_kept_since(memory, slot) for slot in range(slots)]
+        self._longest = [_longest(memory, slot) for slot in range(slots)]
         self._keeps: list[bool] = [bool(since_s[0]) for since_s in self._kept_since]
 
-    def keep(self, time_s: float, slots: Iterable[int]) -> None:
-        """Note that the loop pauses ``slots`` from ``time_s`` on; call it before levers move."""
+    def keep(
+        self, time_s: float, slots: Iterable[int], longest_s: Sequence[float | None] = ()
+    ) -> None:
+        """Note that the loop pauses ``slots`` from ``time_s`` on; call it before levers move.
+
+        Args:
+            time_s: CLOCK_MONOTONIC.
+            slots: The slots.
+            longest_s: The longest pause that the pod of each slot of the node allows, which holds
+                for this pause until it ends; ``None`` for no bound.
+        """
         for slot in slots:
             if not self._keeps[slot]:
+                bound_s = longest_s[slot] if slot < len(longest_s) else None
+                self._longest[slot][0] = 0.0 if bound_s is None else max(bound_s, _LEAST_S)
                 self._kept_since[slot][0], self._keeps[slot] = time_s, True
 
     def keep_only(self, slots: Collection[int]) -> None:
@@ -91,10 +107,21 @@ def kept_since(memory: memoryview, slots: int) -> tuple[float, ...]:
     return tuple(_kept_since(memory, slot)[0] for slot in range(slots))
 
 
+def longest_pauses(memory: memoryview, slots: int) -> tuple[float, ...]:
+    """Return the longest pause that the pod of each slot allows, in seconds, or infinity."""
+    return tuple(_longest(memory, slot)[0] or math.inf for slot in range(slots))
+
+
 def _kept_since(memory: memoryview | bytearray, slot: int) -> memoryview[float]:
     """Return the place of one number, which is aligned so that it is read and written at once."""
     end = (slot + 1) * SLOT_BYTES
     return memoryview(memory)[end - _KEPT_SINCE_BYTES : end].cast("d")
+
+
+def _longest(memory: memoryview | bytearray, slot: int) -> memoryview[float]:
+    """Return the place of the longest pause of a slot, just before that of its begin."""
+    end = (slot + 1) * SLOT_BYTES - _KEPT_SINCE_BYTES
+    return memoryview(memory)[end - _LONGEST_BYTES : end].cast("d")
 
 
 def _encode(number: int, history: PauseHistory) -> bytes:

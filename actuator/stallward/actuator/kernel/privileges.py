@@ -52,7 +52,8 @@ OTHER_DAEMONS: Final = {
     "memtierd": "moves and swaps pages of processes",
     "bpftune": "tunes kernel settings",
     "tuned": "tunes kernel settings",
-    "koordlet": "limits and evicts pods (memory QoS, CPU suppress)",
+    "koordlet": "limits pods (memoryQOS: memory.min, memory.low, memory.high; CPU suppress) and "
+    "evicts them (BEMemoryEvict)",
     "katalyst-agent": "limits, reclaims and evicts pods (memory advisor)",
 }
 """Programs that act on the same things as the daemon, by the name in /proc/PID/comm."""

@@ -108,7 +108,27 @@ class ApiPods:
             store.replace(parse_pods(value))
             self._version = _version_of(value)
 
-        self._get({}, _CONNECT_S, take)
+        self._get(self._path_of_pods({}), _CONNECT_S, take)
+
+    def kubelet_config(self) -> Any:
+        """Return what the node's kubelet is told, a KubeletConfiguration.
+
+        The service account needs ``get`` of ``nodes/proxy``, a right that reaches much farther.
+
+        Raises:
+            PodsError: If it is not told.
+        """
+        told: list[Any] = []
+
+        def take(response: http.client.HTTPResponse) -> None:
+            told.append(_parsed(response.read(_MOST_EVENT_BYTES)))
+
+        node = urllib.parse.quote(self._node, safe="")
+        self._get(f"/api/v1/nodes/{node}/proxy/configz", _CONNECT_S, take)
+        config = told[0].get("kubeletconfig") if isinstance(told[0], dict) else None
+        if not isinstance(config, dict):
+            raise ApiError("The API server sent no settings of a kubelet.")
+        return config
 
     def _watch(self, store: PodStore, left_s: float, ended: threading.Event) -> None:
         """Take the changes until the server ends the request.
@@ -126,16 +146,13 @@ class ApiPods:
                     self._event(_parsed(line), store)
 
         began_s = time.monotonic()
-        self._get(
-            {
-                "watch": "1",
-                "allowWatchBookmarks": "true",
-                "resourceVersion": self._version,
-                "timeoutSeconds": str(max(int(left_s), 1)),
-            },
-            self._silent_s,
-            take,
-        )
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(int(left_s), 1)),
+        }
+        self._get(self._path_of_pods(query), self._silent_s, take, watches=True)
         if time.monotonic() - began_s < self._retry_s:
             ended.wait(self._retry_s)  # a server that ends each watch at once is not hammered
 
@@ -157,20 +174,23 @@ class ApiPods:
                 raise ApiError(f"The API server sent an event of no known type: {event!r:.80}.")
         self._version = _version_of(value) or self._version
 
+    def _path_of_pods(self, query: dict[str, str]) -> str:
+        fields = {"fieldSelector": f"spec.nodeName={self._node}", **query}
+        return f"/api/v1/pods?{urllib.parse.urlencode(fields)}"
+
     def _get(
         self,
-        query: dict[str, str],
+        path: str,
         timeout_s: float,
         take: Callable[[http.client.HTTPResponse], None],
+        *,
+        watches: bool = False,
     ) -> None:
         """Make one request, and have ``take`` read the answer.
 
         Raises:
             ApiError: If there is no answer that can be used.
         """
-        fields = {"fieldSelector": f"spec.nodeName={self._node}", **query}
-        path = f"/api/v1/pods?{urllib.parse.urlencode(fields)}"
-        watches = "watch" in query
         try:
             connection = self._connection()
             with contextlib.closing(connection):

@@ -163,6 +163,8 @@ class PodsOptions:
     """Each slot in order; ``None`` for one that is no pod."""
     names: tuple[str, ...]
     """The names of the slots."""
+    address_fd: int = -1
+    """A socket to which the address of the protected pod is sent; -1 if nobody needs it."""
 
 
 def check_server(server: str) -> None:

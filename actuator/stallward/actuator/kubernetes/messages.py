@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.errors import FramesError
+from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.read import read
 from stallward.agent.schema.write import to_table
@@ -23,6 +24,8 @@ class BoundPod:
     """Its cgroup."""
     pod: str
     """Its namespace and name."""
+    pause: PauseBudget | None = None
+    """How it may be paused; ``None`` if it sets no bound."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from typing import Any, Final
 
 from stallward.actuator.errors import PodsError
 from stallward.actuator.kubernetes.groups import Qos
+from stallward.actuator.kubernetes.probes import PauseBudget, pause_budget
 
 _STATIC_UID: Final = "kubernetes.io/config.hash"
 """The annotation with the UID that the kubelet knows a static pod by: the API has another one."""
@@ -29,9 +31,10 @@ class Pod:
     qos: Qos
     created: str = ""
     """When it was made, as RFC 3339 in UTC, so that the order of texts is that of times."""
-    probe_wait_s: float | None = None
-    """How long the most impatient of its liveness probes waits for an answer; ``None`` without
-    one."""
+    pause: PauseBudget | None = None
+    """How it may be paused without a restart by the kubelet; ``None`` if it sets no bound."""
+    address: str = ""
+    """Its IP address; empty while it has none."""
     leaving: bool = False
     """Whether it has ended or is about to: it must not be held up any more."""
 
@@ -58,7 +61,8 @@ def parse_pod(value: object) -> Pod:
             labels=_texts(metadata.get("labels")),
             annotations=annotations,
             qos=Qos(status["qosClass"]) if status.get("qosClass") else _qos_of(spec),
-            probe_wait_s=_probe_wait_s(spec),
+            pause=pause_budget(spec, status),
+            address=_address(status.get("podIP")),
             created=str(metadata.get("creationTimestamp", "")),
             leaving=bool(metadata.get("deletionTimestamp")) or status.get("phase") in _ENDED,
         )
@@ -104,10 +108,9 @@ def _uid(value: object) -> str:
     return value
 
 
-def _probe_wait_s(spec: Mapping[str, Any]) -> float | None:
-    probes = [one.get("livenessProbe") for one in spec.get("containers", [])]
-    waits = [float(_table(probe).get("timeoutSeconds", 1)) for probe in probes if probe]
-    return min(waits, default=None)
+def _address(value: object) -> str:
+    """Check an address, which becomes a part of URLs."""
+    return str(ipaddress.ip_address(value)) if isinstance(value, str) and value else ""
 
 
 def _table(value: object) -> Mapping[str, Any]:

@@ -8,12 +8,14 @@ a loop that was started again knows. Standard library only.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import signal
 import socket
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from typing import Final
 
@@ -26,6 +28,8 @@ from stallward.actuator.kubernetes.groups import find_pod_group
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
 from stallward.actuator.kubernetes.pod import Pod
 from stallward.actuator.kubernetes.store import PodSource, PodStore
+from stallward.actuator.latency.prometheus.pod_address import PodAddress
+from stallward.actuator.latency.prometheus.pod_address import pack as pack_address
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import EXIT_OPTIONS, run_process
 from stallward.actuator.runtime.stderr_line import say
@@ -97,6 +101,15 @@ class Watcher:
         self._assignment = Assignment()
         self._fault = ""
 
+    @property
+    def address(self) -> PodAddress:
+        """Where the protected application's pod is, by the last step."""
+        placed = self._assignment.protected
+        if placed is None:
+            return PodAddress(sent_s=time.monotonic())
+        pod = placed.pod
+        return PodAddress(sent_s=time.monotonic(), uid=pod.uid, address=pod.address)
+
     def step(self) -> PodsReport:
         """Assign the pods that are known now, and say what has changed."""
         options, before = self._options, self._assignment
@@ -142,7 +155,7 @@ def _uids(place: tuple[Placed, ...]) -> tuple[str, ...]:
 
 
 def _bound(placed: Placed) -> BoundPod:
-    return BoundPod(group=placed.group, pod=str(placed.pod))
+    return BoundPod(group=placed.group, pod=str(placed.pod), pause=placed.pod.pause)
 
 
 def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> PodSource:
@@ -189,15 +202,31 @@ def main(options: PodsOptions) -> int:
     finder = PodFinder(detect(options.paths), options.kubernetes.cgroup_parent, os.getpid())
     watcher = Watcher(options, store, finder)
     threading.Thread(target=source.run, args=(store, ended), daemon=True).start()
+    address_fd = options.address_fd
+    addresses = socket.socket(fileno=address_fd) if address_fd >= 0 else None
     try:
-        follow(watcher, store, connection, options.life_fd)
+        follow(watcher, store, connection, options.life_fd, addresses)
     finally:
         ended.set()
     return 0
 
 
-def follow(watcher: Watcher, store: PodStore, connection: socket.socket, life_fd: int) -> None:
-    """Send reports until the other end of ``life_fd`` is closed."""
+def follow(
+    watcher: Watcher,
+    store: PodStore,
+    connection: socket.socket,
+    life_fd: int,
+    addresses: socket.socket | None = None,
+) -> None:
+    """Send reports until the other end of ``life_fd`` is closed.
+
+    Args:
+        watcher: Makes the reports.
+        store: The pods.
+        connection: The socket to the loop.
+        life_fd: A descriptor.
+        addresses: The socket to which the address of the protected pod is sent, if it is needed.
+    """
     life = select.poll()
     life.register(life_fd, select.POLLIN | select.POLLHUP)
     last, left = b"", 0
@@ -210,6 +239,9 @@ def follow(watcher: Watcher, store: PodStore, connection: socket.socket, life_fd
                 last, left = message, round(SEND_S / STEP_S)
             except OSError:  # the socket is full, or there is no loop: it is sent again
                 last = b""
+        if addresses is not None:
+            with contextlib.suppress(OSError):  # full: nobody reads, and it is sent again
+                addresses.send(pack_address(watcher.address), socket.MSG_DONTWAIT)
         left -= 1
         store.wait(version, STEP_S)
 

@@ -54,20 +54,31 @@ def gather(source: Gatherer, life_fd: int) -> None:
     source.close()
 
 
-def make_gatherer(source: PrometheusLatency | StatsdLatency, feed: LatencyFeed) -> Gatherer:
-    """What gathers from the configured source."""
+def make_gatherer(
+    source: PrometheusLatency | StatsdLatency,
+    feed: LatencyFeed,
+    addresses: socket.socket | None = None,
+) -> Gatherer:
+    """What gathers from the configured source.
+
+    Args:
+        source: The source.
+        feed: Takes the latencies.
+        addresses: Where it comes which pod is asked, if the source is a pod.
+    """
     if isinstance(source, PrometheusLatency):
         # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
+        from stallward.actuator.latency.prometheus.pod_address import (  # noqa: PLC0415
+            PodAddresses,
+        )
         from stallward.actuator.latency.prometheus.scraper import Scraper  # noqa: PLC0415
 
         return Scraper(
-            url=source.url,
-            metric=source.metric,
+            source,
             unit_ms=UNIT_MS[source.unit],
-            period_s=source.period_s,
-            timeout_s=source.timeout_s,
             feed=feed,
+            addresses=None if addresses is None else PodAddresses(addresses),
         )
     return StatsdReceiver(
         address=source.address,
@@ -84,8 +95,10 @@ def main(options: CollectorOptions) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)  # it holds nothing that must be put back
     feed = LatencyFeed(socket.socket(fileno=options.fd))
+    fd = options.address_fd
+    addresses = socket.socket(fileno=fd) if fd >= 0 else None
     lock_memory()
-    gather(make_gatherer(options.source, feed), options.life_fd)
+    gather(make_gatherer(options.source, feed, addresses), options.life_fd)
     return 0
 
 

@@ -47,8 +47,12 @@ class PrometheusLatency:
     """A classic histogram that the application exposes by HTTP."""
 
     source: Literal["prometheus"] = "prometheus"
-    url: str
+    url: str | None = None
     """E.g. ``http://127.0.0.1:9100/metrics``."""
+    port: int | None = None
+    """In place of ``url``: the port at which the protected application's pod is asked."""
+    path: str = "/metrics"
+    """With ``port``: what is asked for there."""
     metric: str
     """Name and matchers, as in PromQL; series that match are summed."""
     unit: Unit = "s"
@@ -59,14 +63,33 @@ class PrometheusLatency:
     """Whether the host may be another machine (or container)."""
 
     def __post_init__(self) -> None:
-        host, _, _ = split_url(self.url)
-        if not (self.allow_remote or is_loopback(host)):
+        if (self.url is None) == (self.port is None):
             raise ConfigError(
-                f"config.latency.url is on {host!r}, not on this machine.", next_step=REMOTE_HINT
+                "config.latency needs either url or port.",
+                next_step="Write url, or port if the protected application is a pod.",
             )
+        if self.url is None:
+            _check_range("port", float(self.port or 0), 1.0, _PORTS - 1.0)
+            split_url(self.url_at("127.0.0.1"), "config.latency.path")
+        else:
+            host, _, _ = split_url(self.url)
+            if not (self.allow_remote or is_loopback(host)):
+                raise ConfigError(
+                    f"config.latency.url is on {host!r}, not on this machine.",
+                    next_step=REMOTE_HINT,
+                )
         parse_selector(self.metric, "config.latency.metric")
         _check_range("period_s", self.period_s, 0.05, 10.0)
         _check_range("timeout_s", self.timeout_s, 0.05, 10.0)
+
+    def url_at(self, address: str) -> str:
+        """Return the URL of a pod; ``url`` where that is given.
+
+        Args:
+            address: The pod's IP address.
+        """
+        host = f"[{address}]" if ":" in address else address
+        return self.url or f"http://{host}:{self.port}/{self.path.removeprefix('/')}"
 
     @property
     def silent_s(self) -> float:
@@ -145,6 +168,8 @@ class CollectorOptions:
     life_fd: int
     """It ends when the other end of this descriptor is closed."""
     source: PrometheusLatency | StatsdLatency
+    address_fd: int = -1
+    """A socket on which comes where the application's pod is; -1 if that is not needed."""
 
 
 def split_url(url: str, what: str = "config.latency.url") -> tuple[str, int, str]:

@@ -62,7 +62,7 @@ def describe(config: LatencyConfig) -> str:
     if isinstance(config, LinesLatency):
         return f"lines of {config.path}"
     if isinstance(config, PrometheusLatency):
-        return f"latency from {config.url}"
+        return f"latency from {config.url or f'port {config.port} of the protected pod'}"
     if isinstance(config, GrpcLatency):
         return "latency from Report of the service"
     return f"latency from StatsD at {config.listen}"

@@ -94,16 +94,16 @@ class Node:
         self.tracker = SlotTracker(len(slots))
         self._pauses: PauseMemory | None = None
         first = self._last = self.sampler.read(0, self.tracker.states(0.0))
-        self.zone_limit_bytes = first.zone.memory_limit_bytes or first.node.memory_total_bytes or 0
-        whole_machine = first.zone.memory_limit_bytes is None
-        self._watermark_min_bytes = machine_min_bytes(paths.proc) if whole_machine else 0
+        limit_bytes = first.zone.memory_limit_bytes
+        self.zone_limit_bytes = limit_bytes or first.node.memory_total_bytes or 0
+        self._watermark_min_bytes = machine_min_bytes(paths.proc) if limit_bytes is None else 0
         self.levers = LeverSet(
             paths=paths,
             hierarchy=self.hierarchy,
             zone=zone,
             protected=protected,
             slots=slots,
-            zone_limit_bytes=first.zone.memory_limit_bytes,
+            zone_limit_bytes=limit_bytes,
             send_journal=send_journal,
             release_journal=release_journal,
             touch_journal=touch_journal,
@@ -131,6 +131,7 @@ class Node:
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
             demand_bytes=self._config.protected.demand_bytes,
+            keep_available_bytes=self._config.node.keep_available_bytes,
             watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
             cpus=float(len(online or ())),
@@ -196,7 +197,7 @@ class Node:
         self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
         sample = sampler.read(
             sequence,
-            self.tracker.states(now_s),
+            self.places.with_budgets(self.tracker.states(now_s)),
             self._profile,
             levers=self.levers.states(),
             work=self.work.read(time.monotonic()),
@@ -241,7 +242,7 @@ class Node:
         self.tracker.begin(now_s, pausing)
         self._note_pauses()  # before the pauses, which then count even if this process dies here
         if self._pauses is not None:
-            self._pauses.keep(now_s, pausing)
+            self._pauses.keep(now_s, pausing, [s.longest_pause_s for s in sample.slot_states])
         results = self._shared.apply(granted, sample)
         facts = [
             SlotFacts(

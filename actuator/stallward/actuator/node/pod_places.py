@@ -10,6 +10,7 @@ of their own (:mod:`stallward.actuator.node.shared_places`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -19,6 +20,7 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import unbound
 from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport
+from stallward.actuator.kubernetes.probes import PauseBudget, tightest
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
@@ -26,6 +28,7 @@ from stallward.actuator.node.find_targets import PROTECTED_NAME
 from stallward.actuator.node.shared_levers import SharedLevers
 from stallward.actuator.node.shared_places import SharedPlaces
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.agent.sample import SlotState
 
 
 def _names(config: DaemonConfig) -> dict[int, str]:
@@ -154,6 +157,17 @@ class PodPlaces:
         """Whether any place may still hold something of a group: it waits until that is over."""
         return self._is_placed(group) or self._shared.holds(group)
 
+    def with_budgets(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
+        """Return the states of all slots with what their pods allow of pauses."""
+        report = self._channel.report
+        pods = () if report is None else report.slots
+        budgets = [tightest(tuple(pod.pause for pod in place)) for place in pods]
+        budgets += [None] * (len(states) - len(budgets))
+        return tuple(
+            state if budget is None else _bounded(state, budget)
+            for state, budget in zip(states, budgets, strict=False)
+        )
+
     def _empty(self, index: int, place: _Place) -> None:
         """Show a place as empty from this sample on."""
         self._sampler.rebind(index, unbound(self._hierarchy, place.name))
@@ -224,6 +238,10 @@ class PodPlaces:
     def close(self) -> None:
         """Close the socket."""
         self._channel.close()
+
+
+def _bounded(state: SlotState, budget: PauseBudget) -> SlotState:
+    return replace(state, longest_pause_s=budget.longest_s, shortest_run_s=budget.shortest_run_s)
 
 
 def _wanted(report: PodsReport, index: int) -> BoundPod | None:

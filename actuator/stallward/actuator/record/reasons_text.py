@@ -167,14 +167,12 @@ def _exact(number: float | None) -> str:
 
 def change_text(change: GuardChange) -> str:
     """Return what the guard did not grant in full, and why."""
-    text = _BY_WISH.get(change.wish, _refusal)(change)
-    if change.wish is Wish.LEVER:
-        return text
-    if change.wish is Wish.PROTECTED_LOW:
-        return f"protected group: {text}"
-    if change.wish is Wish.FILE_PAGES:
+    text, wish = _BY_WISH.get(change.wish, _refusal)(change), change.wish
+    if wish in {Wish.LEVER, Wish.PROTECTED_LOW}:
+        return text if wish is Wish.LEVER else f"protected group: {text}"
+    if wish is Wish.FILE_PAGES:
         return f"file pages: {text}"
-    if change.wish is Wish.THREADS:
+    if wish is Wish.THREADS:
         return f"{whose_threads(change)} of the protected group: {text}"
     subject = change.group if change.pid is None else f"pid {change.pid}"
     return f"{subject}: {text}"
@@ -200,6 +198,7 @@ def _numbers(change: GuardChange) -> dict[str, float | int | str]:
 _BY_RULE: Final = {
     GuardRule.MAX_PAUSE: "paused {found:.1f} s of at most {bound:g} s",
     GuardRule.PAUSE_SHARE: "paused {found:.0%} of the last minute, at most {bound:.0%}",
+    GuardRule.POD_PAUSE: "paused {found:.1f} s, and the probes of its pod allow {bound:g} s",
     GuardRule.MIN_RUN: "thawed {found:.2f} s ago, runs at least {bound:g} s",
     GuardRule.PROTECTED_PROCESS: "left alone, process {protected_pid} in it is protected",
     GuardRule.NOT_IN_SAMPLE: "not in the sample",
@@ -215,6 +214,7 @@ _SLOT_RULES: Final = frozenset(
     {
         GuardRule.MAX_PAUSE,
         GuardRule.PAUSE_SHARE,
+        GuardRule.POD_PAUSE,
         GuardRule.MIN_RUN,
         GuardRule.PROTECTED_PROCESS,
         GuardRule.NOT_IN_SAMPLE,

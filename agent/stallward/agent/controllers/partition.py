@@ -156,12 +156,12 @@ class PartitionController:
             set_points: What is not ``auto`` in them, this controller does not decide.
         """
         numbers = self._thresholds
-        passed_s = 0.0 if self._previous_s is None else sample.time_s - self._previous_s
-        self._previous_s = sample.time_s
-        elapsed_s = min(max(passed_s, 0.0), MAX_ELAPSED_S)
+        last_s, self._previous_s = self._previous_s, sample.time_s
+        elapsed_s = min(max(0.0 if last_s is None else sample.time_s - last_s, 0.0), MAX_ELAPSED_S)
         zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
         demand = self._demand.update(sample.protected, elapsed_s)
         margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes
+        margin = max(margin, self._context.keep_available_bytes)
         base = zone_bytes - demand - margin
         wants = self._wants(sample, elapsed_s, set_points)
         total = sum(want.bytes for want in wants)

@@ -127,6 +127,7 @@ class GuardRule(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     GUARD_RULE_NO_PRESSURE: _ClassVar[GuardRule]
     GUARD_RULE_LOWEST_WORKABLE: _ClassVar[GuardRule]
     GUARD_RULE_HARD_ALONE: _ClassVar[GuardRule]
+    GUARD_RULE_POD_PAUSE: _ClassVar[GuardRule]
     GUARD_RULE_NOT_A_THREAD: _ClassVar[GuardRule]
     GUARD_RULE_THREAD_STEPS: _ClassVar[GuardRule]
     GUARD_RULE_TOTAL_SHARE: _ClassVar[GuardRule]
@@ -285,6 +286,7 @@ GUARD_RULE_ZONE_MEMORY: GuardRule
 GUARD_RULE_NO_PRESSURE: GuardRule
 GUARD_RULE_LOWEST_WORKABLE: GuardRule
 GUARD_RULE_HARD_ALONE: GuardRule
+GUARD_RULE_POD_PAUSE: GuardRule
 GUARD_RULE_NOT_A_THREAD: GuardRule
 GUARD_RULE_THREAD_STEPS: GuardRule
 GUARD_RULE_TOTAL_SHARE: GuardRule
@@ -551,7 +553,7 @@ class LeverState(_message.Message):
     def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: bool = ...) -> None: ...
 
 class SlotState(_message.Message):
-    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes", "memory_waits")
+    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes", "memory_waits", "longest_pause_s", "shortest_run_s")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FOR_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_THAW_S_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +561,8 @@ class SlotState(_message.Message):
     LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     REFERENCE_BYTES_FIELD_NUMBER: _ClassVar[int]
     MEMORY_WAITS_FIELD_NUMBER: _ClassVar[int]
+    LONGEST_PAUSE_S_FIELD_NUMBER: _ClassVar[int]
+    SHORTEST_RUN_S_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     paused_for_s: float
     since_thaw_s: float
@@ -566,7 +570,9 @@ class SlotState(_message.Message):
     limit_bytes: int
     reference_bytes: int
     memory_waits: int
-    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ...) -> None: ...
+    longest_pause_s: float
+    shortest_run_s: float
+    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ..., longest_pause_s: _Optional[float] = ..., shortest_run_s: _Optional[float] = ...) -> None: ...
 
 class WorkSample(_message.Message):
     __slots__ = ("slot", "source", "unit", "units", "known_s", "read_s", "fault")

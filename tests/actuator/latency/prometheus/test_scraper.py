@@ -15,6 +15,7 @@ from prometheus_client.exposition import generate_latest
 from prometheus_pages import BOUNDS, Endpoint, page, parse
 
 from stallward.actuator.errors import SensorError
+from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus import scraper as module
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
@@ -30,11 +31,8 @@ def scraping(url: str, metric: str) -> Iterator[Callable[[], LatencySample]]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     life_read, life_write = os.pipe()
     scraper = Scraper(
-        url=url,
-        metric=metric,
+        PrometheusLatency(url=url, metric=metric, period_s=0.05, timeout_s=0.2),
         unit_ms=1e3,
-        period_s=0.05,
-        timeout_s=0.2,
         feed=LatencyFeed(theirs),
     )
     source = ChannelSource(ours, name=url, silent_s=5.0, window_s=10.0)

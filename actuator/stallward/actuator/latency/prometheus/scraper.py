@@ -6,11 +6,13 @@ import select
 import time
 from typing import Final
 
+from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase, Nothing
 from stallward.actuator.latency.prometheus.page_kind import PageKind
+from stallward.actuator.latency.prometheus.pod_address import PodAddresses
 from stallward.actuator.latency.prometheus.selector import parse_selector
 
 PARSE_S: Final = 1.0
@@ -33,39 +35,42 @@ class Scraper:
     """Scrapes one histogram of one endpoint.
 
     Args:
-        url: The endpoint.
-        metric: The metric and matchers, as in PromQL.
+        source: The endpoint and the metric.
         unit_ms: Milliseconds per unit of the histogram's bounds.
-        period_s: The time between two scrapes.
-        timeout_s: How long one scrape may take.
         feed: Takes the increase.
+        addresses: Says where the application's pod is, if the endpoint is a pod.
     """
 
     def __init__(
         self,
+        source: PrometheusLatency,
         *,
-        url: str,
-        metric: str,
         unit_ms: float,
-        period_s: float,
-        timeout_s: float,
         feed: LatencyFeed,
+        addresses: PodAddresses | None = None,
     ) -> None:
-        self.period_s = period_s
-        self._url, self._timeout_s = url, timeout_s
-        self._metric = metric
-        self._parser = HistogramParser(parse_selector(metric))
-        self._increase = HistogramIncrease(unit_ms, recent_s=max(5.0, 3.0 * period_s))
+        self.period_s = source.period_s
+        self._source, self._addresses = source, addresses
+        self._unit_ms = unit_ms
+        self._parser = HistogramParser(parse_selector(source.metric))
+        self._pod = ""
+        self._increase = self._new_increase()
         self._feed = feed
+
+    def _new_increase(self) -> HistogramIncrease:
+        return HistogramIncrease(self._unit_ms, recent_s=max(5.0, 3.0 * self.period_s))
 
     def step(self, until_s: float, life_fd: int) -> None:
         """Scrape once and send the increase, then rest at least half as long as that took."""
         began_s = time.monotonic()
         try:
-            page = scrape(self._url, self._timeout_s)
+            url = self._where()
+            page = scrape(url, self._source.timeout_s)
+            if self._addresses is not None and self._where() != url:
+                raise ScrapeError("is another pod now")
             exposition = self._parser.parse(page, time.monotonic() + PARSE_S)
             note_bad_lines(self._feed, exposition)
-            increase = increase_of(self._metric, exposition, self._increase)
+            increase = increase_of(self._source.metric, exposition, self._increase)
         except ScrapeError as error:
             self._feed.fault(error.reason)
         else:
@@ -73,8 +78,30 @@ class Scraper:
         now_s = time.monotonic()
         select.select([life_fd], [], [], max(until_s - now_s, (now_s - began_s) / 2.0))
 
+    def _where(self) -> str:
+        """The endpoint now; what was counted of an earlier pod is forgotten.
+
+        Raises:
+            ScrapeError: If no pod is known.
+        """
+        if self._addresses is None:
+            return self._source.url_at("")
+        known = self._addresses.read()
+        pod = "" if known is None or not known.address else f"{known.uid} {known.address}"
+        if pod != self._pod:
+            self._pod, self._increase = pod, self._new_increase()
+        if known is None:
+            raise ScrapeError("is not known: the process that follows the pods is silent")
+        if not known.uid:
+            raise ScrapeError("is no pod now")
+        if not known.address:
+            raise ScrapeError("has no address yet")
+        return self._source.url_at(known.address)
+
     def close(self) -> None:
-        """Do nothing: no connection is kept open between scrapes."""
+        """Close the socket; no connection is kept open between scrapes."""
+        if self._addresses is not None:
+            self._addresses.close()
 
 
 def note_bad_lines(feed: LatencyFeed, exposition: Exposition) -> None:

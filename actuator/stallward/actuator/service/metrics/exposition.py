@@ -150,6 +150,8 @@ def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[st
         if group.HasField("memory_usage_bytes")
     ]
     yield "stallward_slot_memory_bytes", used
+    available = available_bytes(sample)
+    yield "stallward_zone_available_bytes", [] if available is None else [((), available)]
     protected = sample.protected
     if protected.HasField("memory_usage_bytes"):
         yield "stallward_protected_memory_bytes", [((), protected.memory_usage_bytes)]
@@ -166,6 +168,26 @@ def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[st
         if sample.latency.HasField(f"{stat}_ms")
     ]
     yield "stallward_request_latency_seconds", stats
+
+
+def available_bytes(sample: pb.Sample) -> int | None:
+    """Return the zone's ``memory.available`` as the kubelet counts it; ``None`` if not known.
+
+    Active file pages are in use there. The machine as a whole has no use of its own: the kubelet
+    adds up its anonymous and file pages (cadvisor, opencontainers/cgroups fs2/memory.go).
+    """
+    zone, node = sample.zone, sample.node
+    if not zone.HasField("inactive_file_bytes"):
+        return None
+    total = node.memory_total_bytes if node.HasField("memory_total_bytes") else 0
+    limit = zone.memory_limit_bytes if zone.HasField("memory_limit_bytes") else 0
+    if limit and (not total or limit < total):
+        if not zone.HasField("memory_usage_bytes"):
+            return None
+        return limit - max(zone.memory_usage_bytes - zone.inactive_file_bytes, 0)
+    if not (total and zone.HasField("anon_bytes") and zone.HasField("file_bytes")):
+        return None
+    return total - max(zone.anon_bytes + zone.file_bytes - zone.inactive_file_bytes, 0)
 
 
 def _by_label(counts: Mapping[str, int]) -> Rows:

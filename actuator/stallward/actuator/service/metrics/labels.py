@@ -41,6 +41,7 @@ _BY_RULE: Final = {
     pb.WISH_PAUSE: {
         pb.GUARD_RULE_MAX_PAUSE: "max_pause",
         pb.GUARD_RULE_PAUSE_SHARE: "pause_share",
+        pb.GUARD_RULE_POD_PAUSE: "pod_pause",
         pb.GUARD_RULE_MIN_RUN: "min_run",
     },
     pb.WISH_LIMIT: {**_LIMIT, pb.GUARD_RULE_DEMAND_UNKNOWN: "limit_unknown"},

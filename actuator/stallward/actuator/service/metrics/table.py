@@ -126,6 +126,11 @@ METRICS: Final = (
         labels=("slot",),
     ),
     Metric(
+        name="stallward_zone_available_bytes",
+        kind="gauge",
+        help="Memory of the zone that is available as the kubelet counts, which evicts by it.",
+    ),
+    Metric(
         name="stallward_slot_limit_bytes",
         kind="gauge",
         help="The limit that the daemon has set; absent while there is none.",

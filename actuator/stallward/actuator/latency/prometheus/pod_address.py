@@ -1,0 +1,83 @@
+"""Where the protected application's pod is now, as the process that follows the pods says.
+
+An address is used only while its pod has its group on this node, and only while that is said again
+and again. So what has another pod's address by now is never asked in its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.actuator.errors import FramesError
+from stallward.agent.errors import SchemaError
+from stallward.agent.schema.read import read
+from stallward.agent.schema.write import to_table
+
+SILENT_S: Final = 3.0
+"""After so long without a word an address is used no more; it is sent once a second."""
+_MESSAGE_BYTES: Final = 4096
+_MESSAGES: Final = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodAddress:
+    """The pod that the protected application is."""
+
+    sent_s: float
+    """CLOCK_MONOTONIC, which all processes share."""
+    uid: str = ""
+    """The pod; empty for none."""
+    address: str = ""
+    """Its IP address; empty while it has none."""
+
+
+def pack(address: PodAddress) -> bytes:
+    """Make the message of an address."""
+    return json.dumps(to_table(address)).encode()
+
+
+def unpack(message: bytes) -> PodAddress:
+    """Read a message.
+
+    Raises:
+        FramesError: If it is not one of this version.
+    """
+    try:
+        return read(PodAddress, json.loads(message), "address")
+    except (ValueError, RecursionError, SchemaError) as error:
+        raise FramesError("A message about the application's pod is damaged.") from error
+
+
+class PodAddresses:
+    """Reads the addresses, without ever waiting.
+
+    Args:
+        connection: A SOCK_SEQPACKET socket.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._last: PodAddress | None = None
+
+    def read(self) -> PodAddress | None:
+        """Return what was said last; ``None`` if that is too long ago."""
+        for _ in range(_MESSAGES):
+            try:
+                message = self._connection.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
+            except OSError:
+                break
+            if not message:
+                break
+            with contextlib.suppress(FramesError):  # a damaged one counts as none
+                self._last = unpack(message)
+        last = self._last
+        return None if last is None or time.monotonic() - last.sent_s > SILENT_S else last
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._connection.close()
