@@ -13,7 +13,6 @@ import contextlib
 import http.client
 import json
 import random
-import ssl
 import threading
 import time
 import urllib.parse
@@ -25,6 +24,7 @@ from stallward.actuator.errors import ApiError, ApiGoneError, PodsError
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.pod import parse_pod, parse_pods
 from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.runtime.cluster_trust import cluster_context
 
 _CONNECT_S: Final = 10.0
 _SILENT_S: Final = 90.0
@@ -195,7 +195,7 @@ class ApiPods:
         if parts.scheme == "http":
             return http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_S)
         try:
-            context = ssl.create_default_context(cafile=str(self._config.ca))
+            context = cluster_context(self._config.ca)
         except OSError as error:
             raise _unread(self._config.ca, error) from error
         return http.client.HTTPSConnection(
