@@ -2,7 +2,7 @@
 
 One request is open at a time. The list is made anew after a while, when the server has forgotten
 the version that the watch goes on from (410 Gone), and after each failure, since events may have
-been missed then. The service account needs ``get``, ``list`` and ``watch`` of pods.
+been missed then. The service account needs ``list`` and ``watch`` of pods.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -39,7 +39,7 @@ _SAID: Final = 200
 """At most so many characters of a server's message are said."""
 _RIGHTS: Final = {
     401: "Look whether the token is that of the service account, and mounted.",
-    403: "Let the service account get, list and watch pods (ClusterRole).",
+    403: "Let the service account list and watch pods (ClusterRole).",
 }
 
 
