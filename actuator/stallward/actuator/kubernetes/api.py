@@ -2,7 +2,7 @@
 
 One request is open at a time. The list is made anew after a while, when the server has forgotten
 the version that the watch goes on from (410 Gone), and after each failure, since events may have
-been missed then. The service account needs ``get``, ``list`` and ``watch`` of pods.
+been missed then. The service account needs ``list`` and ``watch`` of pods.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 """
@@ -13,7 +13,6 @@ import contextlib
 import http.client
 import json
 import random
-import ssl
 import threading
 import time
 import urllib.parse
@@ -25,6 +24,7 @@ from stallward.actuator.errors import ApiError, ApiGoneError, PodsError
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.pod import parse_pod, parse_pods
 from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.runtime.cluster_trust import cluster_context
 
 _CONNECT_S: Final = 10.0
 _SILENT_S: Final = 90.0
@@ -39,7 +39,7 @@ _SAID: Final = 200
 """At most so many characters of a server's message are said."""
 _RIGHTS: Final = {
     401: "Look whether the token is that of the service account, and mounted.",
-    403: "Let the service account get, list and watch pods (ClusterRole).",
+    403: "Let the service account list and watch pods (ClusterRole).",
 }
 
 
@@ -215,7 +215,7 @@ class ApiPods:
         if parts.scheme == "http":
             return http.client.HTTPConnection(host, parts.port, timeout=_CONNECT_S)
         try:
-            context = ssl.create_default_context(cafile=str(self._config.ca))
+            context = cluster_context(self._config.ca)
         except OSError as error:
             raise _unread(self._config.ca, error) from error
         return http.client.HTTPSConnection(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import ssl
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from stallward.actuator.errors import DiscoveryError
+from stallward.actuator.runtime.cluster_trust import cluster_context
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts the token, the authority and the namespace of a pod."""
@@ -131,7 +131,7 @@ def _get(url: str, config: ServiceConfig) -> dict[str, Any]:
         headers={"Authorization": f"Bearer {_text(config.token)}", "Accept": "application/json"},
     )
     try:
-        context = ssl.create_default_context(cafile=config.authority)
+        context = cluster_context(config.authority)
         opener = urllib.request.build_opener(
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context), _Here()
         )
