@@ -55,6 +55,7 @@ NAVIGATION: Final = {
         "how-to/roll-out-a-policy",
         "how-to/train-a-policy",
         "how-to/train-on-a-cluster",
+        "how-to/search-recipes",
         "how-to/policy-for-a-node",
         "how-to/keep-many-recordings",
         "how-to/write-a-controller",

@@ -5,6 +5,8 @@ The tree::
     StallwardError
     ├── DatasetError     no usable recordings, or too few of them
     ├── TrainingError    a training that cannot start or whose result cannot be read
+    │   ├── RecipeError  a recipe with a setting that there is not, or that cannot run
+    │   └── SearchError  a search of recipes that cannot start or go on
     ├── ExportError      a policy that cannot be exported
     ├── WorkerError      a worker process that died, or cannot do its job
     └── ClusterError     a Ray that cannot be started, reached or used
@@ -21,6 +23,14 @@ class DatasetError(StallwardError):
 
 class TrainingError(StallwardError):
     """Raised when a training cannot start or its result cannot be read."""
+
+
+class RecipeError(TrainingError):
+    """Raised when a recipe has an unknown setting, or one that cannot run."""
+
+
+class SearchError(TrainingError):
+    """Raised when a search of recipes cannot start or go on."""
 
 
 class ExportError(StallwardError):

@@ -66,8 +66,7 @@ class Node:
         touch_journal: TouchJournal | None = None,
         pods: socket.socket | None = None,
     ) -> None:
-        self._config = config
-        paths = config.node.paths
+        self._config, paths = config, config.node.paths
         targets = find_targets(config, daemon_start_s)
         self.hierarchy, self._forest = targets.hierarchy, targets.forest
         zone, protected, slots = targets.zone, targets.protected, targets.slots

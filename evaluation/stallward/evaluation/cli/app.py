@@ -66,6 +66,7 @@ app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.
 app.command(
     epilog="Example: stallward train --twin build/twins/detector-anon.json --out build/run"
 )(learn.train)
+app.command(epilog="Example: stallward search space.toml --out build/search")(learn.search)
 app.command(epilog="Example: stallward tune rule --out build/rule.toml")(learn.tune)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
 app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,18 +29,35 @@ def open_executor(ray: str | None, storage: str | None, out: Path) -> Iterator[E
         ClusterError: If Ray cannot be started or reached.
         StorageError: If the storage cannot be read or written.
     """
+    with kept_at(storage, out) as store, _open(ray) as executor:
+        yield executor if storage is None else _Storing(executor, store)
+
+
+@contextmanager
+def kept_at(storage: str | None, out: Path) -> Iterator[Callable[[], None]]:
+    """Keep a copy of the files of a command for the time of a ``with``.
+
+    Args:
+        storage: The URL of a directory, from which ``out`` is completed first; without one nothing
+            is copied.
+        out: The output of the command: a directory, or a file that ends in .json or .toml.
+
+    Yields:
+        What stores the files as they are now; it is called once more in the end.
+
+    Raises:
+        StorageError: If the storage cannot be read or written.
+    """
     if storage is None:
-        with _open(ray) as executor:
-            yield executor
+        yield lambda: None
         return
     copy = Storage(storage, out)
     copy.check()
     copy.fetch()
-    with _open(ray) as executor:
-        try:
-            yield _Storing(executor, copy)
-        finally:
-            copy.store()
+    try:
+        yield copy.store
+    finally:
+        copy.store()
 
 
 @contextmanager
@@ -59,7 +76,7 @@ class _Storing:
     """An executor that copies the files to the storage after each job."""
 
     executor: Executor
-    storage: Storage
+    store: Callable[[], None]
 
     @property
     def shares_files(self) -> bool:
@@ -73,6 +90,6 @@ class _Storing:
     ) -> list[Result]:
         def keep_and_store(number: int, result: Result) -> None:
             (keep or keep_nothing)(number, result)
-            self.storage.store()
+            self.store()
 
         return self.executor.run(jobs, report, keep=keep_and_store)

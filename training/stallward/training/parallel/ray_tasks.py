@@ -74,7 +74,7 @@ class _Run(Generic[Result]):
 
     def run(self) -> list[Result]:
         """Run all jobs; no task is left behind, however this ends."""
-        with _sigterm_held_back() as raise_sigterm:
+        with sigterm_held_back() as raise_sigterm:
             try:
                 for number in range(len(self._jobs)):
                     self._start(number)
@@ -136,7 +136,7 @@ class _Run(Generic[Result]):
 
 
 @contextmanager
-def _sigterm_held_back() -> Iterator[Callable[[], None]]:
+def sigterm_held_back() -> Iterator[Callable[[], None]]:
     """Hold SIGTERM back while Ray waits: what its handler raises, other than Ctrl-C, Ray drops.
 
     Yields:

@@ -36,7 +36,7 @@ def run_job(
     if folder.is_dir():
         os.chdir(folder)
     try:
-        _check_versions(wanted)
+        check_versions(wanted)
         if not files_are_shared:
             _check_files(job)
     except WorkerError as error:
@@ -73,8 +73,11 @@ class _Running(Thread, Generic[Result]):
         self.progress = (message, share)
 
 
-def _check_versions(wanted: Mapping[str, str]) -> None:
+def check_versions(wanted: Mapping[str, str]) -> None:
     """Refuse versions with which the same seed may give another result.
+
+    Args:
+        wanted: The versions of the process that asks for the work.
 
     Raises:
         WorkerError: If one differs.

@@ -68,11 +68,17 @@ def _in_part(names: Sequence[str], part: Part | None) -> list[str]:
     return [name for name in names if part in (None, split.part_of_name(name))]
 
 
-def _validation_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
+def validation_twins(names: Sequence[str]) -> tuple[FittedTwin, ...]:
     """The twins that the choice between seeds is made on.
 
     Without names, or for ``default`` without shipped validation twins, there are none: the choice
     is made on the training twins.
+
+    Args:
+        names: Files or names, as for :func:`load_twins`.
+
+    Raises:
+        StallwardError: If a twin is missing or cannot be read.
     """
     if not names or (list(names) == ["default"] and not _expand("default", "validation")):
         return ()
@@ -113,6 +119,7 @@ def train_policy(
     seeds: int = 1,
     judged_on: Sequence[str] = ("default",),
     thresholds: Sequence[Path] = (),
+    recipe: Path | None = None,
     synthetic: int = 3,
     seed: int = 1,
     executor: Executor = LOCAL,
@@ -132,6 +139,7 @@ def train_policy(
             stands for the shipped validation twins or, without any, for the training twins.
         thresholds: Files with the thresholds of rules that the card compares with, ``rule.toml``
             and ``pi.toml``; the shipped ones by default.
+        recipe: The file of the recipe; the shipped one by default.
         synthetic: Synthetic scenarios per twin.
         seed: The first seed.
         executor: Runs one job for each seed.
@@ -146,12 +154,18 @@ def train_policy(
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
     loaded = load_twins(twins)
-    _refuse_held_out(loaded)
+    refuse_held_out(loaded)
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.ppo.recipe import read_recipe, recipe_values  # noqa: PLC0415
     from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
     from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
 
-    args = Args(seed=seed, seeds=seeds, composing=SyntheticScenarioSettings(per_twin=synthetic))
+    args = Args(
+        **({} if recipe is None else recipe_values(read_recipe(recipe))),
+        seed=seed,
+        seeds=seeds,
+        composing=SyntheticScenarioSettings(per_twin=synthetic),
+    )
     rules = _rules(thresholds)  # fails before hours of training
     if decisions is not None:
         args = replace(args, total_steps=decisions)
@@ -162,7 +176,7 @@ def train_policy(
         loaded,
         args,
         report,
-        judged_on=_validation_twins(judged_on),
+        judged_on=validation_twins(judged_on),
         rules=rules,
         folder=out,
         executor=executor,
@@ -170,7 +184,12 @@ def train_policy(
     save_policy(out, result.policy)
 
 
-def _refuse_held_out(twins: Sequence[FittedTwin]) -> None:
+def refuse_held_out(twins: Sequence[FittedTwin]) -> None:
+    """Refuse twins that nothing may be learned on.
+
+    Raises:
+        SplitError: If one is of a scenario that is held out.
+    """
     split = load_split()
     for twin in twins:
         part = split.part_of_name(twin.scenario.name)
@@ -229,8 +248,8 @@ def tune_rule(
         composing=SyntheticScenarioSettings(per_twin=synthetic),
     )
     loaded = load_twins(twins)
-    _refuse_held_out(loaded)
-    validation = _validation_twins(judged_on)
+    refuse_held_out(loaded)
+    validation = validation_twins(judged_on)
     result = tune(rule, loaded, settings, report, judged_on=validation, executor=executor)
     out.parent.mkdir(parents=True, exist_ok=True)
     building = out.with_name(f".{out.name}.{os.getpid()}.partial")

@@ -1,27 +1,22 @@
-"""The callback of PPO: it updates prices, keeps the best actor, and records feature ranges."""
+"""The callback of PPO: it updates prices, records feature ranges, and watches the time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from functools import partial
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
-from stable_baselines3.common.policies import ActorCriticPolicy
 
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
 from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
-from stallward.training.network.actor import actor_arrays
 from stallward.training.ppo.actor_start import deterministic_actions, is_actor_parameter
+from stallward.training.ppo.best_actor import BestActor
 from stallward.training.progress import Report
-from stallward.training.selection.rollout import Act
 
 _RANGE_MARGIN: Final = 0.05
 _EVAL_STEPS: Final = 8
@@ -29,9 +24,6 @@ _EVAL_STEPS: Final = 8
 _AVERAGE_WEIGHT: Final = 0.1
 """Weight of the latest values in the moving average of progress and what is suffered."""
 _CURVE_POINTS: Final = 40
-_SELECTION_FROM: Final = 0.2
-"""Share of the training after which actors are evaluated for selection."""
-_SELECTIONS: Final = 40
 _REWARD_SCALE: Final = 0.1
 """Returns are sums over some hundred decisions; a critic learns values of order one best."""
 _LEAST_SPREAD: Final = 0.1
@@ -101,30 +93,6 @@ class FeatureRanges:
         return np.asarray(self._high + _RANGE_MARGIN, dtype=np.float32)
 
 
-class BestActor:
-    """Keeps the best actor of a training, evaluated without exploration.
-
-    Policies get better and worse as prices rise and fall, so the quality of the last one is
-    chance. Besides, the longer a policy is trained, the more it overfits.
-
-    Args:
-        evaluate: The score of an actor, on the same fresh nodes each time.
-    """
-
-    def __init__(self, evaluate: Callable[[Act], float]) -> None:
-        self._evaluate = evaluate
-        self.arrays: dict[str, NDArray[np.float32]] = {}
-        self.score = -np.inf
-        self.decisions = 0
-
-    def consider(self, model: BaseAlgorithm) -> None:
-        """Evaluate the actor of ``model``, and keep it if it is the best so far."""
-        score = self._evaluate(partial(deterministic_actions, model))
-        if score > self.score:
-            self.score, self.decisions = score, model.num_timesteps
-            self.arrays = actor_arrays(cast(ActorCriticPolicy, model.policy))
-
-
 def reward_scales(prices: Array) -> Array:
     """Factors for the rewards, so that the worst reward is about the same in every scenario.
 
@@ -189,7 +157,7 @@ class TrainingCallback(BaseCallback):
         report: Report,
     ) -> None:
         super().__init__()
-        self._best, self._next_selection = best, _SELECTION_FROM
+        self._best = best
         self._schedule, self._allowed = schedule, constraints.allowed
         self._ranges, self._report = ranges, report
         self._budget, self._eval_vec = budget, eval_vec
@@ -237,9 +205,7 @@ class TrainingCallback(BaseCallback):
                 self.logger.record(f"{cost}/{name}", float(value))
                 self.logger.record(f"price_{cost}/{name}", float(price))
 
-        if done >= self._next_selection:
-            self._best.consider(model)
-            self._next_selection = done + (1.0 - _SELECTION_FROM) / _SELECTIONS
+        self._best.consider_if_due(model, done)
 
     def _on_training_end(self) -> None:
         self._best.consider(self.model)

@@ -14,6 +14,7 @@ policy is written as soon as it is trained, so an interrupted run continues with
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -49,31 +50,24 @@ from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.ppo.actor_start import prefer_first_choice
 from stallward.training.ppo.args import Args, TrainingResult
+from stallward.training.ppo.best_actor import BestActor, Judged, Schedule
 from stallward.training.ppo.callback import (
-    BestActor,
     FeatureRanges,
     TimeBudget,
     TrainingCallback,
     reward_scales,
 )
 from stallward.training.ppo.policy_arm import arm_of_actor, arm_of_policy
+from stallward.training.ppo.preparation import Prepared, prepare
 from stallward.training.ppo.provenance import provenance_of, recipe_sha256
 from stallward.training.progress import Report
-from stallward.training.selection.allowance import allow_as_much
 from stallward.training.selection.arm import IDLE, Arm
-from stallward.training.selection.selection import (
-    Selection,
-    as_json,
-    make_selection,
-)
-from stallward.training.selection.static_settings import make_constraints
-from stallward.training.synthetic_scenarios import make_synthetic_scenarios
+from stallward.training.selection.selection import as_json
 
 _MIN_SCALE: Final = 0.05
 """The least scale, for features that hardly varied when the normalisation was measured."""
 _EVAL_SEED: Final = 20_000
 _SELECTION_SEED: Final = 40_000
-_ALLOWANCE_SEED: Final = 60_000
 _SELECTION_NODES: Final = 128
 """Nodes of each scenario on which the actors of one training are compared."""
 
@@ -108,42 +102,15 @@ def train(
     """
     args = args or Args()
     report = report or (lambda _stage, _share: None)
-    if not twins:
-        raise TrainingError("There is no twin to train on.", next_step="Run `stallward fit`.")
-    names = [twin.scenario.name for twin in twins]
-    if len(set(names)) < len(names):
-        raise TrainingError(
-            f"Two twins are of the same scenario: {', '.join(sorted(names))}.",
-            next_step="Name one twin of each.",
-        )
     report("searching the best static setting", 0.0)
-    all_twins = (
-        *twins,
-        *make_synthetic_scenarios(twins, args.composing, args.settings, seed=args.seed),
-    )
-    constraints, static_settings = make_constraints(
-        all_twins, args.settings, args.slack, seed=args.seed
-    )
-    static = static_settings.best(constraints)
-    compared = Arm.of_partition(args.settings.partition)
-    constraints = allow_as_much(
-        constraints, compared, all_twins, args.settings, seed=_ALLOWANCE_SEED + args.seed
-    )
-    selection = make_selection(
-        twins,
-        judged_on,
-        args.settings,
-        slack=args.slack,
-        episodes=args.evaluation_episodes,
-        seed=args.seed,
-        as_much_as=compared,
-    )
+    prepared = prepare(twins, judged_on, args)
+    selection = prepared.selection
     seeds = range(args.seed, args.seed + args.seeds)
-    recipe = recipe_sha256((*all_twins, *selection.validation.twins), args)
+    recipe = recipe_sha256((*prepared.twins, *selection.validation.twins), args)
     kept = _kept_seeds(folder, seeds, recipe)
     missing = [seed for seed in seeds if seed not in kept]
     each_s = time_for_each(args.max_seconds, len(missing), executor)
-    training = partial(_train_seed, all_twins, args, constraints, selection)
+    training = partial(train_seed, prepared, args)
     logs = folder / "tensorboard" if folder is not None and executor.shares_files else None
 
     def keep(_number: int, policy: TrainedPolicy) -> None:
@@ -151,7 +118,7 @@ def train(
             save_policy(_seed_folder(folder, int(policy.provenance["seed"])), policy)
 
     trained = executor.run(
-        [Job(f"seed {k}", partial(training, k, each_s, logs)) for k in missing],
+        [Job(f"seed {k}", partial(training, k, seconds=each_s, logs=logs)) for k in missing],
         lambda message, share: report(message, 0.05 + 0.85 * share),
         keep=keep,
     )
@@ -161,7 +128,7 @@ def train(
     best = policies[int(np.argmax([merit.value for merit in merits]))]
     arms: dict[str, Arm] = {
         "ppo": arm_of_policy(best),
-        "static": Arm.holding(static),
+        "static": Arm.holding(prepared.static),
         "none": Arm.holding(IDLE),
         **(rules or {}),
     }
@@ -172,7 +139,7 @@ def train(
         "judged_on": selection.judged_on(),
         "evaluation": {name: as_json(outcomes) for name, outcomes in evaluation.items()},
         "allowed": selection.allowed(),
-        "best_static_action": static.tolist(),
+        "best_static_action": prepared.static.tolist(),
         "seeds": [int(policy.provenance["seed"]) for policy in policies],
         "merits": [merit.value for merit in merits],
         "scores_low": [merit.low for merit in merits],
@@ -211,17 +178,31 @@ def _seed_folder(folder: Path, seed: int) -> Path:
     return folder / SEEDS_FOLDER / f"{seed}"
 
 
-def _train_seed(
-    twins: Sequence[FittedTwin],
+def train_seed(
+    prepared: Prepared,
     args: Args,
-    constraints: Constraints,
-    selection: Selection,
     seed: int,
-    seconds: float,
-    logs: Path | None,
     report: Report,
+    *,
+    seconds: float = math.inf,
+    logs: Path | None = None,
+    schedule: Schedule | None = None,
+    judged: Judged = lambda _decisions, _score: None,
 ) -> TrainedPolicy:
+    """Train one policy.
+
+    Args:
+        prepared: The twins, and what is allowed on them.
+        args: The settings of the training.
+        seed: Everything random follows from it.
+        report: Called with the progress.
+        seconds: The most time for the training.
+        logs: The folder for TensorBoard curves; without one there are none.
+        schedule: When actors are judged; by default forty times.
+        judged: Called after each time.
+    """
     torch.set_num_threads(1)
+    twins, constraints, selection = prepared.twins, prepared.constraints, prepared.selection
     vec = TwinVec(
         twins, args.n_envs, args.settings, roll_in=args.others, asymmetric=True, seed=seed
     )
@@ -245,7 +226,9 @@ def _train_seed(
     set_reference_latencies(eval_vec.simulation, constraints.ample)
     actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
     settings = args.settings
-    best = BestActor(lambda act: actor_selection.merit(arm_of_actor(act, settings)).value)
+    best = BestActor(
+        lambda act: actor_selection.merit(arm_of_actor(act, settings)).value, schedule, judged
+    )
     callback = TrainingCallback(
         args, constraints, eval_vec, budget, ranges, best, partial(_report_seed, report, seed)
     )
