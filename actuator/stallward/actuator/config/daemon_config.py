@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.config.addresses import check_remote, check_report_socket
 from stallward.actuator.config.tables import (
     ControlConfig,
     ExperimentsConfig,
@@ -261,45 +262,12 @@ def _check_paths(config: DaemonConfig) -> None:
                 next_step="Write the whole path, from /.",
             )
     grpc_target(config.service.socket, "config.service.socket")
-    _check_report_socket(config.service)
+    check_report_socket(config.service)
     if config.remote is not None:
-        _check_remote(config.remote)
+        check_remote(config.remote)
     metrics = config.service.metrics_address
     if metrics is not None and not (metrics.is_local or config.service.metrics_public):
         raise ConfigError(
             f"config.service.metrics is {config.service.metrics!r}, which other machines reach.",
             next_step="Serve on 127.0.0.1 or a Unix socket, or write metrics_public = true.",
         )
-
-
-def _check_report_socket(service: ServiceConfig) -> None:
-    path, mode = service.report_socket, service.report_mode
-    if path is None:
-        if service.report_group is not None:
-            raise ConfigError(
-                "config.service.report_group goes with report_socket only.",
-                next_step="Give report_socket, or remove it.",
-            )
-        return
-    grpc_target(path, "config.service.report_socket")
-    if str(path) in {str(service.socket), service.metrics}:
-        raise ConfigError(
-            f"config.service.report_socket is {str(path)!r}, like another socket.",
-            next_step="Give it a path of its own.",
-        )
-    if mode & ~0o666 or mode & 0o600 != 0o600:
-        raise ConfigError(
-            f"config.service.report_mode is {mode:#o}, not a mode of a socket.",
-            next_step="Write 0o660 for a group, 0o600 for this user alone, or 0o666.",
-        )
-
-
-def _check_remote(remote: RemoteConfig) -> None:
-    if remote.listening.path:
-        raise ConfigError(
-            f"config.remote.address is {remote.address!r}, a path.",
-            next_step="Write HOST:PORT; a Unix socket is the socket under [service].",
-        )
-    for i, name in enumerate(remote.operators):
-        if not name.strip():
-            raise ConfigError(f"config.remote.operators[{i}] is empty: no certificate is meant.")
