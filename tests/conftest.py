@@ -28,14 +28,20 @@ def _why_not_live() -> str:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the profile of ``make check`` before hypothesis looks for it.
+    """Make the profiles of hypothesis before it looks for them.
 
-    Other runs do not import hypothesis here: in the machine of vm tests that takes seconds.
+    A busy machine draws inputs slowly and is late with each, which is no fault of what is tested.
+    In the machine of vm tests nothing is drawn, and importing hypothesis takes seconds.
     """
-    if config.getoption("--hypothesis-profile", default="") == "quick":
-        from hypothesis import settings  # noqa: PLC0415
+    if "STALLWARD_VM" in os.environ:
+        return
+    from hypothesis import HealthCheck, settings  # noqa: PLC0415
 
-        settings.register_profile("quick", max_examples=25)
+    patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("patient", patient)
+    settings.register_profile("quick", patient, max_examples=25)
+    if not config.getoption("--hypothesis-profile", default=""):
+        settings.load_profile("patient")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

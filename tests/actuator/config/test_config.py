@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -96,7 +96,6 @@ def _full(text: str, number: float) -> DaemonConfig:
     )
 
 
-@settings(deadline=None)
 @given(text=st.text(_NOT_NUL), number=st.floats(allow_nan=False, allow_infinity=False))
 def test_a_written_configuration_is_read_back(text: str, number: float) -> None:
     config = _full(text, number)

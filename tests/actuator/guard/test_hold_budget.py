@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.guard.budgets import Budgets
@@ -372,7 +372,6 @@ steps = st.lists(
 )
 
 
-@settings(deadline=None)
 @given(
     steps=steps,
     share=st.sampled_from([0.0, 0.05, 0.1, 0.5]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -195,7 +195,6 @@ def test_an_invalid_selector_is_refused(text: str) -> None:
         parse_selector(text)
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="abx_{}=~!\",\\ '|(", max_size=40))
 def test_hostile_selectors_are_refused_or_read(text: str) -> None:
     try:
@@ -222,7 +221,6 @@ def test_addresses(text: str, bindable: str | tuple[str, int], local: bool) -> N
     assert parse_address(str(address), "x") == address
 
 
-@settings(deadline=None)
 @given(st.text(max_size=30))
 def test_hostile_addresses_are_refused_or_read(text: str) -> None:
     is_loopback(text)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import FramesError, SensorError
@@ -32,7 +32,6 @@ def listening(end: socket.socket) -> ChannelSource:
     return ChannelSource(end, name="test", silent_s=1.5, window_s=1.0)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=80))
 def test_a_quantile_of_points_is_the_nearest_rank(values: list[float]) -> None:
     window = LatencyWindow()
@@ -68,7 +67,6 @@ def test_points_and_buckets_share_a_window() -> None:
     assert 4.0 < sample.p95_ms < 8.0
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0.0, 499.0), min_size=5, max_size=200),
     st.integers(1, 3),
@@ -115,7 +113,6 @@ def test_requests_leave_the_window_after_a_second() -> None:
     assert gone.last_completion_age_s == pytest.approx(1.0)
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_messages_are_refused(message: bytes) -> None:
     try:
@@ -125,7 +122,6 @@ def test_hostile_messages_are_refused(message: bytes) -> None:
     assert unpack(pack(frame)) == frame
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=120))
 def test_hostile_messages_leave_a_source_silent_or_sane(message: bytes) -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)

@@ -56,7 +56,6 @@ def gathered(latencies_ms: list[float]) -> LatencyHistogram:
     return requests.take()
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.floats(0.001, 1e9), min_size=1, max_size=200),
     st.sampled_from([0.0, 50.0, 95.0, 99.0, 99.9, 100.0]),
@@ -68,7 +67,6 @@ def test_a_percentile_is_within_one_per_cent(latencies_ms: list[float], percent:
     assert found_ms == pytest.approx(exact_ms(latencies_ms, percent), rel=PROMISED)
 
 
-@settings(deadline=None)
 @given(st.lists(st.floats(0.0, 1e9), min_size=65, max_size=200), st.integers(1, 64))
 def test_many_at_once_and_few_at_a_time_are_the_same_requests(
     latencies_ms: list[float], few: int

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.latency.counts import LatencyCounts, Tally
@@ -167,7 +167,6 @@ def test_frequent_names_stay_whatever_else_is_sent() -> None:
     assert len(names._counts) <= NAMES
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_datagrams_never_raise(noise: bytes) -> None:
     took(b"app.latency:" + noise)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -275,7 +275,6 @@ def test_the_page_is_generated() -> None:
 NUMBERS = st.integers(0, 60)
 
 
-@settings(deadline=None)
 @given(NUMBERS, NUMBERS, NUMBERS)
 def test_reasons_of_all_kinds_have_few_labels(kind: int, rule: int, wish: int) -> None:
     record = pb.TickRecord(fallback=True)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.agent.errors import ActionError, SchemaError, StallwardError
@@ -292,7 +292,6 @@ CARS = st.builds(
 )
 
 
-@settings(deadline=None)
 @given(car=CARS)
 def test_a_written_value_is_read_back(car: Car) -> None:
     assert read(Car, read_toml(to_toml(car))) == car

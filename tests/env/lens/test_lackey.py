@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.env.errors import TraceError
@@ -84,7 +84,6 @@ def test_broken_input_names_its_line_and_what_came_before_is_kept(
     assert cause in str(error)
 
 
-@settings(deadline=None)
 @given(
     st.lists(
         st.sampled_from([HEAD, REFERENCES, TAIL, b"I  0", b",", b"\n", b" L ", b"==", b"x"])

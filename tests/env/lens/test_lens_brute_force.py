@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.env.lens.analysis import Analysis, AnalysisSettings, analyse
@@ -96,7 +96,6 @@ def lru_mean(found: Sequence[tuple[int, int, int]], size: int, end: int) -> floa
     return total / end
 
 
-@settings(deadline=None)
 @given(references)
 def test_the_working_set_curve_is_that_of_the_definition(trace: list[Reference]) -> None:
     found, end = touches(trace)
@@ -111,7 +110,6 @@ def test_the_working_set_curve_is_that_of_the_definition(trace: list[Reference])
         assert mean == pytest.approx(np.mean(sizes))
 
 
-@settings(deadline=None)
 @given(references)
 def test_the_lru_curve_is_that_of_a_simulated_memory(trace: list[Reference]) -> None:
     found, end = touches(trace)
@@ -126,7 +124,6 @@ def test_the_lru_curve_is_that_of_a_simulated_memory(trace: list[Reference]) -> 
     assert not curve.standard_errors.any()
 
 
-@settings(deadline=None)
 @given(references)
 def test_the_sizes_over_time_are_those_of_the_definition(trace: list[Reference]) -> None:
     found, end = touches(trace)
@@ -139,7 +136,6 @@ def test_the_sizes_over_time_are_those_of_the_definition(trace: list[Reference])
         assert series.faults.sum() == faults_of_window(found, series.theta)
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8)), min_size=1, max_size=300))
 def test_samples_stay_exact_when_the_time_between_them_doubles(
     steps: list[tuple[int, int]],
@@ -168,7 +164,6 @@ def test_samples_stay_exact_when_the_time_between_them_doubles(
             assert pages == len(working_set(found, time, series.theta))
 
 
-@settings(deadline=None)
 @given(
     references,
     st.sampled_from([INSTRUCTIONS, REFERENCES]),
@@ -188,7 +183,6 @@ def test_clock_and_classes_select_what_they_say(
     assert analysis.working_set.at(3)[0] == faults_of_window(found, 3)
 
 
-@settings(deadline=None)
 @given(references)
 def test_the_map_marks_what_was_touched_and_nothing_else(trace: list[Reference]) -> None:
     found, end = touches(trace)
@@ -206,7 +200,6 @@ def test_the_map_marks_what_was_touched_and_nothing_else(trace: list[Reference])
     assert (np.diff(drawn.addresses.astype(object)) > 0).all()
 
 
-@settings(deadline=None)
 @given(references)
 def test_more_memory_and_longer_windows_never_fault_more(trace: list[Reference]) -> None:
     """The inclusion property of both policies."""

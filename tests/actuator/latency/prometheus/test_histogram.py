@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
@@ -100,7 +100,6 @@ def test_a_page_without_a_histogram_has_no_series() -> None:
     assert parse(torn[: torn.index("+Inf")]).series == {}
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=200))
 def test_hostile_pages_never_raise(noise: bytes) -> None:
     parsed = parse(b"t_seconds_bucket" + noise + b"\n" + page(1, 2).encode() + noise)

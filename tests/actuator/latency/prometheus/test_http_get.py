@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_pages import Endpoint
 
@@ -112,7 +112,6 @@ def test_a_refusal_whose_body_does_not_come_is_still_a_refusal() -> None:
         thread.join()
 
 
-@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_garbage_is_an_error_or_a_body(answer: bytes) -> None:
     ours, theirs = socket.socketpair()
