@@ -8,6 +8,7 @@ from typing import Final
 
 from stallward.actuator.errors import FramesError
 from stallward.actuator.kubernetes.messages import MAX_MESSAGE_BYTES, PodsReport, unpack
+from stallward.actuator.runtime.waiting_messages import waiting_messages
 
 SILENT_S: Final = 5.0
 """The process sends at least once a second; after so long without a word it is reported."""
@@ -42,13 +43,10 @@ class PodsChannel:
             return None
         if self._heard_s is None:
             self._heard_s = now_s
-        for _ in range(_TICK_MESSAGES):
-            try:
-                message = self._connection.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
-            except OSError:
-                break
-            if not message:
-                break
+        waiting = waiting_messages(
+            self._connection, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
+        )
+        for message in waiting:
             with contextlib.suppress(FramesError):  # a damaged one counts as none
                 self.report = unpack(message)
                 self._heard_s = now_s

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stallward.actuator.errors import FramesError
+from stallward.actuator.runtime.waiting_messages import waiting_messages
 from stallward.actuator.work.config import CpuWork, WorkConfig, describe, unit_of
 from stallward.actuator.work.counter import fault_of
 from stallward.actuator.work.messages import MAX_MESSAGE_BYTES, WorkReport, unpack
@@ -59,13 +60,10 @@ class WorkChannel:
     def _receive(self) -> None:
         if self._connection is None:
             return
-        for _ in range(_TICK_MESSAGES):
-            try:
-                message = self._connection.recv(MAX_MESSAGE_BYTES, socket.MSG_DONTWAIT)
-            except OSError:
-                return
-            if not message:
-                return
+        waiting = waiting_messages(
+            self._connection, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
+        )
+        for message in waiting:
             with contextlib.suppress(FramesError):  # a damaged one counts as none
                 report = unpack(message)
                 if _usable(report):

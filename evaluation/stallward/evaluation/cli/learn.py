@@ -116,6 +116,10 @@ Seconds = Annotated[
     typer.Option(min=1.0, max=LONGEST_S, help="Time limit in seconds [no limit]."),
 ]
 Seeds = Annotated[int, typer.Option(min=1, help="Number of trainings; the best is kept.")]
+TrainedOn = Annotated[
+    list[str] | None,
+    typer.Option(help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."),
+]
 JudgedOn = Annotated[
     list[str] | None,
     typer.Option(help="Twin by which the seed is chosen, like --twin [shipped, held out]."),
@@ -123,12 +127,7 @@ JudgedOn = Annotated[
 
 
 def train(
-    twin: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."
-        ),
-    ] = None,
+    twin: TrainedOn = None,
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
         "build/run"
     ),
@@ -176,12 +175,7 @@ def train(
 
 def search(
     space: Annotated[Path, typer.Argument(help="File of what is tried, how long, and who stops.")],
-    twin: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."
-        ),
-    ] = None,
+    twin: TrainedOn = None,
     out: Annotated[Path, typer.Option(help="Directory of the search, new or interrupted.")] = Path(
         "build/search"
     ),
@@ -226,12 +220,7 @@ def search(
 
 def tune(
     rule: Annotated[str, typer.Argument(help="rule or pi.")] = "rule",
-    twin: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Fitted twin, file, name or directory; may be repeated [all shipped ones]."
-        ),
-    ] = None,
+    twin: TrainedOn = None,
     out: Annotated[
         Path | None, typer.Option(help="The file of thresholds [build/RULE.toml].")
     ] = None,

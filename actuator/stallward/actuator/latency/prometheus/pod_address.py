@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.errors import FramesError
+from stallward.actuator.runtime.waiting_messages import waiting_messages
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.read import read
 from stallward.agent.schema.write import to_table
@@ -66,13 +67,8 @@ class PodAddresses:
 
     def read(self) -> PodAddress | None:
         """Return what was said last; ``None`` if that is too long ago."""
-        for _ in range(_MESSAGES):
-            try:
-                message = self._connection.recv(_MESSAGE_BYTES, socket.MSG_DONTWAIT)
-            except OSError:
-                break
-            if not message:
-                break
+        waiting = waiting_messages(self._connection, most=_MESSAGES, message_bytes=_MESSAGE_BYTES)
+        for message in waiting:
             with contextlib.suppress(FramesError):  # a damaged one counts as none
                 self._last = unpack(message)
         last = self._last
