@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from stallward.actuator.policies.rollout.judge import (
-    Tally,
-    Watched,
-    judge,
-    t_quantile,
-    verdict_text,
-)
+from stallward.actuator.policies.rollout.contrast import Tally, t_quantile
+from stallward.actuator.policies.rollout.judge import Watched, judge, verdict_text
 from stallward.actuator.policies.rollout.plan import WaveRules
 
 RULES = WaveRules()
@@ -132,6 +129,54 @@ def test_a_policy_that_is_as_good_is_seldom_stopped(size: int, rest: int) -> Non
         seen = Watched(wave=found["w"], others=found["o"], before=before, failed={})
         wrong += bool(judge(seen, RULES, last=True).bad)
     assert wrong <= 0.01 * runs
+
+
+def correlated(rng: np.random.Generator, share: float, stay: float, looks: int) -> list[bool]:
+    """Looks of which each is as the one before with the chance ``stay``, and else drawn anew."""
+    series = [bool(rng.random() < share)]
+    while len(series) < looks:
+        series.append(series[-1] if rng.random() < stay else bool(rng.random() < share))
+    return series
+
+
+def counted(series: list[bool]) -> Tally:
+    changes = sum(a != b for a, b in pairwise(series))
+    looks = len(series)
+    return Tally(looks=looks, met=sum(series), met_changes=changes, ticks=looks)
+
+
+@pytest.mark.parametrize(("size", "rest"), [(1, 0), (1, 4), (4, 0)])
+def test_looks_that_share_their_luck_stop_no_policy_that_is_as_good(size: int, rest: int) -> None:
+    """Each look is as the one before with a chance of 0.7: the factor is 1.7 / 0.3."""
+    rng, runs = np.random.default_rng(5), 300
+    wrong = {True: 0, False: 0}
+    for _ in range(runs):
+        names = [f"w{k}" for k in range(size)] + [f"o{k}" for k in range(rest)]
+        before, since = (
+            {name: counted(correlated(rng, 0.9, 0.7, 40)) for name in names} for _ in range(2)
+        )
+        for known in wrong:
+            left_out = {} if known else {"met_changes": None}
+            then, now = (
+                {name: replace(tally, **left_out) for name, tally in some.items()}
+                for some in (before, since)
+            )
+            seen = Watched(
+                wave={name: now[name] for name in names[:size]},
+                others={name: now[name] for name in names[size:]},
+                before=then,
+                failed={},
+            )
+            wrong[known] += bool(judge(seen, RULES, last=True).bad)
+    assert wrong[True] <= 0.01 * runs
+    assert wrong[False] > 0.02 * runs, "without the correlation the test would prove nothing"
+
+
+def test_a_wave_that_misses_the_target_for_long_is_bad_although_looks_share_their_luck() -> None:
+    rng = np.random.default_rng(6)
+    before = {f"w{k}": counted(correlated(rng, 0.95, 0.7, 40)) for k in range(4)}
+    since = {name: counted(correlated(rng, 0.2, 0.7, 40)) for name in before}
+    assert judge(Watched(wave=since, others={}, before=before, failed={}), RULES, last=False).bad
 
 
 @pytest.mark.parametrize("freedom", [4, 5, 8, 20, 200])

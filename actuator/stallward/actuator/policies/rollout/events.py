@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from stallward.actuator.policies.rollout.judge import Tally, Verdict
+from stallward.actuator.policies.rollout.contrast import Tally
+from stallward.actuator.policies.rollout.judge import Verdict
 from stallward.actuator.policies.rollout.plan import RolloutPlan
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from stallward.actuator.policies.rollout.contrast import Tally
 from stallward.actuator.policies.rollout.events import (
     Began,
     Checked,
@@ -27,7 +28,7 @@ from stallward.actuator.policies.rollout.events import (
     Switched,
     Switching,
 )
-from stallward.actuator.policies.rollout.judge import Tally, Verdict
+from stallward.actuator.policies.rollout.judge import Verdict
 
 
 class NodeState(Enum):

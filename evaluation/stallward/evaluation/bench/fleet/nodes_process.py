@@ -69,19 +69,19 @@ async def _serve_all(request: NodesRequest, control: Connection) -> None:
     for number, name in enumerate(request.names):
         loops[name], options = _node(request, name, twin, request.first_seed + number, life)
         tasks.append(asyncio.create_task(serve(options)))
-    stopping, late_ms = asyncio.Event(), list[float]()
+    ticks = _Ticks(request.period_s)
     ticking = [
-        asyncio.create_task(_tick(loop, request.period_s, place / len(loops), stopping, late_ms))
+        asyncio.create_task(ticks.run(loop, place / len(loops)))
         for place, loop in enumerate(loops.values())
     ]
     control.send(True)
     await asyncio.to_thread(control.recv)
-    stopping.set()
+    ticks.stopping.set()
     await asyncio.gather(*ticking)
     control.send(
         NodesResult(
             sent={name: loop.sent for name, loop in loops.items()},
-            late_ms=tuple(late_ms),
+            late_ms=tuple(ticks.late_ms),
             cpu_s=time.process_time(),
             rss_mib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0,
         )
@@ -115,13 +115,34 @@ def _node(
     )
 
 
-async def _tick(
-    loop: TwinLoop, period_s: float, phase: float, stopping: asyncio.Event, late_ms: list[float]
-) -> None:
-    """Tick until it is stopped; ``phase`` spreads the nodes over a period."""
-    due_s = time.monotonic() + phase * period_s
-    while not stopping.is_set():
-        await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
-        late_ms.append((time.monotonic() - due_s) * 1e3)
-        loop.tick()
-        due_s = max(due_s + period_s, time.monotonic() - period_s)
+class _Ticks:
+    """The ticks of all nodes of this process, which take half of its time at most.
+
+    A node's loop has a machine of its own, and its service answers whatever the loop does. Here
+    they share a thread: where there are too many nodes for it, they tick later, and still answer.
+
+    Args:
+        period_s: The time between two ticks of a node, if there are not too many.
+    """
+
+    def __init__(self, period_s: float) -> None:
+        self._period_s = period_s
+        self._turn = asyncio.Lock()
+        self.stopping = asyncio.Event()
+        self.late_ms: list[float] = []
+        """How late each tick began."""
+
+    async def run(self, loop: TwinLoop, phase: float) -> None:
+        """Tick until it is stopped; ``phase`` spreads the nodes over a period."""
+        due_s = time.monotonic() + phase * self._period_s
+        while not self.stopping.is_set():
+            await asyncio.sleep(max(due_s - time.monotonic(), 0.0))
+            async with self._turn:
+                if self.stopping.is_set():
+                    return
+                begin_s = time.monotonic()
+                self.late_ms.append((begin_s - due_s) * 1e3)
+                loop.tick()
+                end_s = time.monotonic()
+                await asyncio.sleep(end_s - begin_s)
+            due_s = max(due_s + self._period_s, end_s)

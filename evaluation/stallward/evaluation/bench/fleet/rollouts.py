@@ -13,7 +13,7 @@ import resource
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -38,10 +38,13 @@ BAD: Final = "none"
 """The controller of the first rollout."""
 _ROUNDS: Final = 5
 """How often all nodes are asked."""
+_PERIODS: Final = 4
+_LEAST_COUNT_S: Final = 2.0
 
 MEANINGS: Final = {
     "nodes": "simulated nodes, each with a service and a twin of its own",
     "start_s": "seconds until all of them served",
+    "period_s": "seconds between two ticks of a node, counted before the rollouts",
     "bad_switched": "nodes that had the bad policy when it was stopped",
     "bad_waves": "waves that had begun by then",
     "bad_s": "seconds until all nodes were back, of which the fleet was watched before",
@@ -68,24 +71,16 @@ class RolloutSettings:
     nodes: int = 1000
     waves: str = "1,5%,25%,100%"
     period_s: float = 2.5
-    """The time between two ticks of a node."""
-    watch_ticks: int = 16
+    """The time between two ticks of a node, if the machine is not too small for that."""
+    watch_ticks: int = 40
     """For how many ticks each wave is watched."""
     twin: str = "detector-anon"
     """The fitted twin of which each node is a draw."""
     seed: int = 1
 
-    def plan(self, policy: str, name: str, sha256: str, nodes: tuple[str, ...]) -> RolloutPlan:
-        """The rollout of a policy."""
-        rules = WaveRules(watch_s=self.watch_ticks * self.period_s, look_s=self.period_s)
-        return RolloutPlan(
-            policy=policy,
-            name=name,
-            sha256=sha256,
-            nodes=nodes,
-            waves=parse_waves(self.waves, len(nodes)),
-            rules=rules,
-        )
+    def rules(self, period_s: float) -> WaveRules:
+        """How a wave is watched if a node ticks every ``period_s``: every tick is looked at."""
+        return WaveRules(watch_s=self.watch_ticks * period_s, look_s=period_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +111,24 @@ def bench_rollout(settings: RolloutSettings, report: Report = silent) -> dict[st
         Fleet(nodes.sockets) as fleet,
     ):
         start_s = time.monotonic() - begin_s
+        period_s = _counted_period_s(fleet, settings.period_s)
         order = drawn_order(fleet.clients, settings.seed)
+        waves, rules = parse_waves(settings.waves, len(order)), settings.rules(period_s)
         begin_cpu_s, began_s = time.process_time(), time.monotonic()
         report("a bad policy", 0.1)
-        bad_plan = settings.plan(f"{PREFIX}{BAD}", "", digest_of(BAD), order)
+        bad_plan = RolloutPlan(
+            policy=f"{PREFIX}{BAD}",
+            name="",
+            sha256=digest_of(BAD),
+            nodes=order,
+            waves=waves,
+            rules=rules,
+        )
         bad = _roll_out(fleet, bad_plan, None, Path(folder) / "bad.jsonl")
         report("a good policy", 0.4)
         content = Path(find_policy("default")).read_bytes()
         sha256 = digest(content)
-        good_plan = settings.plan(sha256, "default", sha256, order)
+        good_plan = replace(bad_plan, policy=sha256, name="default", sha256=sha256)
         pushed = PushedPolicy(content=content, name="default")
         good = _roll_out(fleet, good_plan, pushed, Path(folder) / "good.jsonl")
         client_cores = (time.process_time() - begin_cpu_s) / (time.monotonic() - began_s)
@@ -135,6 +139,7 @@ def bench_rollout(settings: RolloutSettings, report: Report = silent) -> dict[st
     figures = {
         "nodes": float(settings.nodes),
         "start_s": start_s,
+        "period_s": period_s,
         "bad_switched": float(len(bad.progress.found)),
         "bad_waves": float(bad.progress.wave + 1),
         "bad_s": bad.length_s,
@@ -153,6 +158,25 @@ def bench_rollout(settings: RolloutSettings, report: Report = silent) -> dict[st
         "node_rss_mib": sum(one.rss_mib for one in results) / settings.nodes,
     }
     return {key: figures[key] for key in MEANINGS}
+
+
+def _counted_period_s(fleet: Fleet, wanted_s: float) -> float:
+    """The time between two ticks of a node, by how many there are; at least ``wanted_s``."""
+
+    def ticks() -> dict[str, int]:
+        given = fleet.ask(lambda _name, client: client.status()).given
+        return {
+            name: status.last_tick.sequence
+            for name, status in given.items()
+            if status.last_tick is not None
+        }
+
+    time.sleep(wanted_s)  # so that each has ticked
+    begin_s, before = time.monotonic(), ticks()
+    time.sleep(max(_PERIODS * wanted_s, _LEAST_COUNT_S))
+    length_s, after = time.monotonic() - begin_s, ticks()
+    counts = [after[name] - before[name] for name in after.keys() & before.keys()]
+    return max(length_s * len(counts) / max(sum(counts), 1), wanted_s)
 
 
 def _roll_out(fleet: Fleet, plan: RolloutPlan, pushed: PushedPolicy | None, path: Path) -> _Ran:

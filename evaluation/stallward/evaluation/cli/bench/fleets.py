@@ -39,7 +39,7 @@ def rollout(
     waves: Annotated[
         str, typer.Option(help="Nodes that have it after each wave, or shares of them.")
     ] = "1,5%,25%,100%",
-    watch: Annotated[int, typer.Option(min=12, max=1000, help="Ticks to watch a wave.")] = 16,
+    watch: Annotated[int, typer.Option(min=12, max=1000, help="Ticks to watch a wave.")] = 40,
     period: Annotated[
         float, typer.Option(min=0.05, max=60.0, help="Seconds between two ticks of a node.")
     ] = 2.5,

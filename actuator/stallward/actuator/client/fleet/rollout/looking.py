@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.client.fleet.fleet import Fleet
 from stallward.actuator.client.fleet.rollout.node_calls import NodeLooks, runs, why_not
-from stallward.actuator.policies.rollout.judge import Tally
+from stallward.actuator.policies.rollout.contrast import Tally
 
 _SILENT_LOOKS: Final = 3
 """A node of the wave that does not answer at so many looks in a row has failed."""

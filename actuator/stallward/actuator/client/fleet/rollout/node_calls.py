@@ -8,6 +8,7 @@ from typing import Final
 from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.client.status import DaemonStatus
 from stallward.actuator.errors import RequestError
+from stallward.actuator.policies.rollout.contrast import Tally
 from stallward.actuator.policies.rollout.events import (
     Found,
     NotReturned,
@@ -15,9 +16,8 @@ from stallward.actuator.policies.rollout.events import (
     Returned,
     Switched,
 )
-from stallward.actuator.policies.rollout.judge import Tally
 from stallward.actuator.policies.rollout.plan import RolloutPlan
-from stallward.actuator.record.tick_record import Mode
+from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.errors import PolicyError, StallwardError
 
 _ACTIVE: Final = Mode.ACTIVE.name.lower()
@@ -140,8 +140,24 @@ class NodeLooks:
     """Counts what is seen at looks at one node."""
 
     def __init__(self) -> None:
-        self.tally = Tally()
+        self._looks = self._met = self._met_changes = 0
+        self._ticks = self._intervened = self._intervened_changes = self._fallen = 0
         self._sequence: int | None = None
+        self._last_met: bool | None = None
+        self._last_intervened: bool | None = None
+
+    @property
+    def tally(self) -> Tally:
+        """What was counted so far."""
+        return Tally(
+            looks=self._looks,
+            met=self._met,
+            met_changes=self._met_changes,
+            ticks=self._ticks,
+            intervened=self._intervened,
+            intervened_changes=self._intervened_changes,
+            fallen=self._fallen,
+        )
 
     def take(self, status: DaemonStatus) -> None:
         """Count the last tick, if it is a new one and no client's lease decided at it."""
@@ -151,15 +167,23 @@ class NodeLooks:
         self._sequence = record.sequence
         if record.decision.leased:
             return
+        self._ticks += 1
+        self._fallen += record.fallback
+        intervened = bool(record.reasons.changes)
+        self._intervened += intervened
+        self._intervened_changes += self._last_intervened not in {None, intervened}
+        self._last_intervened = intervened
+        met = self._kept(status, record)
+        if met is not None:
+            self._looks += 1
+            self._met += met
+            self._met_changes += self._last_met not in {None, met}
+            self._last_met = met
+
+    @staticmethod
+    def _kept(status: DaemonStatus, record: TickRecord) -> bool | None:
+        """Whether the target was kept; ``None`` if nobody knows."""
         latency = record.sample.latency
-        p95_ms = None if latency is None else latency.p95_ms
-        slo_ms = status.slo_ms
-        known = p95_ms is not None and slo_ms is not None
-        seen = self.tally
-        self.tally = Tally(
-            looks=seen.looks + known,
-            met=seen.met + (p95_ms is not None and slo_ms is not None and p95_ms <= slo_ms),
-            ticks=seen.ticks + 1,
-            intervened=seen.intervened + bool(record.reasons.changes),
-            fallen=seen.fallen + record.fallback,
-        )
+        if latency is None or latency.p95_ms is None or status.slo_ms is None:
+            return None
+        return latency.p95_ms <= status.slo_ms
