@@ -156,9 +156,11 @@ def test_looks_that_share_their_luck_stop_no_policy_that_is_as_good(size: int, r
             {name: counted(correlated(rng, 0.9, 0.7, 40)) for name in names} for _ in range(2)
         )
         for known in wrong:
-            left_out = {} if known else {"met_changes": None}
             then, now = (
-                {name: replace(tally, **left_out) for name, tally in some.items()}
+                {
+                    name: tally if known else replace(tally, met_changes=None)
+                    for name, tally in some.items()
+                }
                 for some in (before, since)
             )
             seen = Watched(
