@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 from typing import Any
 
+from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.pod import Pod, parse_pod
 
@@ -44,3 +46,13 @@ def written(
 def pod(name: str, **changes: Any) -> Pod:
     """A pod."""
     return parse_pod(written(name, **changes))
+
+
+def node_without_groups(folder: Path) -> Paths:
+    """A node with cgroup v2 and no groups."""
+    paths = Paths(proc=folder / "proc", cgroup=folder / "cgroup")
+    paths.cgroup.mkdir()
+    (paths.cgroup / "cgroup.controllers").write_text("memory\n")
+    (paths.proc / "self").mkdir(parents=True)
+    (paths.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    return paths

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from fake_api import FakeApi
-from pods import pod, uid_of, written
+from pods import node_without_groups, pod, uid_of, written
 
 from stallward.actuator.errors import FramesError, NodeError
 from stallward.actuator.kernel.hierarchies import detect
@@ -34,13 +34,7 @@ BATCH = PodConfig(selector="app=batch")
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    """A node with cgroup v2 and no groups."""
-    made = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
-    made.cgroup.mkdir()
-    (made.cgroup / "cgroup.controllers").write_text("memory\n")
-    (made.proc / "self").mkdir(parents=True)
-    (made.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
-    return made
+    return node_without_groups(tmp_path)
 
 
 def make_group(paths: Paths, number: int, pids: str = "") -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from fake_api import FakeApi
-from pods import uid_of, written
+from pods import node_without_groups, uid_of, written
 from prometheus_pages import Endpoint, page
 
 from stallward.actuator.errors import SensorError
@@ -167,12 +167,7 @@ def test_an_address_that_was_said_too_long_ago_is_not_used(
 
 @pytest.fixture
 def paths(tmp_path: Path) -> Paths:
-    made = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup")
-    made.cgroup.mkdir()
-    (made.cgroup / "cgroup.controllers").write_text("memory\n")
-    (made.proc / "self").mkdir(parents=True)
-    (made.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
-    return made
+    return node_without_groups(tmp_path)
 
 
 def make_pod(api: FakeApi, paths: Paths, number: int, address: str) -> Path:
