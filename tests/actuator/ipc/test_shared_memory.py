@@ -23,6 +23,7 @@ from stallward.actuator.ipc.channels import GuardianLink
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import (
     PLACES,
+    TABLE_BYTES,
     SharedMemory,
     close_journal,
     in_force,
@@ -264,7 +265,7 @@ def test_after_the_death_of_all_processes_only_moved_settings_are_undone(
     else:
         done = restore_left(dead.journal_path, dead.paths, wait_s=0.1)
         assert done.undone == (f"{moved} = 60",)
-        assert read_touched(dead.journal_path) == bytes(PLACES)
+        assert read_touched(dead.journal_path) == bytes(TABLE_BYTES)
         assert not dead.journal_path.exists()
     assert (moved.read_text(), never.read_text()) == ("60", "10")
 
@@ -291,7 +292,7 @@ def test_the_next_daemon_knows_the_pauses_of_the_same_slots(
     if slots != ("a", "b"):
         known = (None,) * len(slots)
     assert PauseMemory(restarted.memory.pauses(), len(slots)).load() == known
-    assert read_touched(restarted.journal_path) == bytes(PLACES), "nothing is touched"
+    assert read_touched(restarted.journal_path) == bytes(TABLE_BYTES), "nothing is touched"
     restarted.close()
 
 
@@ -319,7 +320,7 @@ def test_without_a_table_that_can_be_trusted_every_entry_is_undone(shm: Path, fa
     path.write_text("10")
     dead.close()
     table = touch_path(dead.journal_path)
-    assert read_touched(dead.journal_path) == bytes(PLACES)
+    assert read_touched(dead.journal_path) == bytes(TABLE_BYTES)
     if fault == "gone":
         table.unlink()
     elif fault == "cut short":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,7 +128,7 @@ class PodNode:
             self.journal.pop(entry, None)
             self.touched.discard(entry)
 
-    def _touch(self, entry: JournalEntry, moved: bool) -> None:
+    def _touch(self, entry: JournalEntry, moved: bool, _values: Sequence[str] = ()) -> None:
         assert entry in self.journal, "it must be in the journal before it is changed"
         (self.touched.add if moved else self.touched.discard)(entry)
 

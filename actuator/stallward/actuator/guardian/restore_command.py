@@ -34,7 +34,7 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
 )
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import left_alone, restore
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_start import run_process
@@ -88,6 +88,7 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
                 claims.callback(os.close, fd)
         journal = Journal(journal_path, paths)
         entries = in_force(journal.load(), read_touched(journal_path))
+        alone = left_alone(entries)
         problems = restore(entries, paths)
         notes = [unreadable(journal)] if journal.unreadable else []
         if not problems:
@@ -95,8 +96,17 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
                 close_journal(journal)
             except JournalError as error:
                 notes.append(str(error))
-    undone = tuple(dict.fromkeys(described(entry) for entry in entries))
+    undone = tuple(dict.fromkeys(described(e) for e in entries if _path_of(e) not in alone))
+    notes += [
+        f"{path} is {now} now, set by another program; left as it is."
+        for path, now in alone.items()
+    ]
     return Restored(undone=undone, problems=problems, notes=tuple(notes))
+
+
+def _path_of(entry: JournalEntry) -> Path | None:
+    inner = entry.entry if isinstance(entry, Noted) else entry
+    return inner.path if isinstance(inner, FileValue) else None
 
 
 def described(entry: JournalEntry) -> str:

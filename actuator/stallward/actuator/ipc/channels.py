@@ -11,7 +11,7 @@ import select
 import socket
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from stallward.actuator.errors import JournalError
@@ -155,15 +155,15 @@ class GuardianLink:
         self._next_place += 1
         return Noted(entry, place)
 
-    def touch(self, entry: JournalEntry, moved: bool) -> None:
-        """Mark a held ``entry`` as changed or as restored; never wait.
+    def touch(self, entry: JournalEntry, moved: bool, values: Sequence[str] = ()) -> None:
+        """Mark a held ``entry`` as changed, between two ``values``, or as restored; never wait.
 
         If this process dies, the guardian undoes only entries that are marked as changed.
         """
         noted = self._held.get(entry)
         if self._memory is not None and isinstance(noted, Noted):
             if moved:
-                self._memory.touch(noted.place)
+                self._memory.touch(noted.place, values)
             else:
                 self._memory.settle(noted.place)
 

@@ -3,7 +3,9 @@
 A write to it needs no message and no wait, and it stays whatever happens to the writer: a byte
 that is stored before a setting is changed is seen by the process that restores. The memory holds
 the *touch table*, one byte for each original that the journal has noted (whether the setting may
-be changed), and then the pauses of the slots (:mod:`stallward.actuator.ipc.pause_memory`).
+be changed), then for each of them what was written last
+(:mod:`stallward.actuator.journal.written_values`), and then the pauses of the slots
+(:mod:`stallward.actuator.ipc.pause_memory`).
 
 Where the journal is on a tmpfs, the memory is a file beside it and outlives the guardian, too: the
 next daemon continues from the pauses in it. Elsewhere it is memory without a name, because storing
@@ -16,20 +18,27 @@ import contextlib
 import mmap
 import os
 import stat
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.ipc.pause_memory import SLOT_BYTES
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry, Noted
+from stallward.actuator.journal.written_values import numbers_of
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
 
 PLACES: Final = 8192
 """How many originals can be noted; any more are restored as if each had been changed."""
 _TOUCHED: Final = 1
+_WRITTEN: Final = struct.Struct("@QQ")
+"""The numbers of two values. In the machine's own order each is stored by one instruction."""
+TABLE_BYTES: Final = PLACES * (1 + _WRITTEN.size)
+"""The size of the marks and of the values that were written."""
 _NAMES_BYTES: Final = 8
 """The size of the checksum of the slots' names, at the end of the memory."""
 
@@ -64,7 +73,7 @@ class SharedMemory:
         size = memory_bytes(len(slots))
         checksum = zlib.crc32("\0".join(slots).encode()).to_bytes(_NAMES_BYTES, "little")
         old = _read_trusted(touch_path(journal), size) or b""
-        pauses = old[PLACES:-_NAMES_BYTES] if old.endswith(checksum) else b""
+        pauses = old[TABLE_BYTES:-_NAMES_BYTES] if old.endswith(checksum) else b""
         fd = -1
         if _on_tmpfs(journal.parent, paths):
             with contextlib.suppress(OSError):  # e.g. it is full
@@ -74,12 +83,19 @@ class SharedMemory:
             remove_touched(journal)
             fd = os.memfd_create("loop-memory")
             os.truncate(fd, size)
-        os.pwrite(fd, pauses, PLACES)
+        os.pwrite(fd, pauses, TABLE_BYTES)
         os.pwrite(fd, checksum, size - _NAMES_BYTES)
         return cls(fd, named=named)
 
-    def touch(self, place: int) -> None:
-        """Mark the entry at ``place`` as one to undo from now on."""
+    def touch(self, place: int, values: Sequence[str] = ()) -> None:
+        """Mark the entry at ``place`` as one to undo from now on.
+
+        Args:
+            place: The place of the entry.
+            values: The value in force and the one that will be written; without them the original
+                is put back whatever the value is then.
+        """
+        _WRITTEN.pack_into(self._map, _written_at(place), *numbers_of(values))
         self._map[place] = _TOUCHED
 
     def settle(self, place: int) -> None:
@@ -92,16 +108,16 @@ class SharedMemory:
 
     def in_force(self, entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
         """Return those of ``entries`` that must be undone now."""
-        return in_force(entries, self._map[:PLACES])
+        return in_force(entries, self._map[:TABLE_BYTES])
 
     def pauses(self) -> memoryview:
         """The part that holds the slots' pauses."""
-        return memoryview(self._map)[PLACES:]
+        return memoryview(self._map)[TABLE_BYTES:]
 
 
 def memory_bytes(slots: int) -> int:
     """Return the size of the memory of a daemon with ``slots`` slots."""
-    return PLACES + slots * SLOT_BYTES + _NAMES_BYTES
+    return TABLE_BYTES + slots * SLOT_BYTES + _NAMES_BYTES
 
 
 def in_force(entries: Iterable[JournalEntry], touched: bytes | None) -> tuple[JournalEntry, ...]:
@@ -112,13 +128,25 @@ def in_force(entries: Iterable[JournalEntry], touched: bytes | None) -> tuple[Jo
         touched: The touch table; without one, ``None``, all entries must be undone.
     """
     return tuple(
-        entry
+        _with_written(entry, touched)
         for entry in entries
         if not isinstance(entry, Noted)
         or touched is None
-        or entry.place >= len(touched)
+        or entry.place >= min(len(touched), PLACES)
         or touched[entry.place]
     )
+
+
+def _written_at(place: int) -> int:
+    return PLACES + place * _WRITTEN.size
+
+
+def _with_written(entry: JournalEntry, touched: bytes | None) -> JournalEntry:
+    if touched is None or len(touched) < TABLE_BYTES:
+        return entry
+    if not isinstance(entry, Noted) or entry.place >= PLACES:
+        return entry
+    return replace(entry, written=_WRITTEN.unpack_from(touched, _written_at(entry.place)))
 
 
 def touch_path(journal: Path) -> Path:
@@ -128,7 +156,7 @@ def touch_path(journal: Path) -> Path:
 
 def read_touched(journal: Path) -> bytes | None:
     """Return the touch table that a dead daemon left beside its journal, if it left one."""
-    return _read_trusted(touch_path(journal), PLACES)
+    return _read_trusted(touch_path(journal), TABLE_BYTES)
 
 
 def _read_trusted(path: Path, size: int) -> bytes | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -121,6 +121,9 @@ class Noted:
 
     entry: Notable
     place: int
+    written: tuple[int, ...] = field(default=(), compare=False)
+    """What the daemon wrote last, see :mod:`stallward.actuator.journal.written_values`; empty
+    where that is not known. It is no part of the journal."""
 
 
 JournalEntry = (

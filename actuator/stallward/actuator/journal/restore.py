@@ -28,6 +28,7 @@ from stallward.actuator.journal.entries import (
     ThreadValue,
 )
 from stallward.actuator.journal.own_entries import Owner, refusal
+from stallward.actuator.journal.written_values import may_be_ours
 from stallward.actuator.kernel.cgroup_dirs import walk
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
@@ -59,7 +60,8 @@ def restore(
     removed, and last our own folders and swap files. If a file has several entries, the first is
     the original.
     A target that has vanished is no failure. Nothing is written to a disk that does not have to
-    be undone. An entry that cannot be one of ours is refused.
+    be undone. What another program wrote since stays. An entry that cannot be one of ours is
+    refused.
 
     Args:
         entries: The entries in the order in which they were noted.
@@ -69,6 +71,8 @@ def restore(
     Returns:
         One sentence for each entry that could not be undone; empty if all were.
     """
+    entries = tuple(entries)
+    written = _written(entries)
     noted = dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries)
     refused = {entry: why for entry in noted if (why := refusal(entry, paths, owner))}
     wanted = tuple(entry for entry in noted if entry not in refused)
@@ -90,7 +94,7 @@ def restore(
             case SwapFile(path=path):
                 actions["swap"].append(partial(_remove_swap, path, paths))
     for path, value in _originals(wanted):
-        kind, action = _setting(path, value, paths, known)
+        kind, action = _setting(path, value, paths, known, written.get(path, ()))
         actions[kind].append(action)
     actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
     groups = tuple(e for e in wanted if isinstance(e, GroupThreads))
@@ -121,6 +125,50 @@ def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
         yield path, value
 
 
+def left_alone(entries: Iterable[JournalEntry]) -> dict[Path, str]:
+    """The files that :func:`restore` leaves as another program has set them, and their values."""
+    entries = tuple(entries)
+    written = _written(entries)
+    found: dict[Path, str] = {}
+    for path, original in _originals(e.entry if isinstance(e, Noted) else e for e in entries):
+        now = _foreign(path, original, written.get(path, ()))
+        if now is not None:
+            found[path] = now
+    return found
+
+
+def _written(entries: Iterable[JournalEntry]) -> dict[Path, tuple[int, ...]]:
+    """What the daemon may have written last to each file; empty where it is not known."""
+    written: dict[Path, tuple[int, ...]] = {}
+    for entry in entries:
+        inner = entry.entry if isinstance(entry, Noted) else entry
+        if isinstance(inner, FileValue):
+            numbers = entry.written if isinstance(entry, Noted) else ()
+            before = written.get(inner.path)
+            known = bool(numbers) and before != ()
+            written[inner.path] = (*(before or ()), *numbers) if known else ()
+    return written
+
+
+def _foreign(path: Path, original: str, written: tuple[int, ...]) -> str | None:
+    """The value that another program has set since the daemon wrote; ``None`` if none did."""
+    if not written:
+        return None
+    try:
+        now = read_text(path)
+    except KernelFileError:
+        return None
+    if now is None or now == original or may_be_ours(path.name, now, written):
+        return None
+    return now
+
+
+def _write_over(path: Path, value: str, written: tuple[int, ...]) -> None:
+    """Write an original, unless another program has written its own value since."""
+    if _foreign(path, value, written) is None:
+        _write(path, value)
+
+
 def _write(path: Path, value: str) -> None:
     for attempt in range(_BUSY_TRIES):
         try:
@@ -135,12 +183,14 @@ def _write(path: Path, value: str) -> None:
             return
 
 
-def _setting(path: Path, value: str, paths: Paths, known: frozenset[Path]) -> tuple[str, Action]:
+def _setting(
+    path: Path, value: str, paths: Paths, known: frozenset[Path], written: tuple[int, ...]
+) -> tuple[str, Action]:
     """When and how one file gets its value back."""
     if path.name == OOM_CONTROL:
         return _WAITS, partial(_write_waits, path, value, known)
     kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
-    return kind, partial(_write, path, value)
+    return kind, partial(_write_over, path, value, written)
 
 
 def _write_waits(path: Path, value: str, known: frozenset[Path]) -> None:

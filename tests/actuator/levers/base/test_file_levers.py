@@ -347,18 +347,19 @@ def test_a_value_counts_as_set_when_it_is_read_back(tmp_path: Path) -> None:
 
 def test_a_value_that_the_kernel_changed_is_reported_held_and_put_back(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "v2")
-    folder = tmp_path / "cg" / node.slot.name
+    folder = tmp_path / "cg" / node.app.name
     comm = Path("/proc/self/comm").read_text().strip()
-    (folder / "cpu.max").unlink()
-    (folder / "cpu.max").symlink_to("/proc/self/comm")  # cuts everything to 15 characters
+    (folder / "memory.low").unlink()
+    (folder / "memory.low").symlink_to("/proc/self/comm")  # cuts everything to 15 characters
     node.levers = node.new_levers()
     try:
-        (result,) = node.apply(one(cpu_max_cores=12345678.0))
+        state = DesiredState(slots=(SlotDesire(),), protected_low_bytes=12345678901234567)
+        (result,) = node.apply(state)
         assert not result.ok
         assert "instead of" in result.error
-        assert node.apply(one(cpu_max_cores=12345678.0)) == [], "not tried again and again"
-        (state,) = node.levers.states()
-        assert state.value == Path("/proc/self/comm").read_text().strip()
+        assert node.apply(state) == [], "not tried again and again"
+        (held,) = node.levers.states()
+        assert held.value == Path("/proc/self/comm").read_text().strip()
         node.levers.restore()
         assert Path("/proc/self/comm").read_text().strip() == comm
     finally:

@@ -56,7 +56,7 @@ class Slot:
         originals = Originals(
             lambda *e: self.sent.extend(e),
             lambda *e: self.released.extend(e),
-            self.touched.__setitem__,
+            lambda entry, moved, _values: self.touched.__setitem__(entry, moved),
         )
         self.limit = MemoryLimitLever(
             LimitSpec(
@@ -152,8 +152,9 @@ def test_the_short_limit_of_reclaim_is_no_original(slot: Slot) -> None:
 
 
 def evict(slot: Slot, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, str], None]) -> None:
-    for name in ("write_text", "write_interruptibly"):
-        monkeypatch.setattr(f"stallward.actuator.levers.cgroup.reclaim.{name}", write)
+    module = "stallward.actuator.levers.cgroup.reclaim"
+    monkeypatch.setattr(f"{module}.write_text", write)
+    monkeypatch.setattr(f"{module}.write_watched", lambda path, value, _ours: write(path, value))
     slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=int(UNREACHED)),)), 1.0)
 
 
@@ -213,3 +214,48 @@ def test_a_short_limit_that_is_refused_holds_nothing(
     assert [result.ok for result in slot.reclaim.poll(2.0)] == [False]
     assert not slot.reclaim.held
     assert not slot.touched[slot.original]
+
+
+def test_the_short_limit_gives_way_to_one_that_another_program_set(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether that comes before the short limit takes effect, or right after."""
+    theirs = str(500 * MIB)
+    for overwritten in (True, False):
+        slot.limit_file.write_text(NO_LIMIT)
+
+        def write(
+            path: Path, value: str, ours: Callable[[str], bool], *, over: bool = overwritten
+        ) -> str | None:
+            assert ours(value)
+            assert not ours(theirs)
+            slot.usage.write_text(str(200 * MIB))
+            write_text(path, value if over else theirs)
+            return theirs if over else None
+
+        monkeypatch.setattr("stallward.actuator.levers.cgroup.reclaim.write_watched", write)
+        slot.usage.write_text(str(360 * MIB))
+        target = (300 + overwritten) * MIB
+        slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=target),)), 1.0)
+        assert slot.reclaim._worker.wait(time.monotonic() + 5)
+        assert slot.limit_file.read_text() == theirs
+        assert not any(slot.touched.values())
+
+
+def test_a_short_limit_that_another_program_replaced_is_not_taken_back(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(path: Path, value: str) -> None:
+        raise KernelFileError(path, "refused", number=errno.EIO)
+
+    module = "stallward.actuator.levers.cgroup.reclaim.write_text"
+    with monkeypatch.context() as patch:
+        patch.setattr(module, refuse)
+        slot.reclaim.apply(DesiredState(slots=(SlotDesire(reclaim_to_bytes=300 * MIB),)), 1.0)
+        assert slot.reclaim._worker.wait(time.monotonic() + 5)
+    assert slot.reclaim.held
+    slot.limit_file.write_text(str(500 * MIB))
+    slot.reclaim.restore(2.0)
+    slot.reclaim.finish(time.monotonic() + 5)
+    assert not slot.reclaim.held
+    assert slot.limit_file.read_text() == str(500 * MIB)

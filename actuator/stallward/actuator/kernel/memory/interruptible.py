@@ -41,7 +41,8 @@ def interrupt(thread_id: int) -> None:
 
 
 @functools.cache
-def _libc() -> Any:
+def libc() -> Any:
+    """The C library, whose calls Python itself does not repeat."""
     return ctypes.CDLL(None, use_errno=True)
 
 
@@ -56,7 +57,7 @@ def write_interruptibly(path: Path, value: str) -> None:
     data = value.encode()
     fd = open_to_write(path, value)
     try:
-        if _libc().write(fd, data, len(data)) < 0:
+        if libc().write(fd, data, len(data)) < 0:
             raise failure(path, OSError(ctypes.get_errno(), ""), f"write {value!r}")
     finally:
         os.close(fd)

@@ -7,6 +7,7 @@ from then on. A group that was removed and made anew is no foreign change: its f
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from typing import Final
 
 from stallward.actuator.errors import (
@@ -15,7 +16,7 @@ from stallward.actuator.errors import (
     LeverError,
     NotTakenError,
 )
-from stallward.actuator.journal.entries import JournalEntry
+from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import ABSENT
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import Setting
@@ -77,16 +78,20 @@ class HeldSetting:
 
         Raises:
             NotTakenError: If the kernel took another value, which is held all the same.
+            ForeignError: If another program set a value meanwhile, which is in force then.
             KernelFileError: If the kernel refused the value.
         """
         entry = self.save()
         value = self.setting.bounded(value, entry)
         before = self._before = self.taken
+        original = getattr(entry, "value", "")
+        known = (original if before is None else before, value)
         self.taken = value  # a write that fails half way is undone, too
-        self._originals.touch(entry)
+        self._originals.touch(entry, known if self.setting.exact else ())
         try:
-            self.setting.write(value)
+            theirs = self.setting.write(value)
         except KernelFileError as error:
+            self._refuse_foreign(*known)
             self.taken = before if error.number in _CHANGES_NOTHING else self._uncertain(value)
             if self.taken is None:
                 self._originals.settle(entry)
@@ -95,6 +100,9 @@ class HeldSetting:
         if taken is None:
             self.taken = self._uncertain(value)
             return value
+        if theirs is not None and theirs not in self._possible and self.setting.same(taken, value):
+            self._give_way(entry, theirs)
+        self._refuse_foreign(value)
         self.taken = taken
         self._possible.clear()
         if not self.setting.same(taken, value):
@@ -120,8 +128,10 @@ class HeldSetting:
                 self._forget()
                 return
             self.taken = self._read() or self.taken
+            self._originals.touch(self._entry)  # the kernel may have taken anything
             raise
         if not self.setting.is_back(self._entry):
+            self._refuse_foreign(self.taken)
             self.taken = self._read() or self.taken
             raise LeverError(f"{self.setting.path}: not put back, it is {self.taken} now.")
         self._originals.settle(self._entry)
@@ -165,10 +175,45 @@ class HeldSetting:
             self.taken = now
         if now != self.taken:  # it was read back, so the comparison is exact
             self._forget()
-            raise ForeignError(
-                f"{self.setting.path} is {now} now, set by another program; left as it is.",
-                value=now,
-            )
+            raise self._foreign(now)
+
+    def _give_way(self, entry: JournalEntry, theirs: str) -> None:
+        """Put in force what another program set while our value, now in force, was written.
+
+        Raises:
+            ForeignError: If it is in force; the setting is not held any more.
+            KernelFileError: If the kernel refused; the setting is held, and it is the original.
+        """
+        if not isinstance(entry, FileValue):
+            return
+        new = replace(entry, value=theirs)
+        try:
+            self.setting.put_back(new)
+        except KernelFileError:
+            self.taken = self._read() or self.taken
+            self._originals.ensure(new)
+            self._originals.release(entry)
+            self._entry = new
+            raise
+        self._forget()
+        raise self._foreign(theirs)
+
+    def _refuse_foreign(self, *ours: str) -> None:
+        """Stop holding a setting that has neither of our values, though it takes them exactly.
+
+        Raises:
+            ForeignError: If it has another one.
+        """
+        now = self._read() if self.setting.exact else None
+        if now is None or now in self._possible:
+            return
+        if not any(self.setting.same(now, one) for one in ours):
+            self._forget()
+            raise self._foreign(now)
+
+    def _foreign(self, now: str) -> ForeignError:
+        said = f"{self.setting.path} is {now} now, set by another program; left as it is."
+        return ForeignError(said, value=now)
 
     def _forget(self) -> None:
         if self._entry is not None:

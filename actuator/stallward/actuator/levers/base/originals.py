@@ -20,9 +20,10 @@ SendJournal = Callable[..., None]
 raises prevents the change."""
 ReleaseJournal = Callable[..., None]
 """Removes entries that need not be undone any more."""
-TouchJournal = Callable[[JournalEntry, bool], None]
-"""Marks an entry that was sent: whether the setting may be changed from now on. It never waits,
-and a restore after a crash sees the mark, however soon the crash comes."""
+TouchJournal = Callable[[JournalEntry, bool, Sequence[str]], None]
+"""Marks an entry that was sent: whether the setting may be changed from now on, and from which
+value to which one, as far as they are known. It never waits, and a restore after a crash sees the
+mark, however soon the crash comes."""
 
 
 class Originals:
@@ -58,9 +59,10 @@ class Originals:
         if self._notes:
             self._covered.setdefault(entry)
 
-    def ensure(self, entry: JournalEntry) -> None:
+    def ensure(self, entry: JournalEntry, values: Sequence[str] = ()) -> None:
         """Have ``entry`` undone after a crash; call before the change that it undoes."""
-        self.ensure_all((entry,))
+        self.cover((entry,))
+        self.touch(entry, values)
 
     def ensure_all(self, entries: Sequence[JournalEntry]) -> None:
         """Call :meth:`ensure` for many entries with one message to the journal."""
@@ -85,17 +87,30 @@ class Originals:
         self._covered |= dict.fromkeys(new)
         self.release_all(stale)
 
-    def touch(self, entry: JournalEntry) -> None:
-        """Have ``entry``, which is covered, undone after a crash; call before the change."""
+    def touch(self, entry: JournalEntry, values: Sequence[str] = ()) -> None:
+        """Have ``entry``, which is covered, undone after a crash; call before the change.
+
+        Args:
+            entry: The original.
+            values: The value in force and the one that is to be written: if neither is in force
+                after a crash, another program has written since, and its value stays. Without
+                them the original is written in any case.
+        """
         self._moved.add(entry)
         if self._touch is not None:
-            self._touch(entry, True)
+            self._touch(entry, True, values)
+
+    def touch_again(self, path: Path, values: Sequence[str]) -> None:
+        """Call :meth:`touch` for the original of a file that is moved already."""
+        for entry in tuple(self._moved):
+            if isinstance(entry, FileValue) and entry.path == path:
+                self.touch(entry, values)
 
     def settle(self, entry: JournalEntry) -> None:
         """Note that the original of ``entry`` is back: it is not undone until touched again."""
         self._moved.discard(entry)
         if self._touch is not None:
-            self._touch(entry, False)
+            self._touch(entry, False, ())
 
     def moved(self, path: Path) -> bool:
         """Whether the daemon may have set the value of ``path``, so that it is no original."""

@@ -11,6 +11,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.memory.interruptible import write_interruptibly
+from stallward.actuator.kernel.memory.watched_write import write_watched
 
 LARGEST_PAGE_BYTES: Final = 65536
 """The largest page size in use; the kernel rounds memory settings to whole pages."""
@@ -27,6 +28,10 @@ class Setting(Protocol):
     def in_group(self) -> bool:
         """Whether the file belongs to a cgroup and is removed with it."""
 
+    @property
+    def exact(self) -> bool:
+        """Whether any value but the one that was written, as rounded, is somebody else's."""
+
     def read(self) -> str | None:
         """Return the value in force; ``None`` if the setting is not there.
 
@@ -34,8 +39,8 @@ class Setting(Protocol):
             KernelFileError: If it is there but cannot be read.
         """
 
-    def write(self, value: str) -> None:
-        """Set a value.
+    def write(self, value: str) -> str | None:
+        """Set a value; return what another program set while this one was being written.
 
         Raises:
             KernelFileError: If the kernel refuses.
@@ -73,14 +78,17 @@ class PlainFile:
     """Whether a number is never set above the original."""
     in_group: bool = True
     """Whether the file belongs to a cgroup and is removed with it."""
+    exact: bool = False
+    """Whether the kernel takes each value as it is, or as rounded: another one is foreign."""
 
     def read(self) -> str | None:
         """Read the whole file."""
         return read_text(self.path)
 
-    def write(self, value: str) -> None:
+    def write(self, value: str) -> str | None:
         """Write the whole file."""
         write_text(self.path, value)
+        return None
 
     def same(self, taken: str, asked: str) -> bool:
         """Whether both are equal as text, or as numbers within the tolerance."""
@@ -133,14 +141,21 @@ class PairFile(PlainFile):
 class ReclaimingFile(PlainFile):
     """A memory limit: a write of a lower one reclaims, and can be interrupted meanwhile."""
 
-    def write(self, value: str) -> None:
+    exact: bool = True
+
+    def write(self, value: str) -> str | None:
         """Write the whole file."""
         write_interruptibly(self.path, value)
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitFile(ReclaimingFile):
     """A v1 memory limit: the kernel refuses one below the present usage."""
+
+    def write(self, value: str) -> str | None:
+        """Write the whole file; it takes effect when enough is reclaimed, over any other."""
+        return write_watched(self.path, value, lambda one: PlainFile.same(self, one, value))
 
     def put_back(self, entry: JournalEntry) -> None:
         """Write the original; if the kernel refuses it, remove the limit and raise the refusal."""
@@ -169,6 +184,8 @@ class ProtectionFile(PlainFile):
 class QuotaFile(PlainFile):
     """cpu.max: ``QUOTA PERIOD`` in microseconds, or ``max PERIOD``."""
 
+    exact: bool = True
+
     def bounded(self, value: str, original: JournalEntry) -> str:
         """Return the quota with the smaller share of a CPU."""
         before = original.value if isinstance(original, FileValue) else ""
@@ -189,6 +206,8 @@ class KeyedFile:
     """Whether the file belongs to a cgroup and is removed with it."""
     cap: bool = True
     """Whether a number is never set above the original."""
+    exact: bool = False
+    """Whether any value but the one that was written is somebody else's."""
 
     def read(self) -> str | None:
         """Return the value of the key."""
@@ -201,9 +220,10 @@ class KeyedFile:
                 return value
         return self.default
 
-    def write(self, value: str) -> None:
+    def write(self, value: str) -> str | None:
         """Set the value of the key; other keys keep theirs."""
         write_text(self.path, f"{self.key} {value}")
+        return None
 
     def same(self, taken: str, asked: str) -> bool:
         """Whether all words asked for are there; other words may have any value."""

@@ -56,7 +56,9 @@ def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
             return None
         return str(max(round(weight * _V1_SHARES_PER_WEIGHT), 2) if v1 else weight)
 
-    return _spec(f"cpu_weight:{short(group)}", PlainFile(path=path), value_of, missing, check)
+    return _spec(
+        f"cpu_weight:{short(group)}", PlainFile(path=path, exact=True), value_of, missing, check
+    )
 
 
 def cpu_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
@@ -75,7 +77,7 @@ def cpu_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         quota = max(round(cores * period_us), _LEAST_QUOTA_US)
         return str(quota) if v1 else f"{quota} {period_us}"
 
-    setting = PlainFile(path=path, cap=True) if v1 else QuotaFile(path=path)
+    setting = PlainFile(path=path, cap=True, exact=True) if v1 else QuotaFile(path=path)
     return _spec(f"cpu_max:{short(group)}", setting, value_of, missing, check)
 
 
@@ -147,7 +149,7 @@ def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         name=f"swap_max:{short(group)}",
         settings=()
         if missing
-        else (PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True),),
+        else (PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True, exact=True),),
         value_of=value_of,
         missing=missing,
         blocking=True,

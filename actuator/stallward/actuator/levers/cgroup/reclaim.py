@@ -20,10 +20,12 @@ from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverErr
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.kernel.memory.interruptible import write_interruptibly
+from stallward.actuator.kernel.memory.watched_write import write_watched
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.setting_files import LARGEST_PAGE_BYTES
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.record.lever_result import LeverResult, attempt
@@ -62,6 +64,11 @@ def reclaim(path: Path, size_bytes: int) -> None:
     except KernelFileError as error:
         if error.number not in _NOT_ALL:
             raise
+
+
+def _is(limit_bytes: int, value: str) -> bool:
+    """Whether ``value`` is what the kernel makes of a limit; it rounds to whole pages."""
+    return value.isdigit() and abs(int(value) - limit_bytes) < LARGEST_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +118,8 @@ class ReclaimLever(OneShotLever[int, _Request]):
         self._takes_swappiness = True
         self._taken_from: FileValue | None = None
         """The entry that undoes a temporary limit, until that is taken back."""
+        self._step_bytes = 0
+        """That limit."""
         super().__init__(spec.name, spec.missing, cancel=_Request(None, None))
 
     @property
@@ -205,19 +214,24 @@ class ReclaimLever(OneShotLever[int, _Request]):
             raise LeverError(f"{path} is not there.")
         if now.isdigit() and int(now) <= step:
             return
-        if not self._originals.moved(path):  # else the original is noted already
+        self._step_bytes, values = step, (now, str(step))
+        if self._originals.moved(path):  # the original is noted already
+            self._originals.touch_again(path, values)
+        else:
             entry = FileValue(path, now)
-            self._originals.ensure(entry)
+            self._originals.ensure(entry, values)
             self._taken_from = entry
         self._begin_wait()
         try:
-            write_interruptibly(path, str(step))
+            theirs = write_watched(path, str(step), partial(_is, step))
         except KernelFileError as error:  # nothing was set
             self._settle()
             if error.number not in _NOT_ALL:
                 raise
         else:
-            write_text(path, now)
+            # What another program set meanwhile stays, or comes back in place of the old limit.
+            if _is(step, read_text(path) or str(step)):
+                write_text(path, theirs or now)
             self._settle()
         finally:
             if self._taken_from is None and self._spec.wait is not None:
@@ -245,7 +259,8 @@ class ReclaimLever(OneShotLever[int, _Request]):
         if entry is None:
             return
         try:
-            write_text(entry.path, entry.value)
+            if _is(self._step_bytes, read_text(entry.path) or ""):  # else it is another program's
+                write_text(entry.path, entry.value)
         except KernelFileError as error:
             if error.number not in ABSENT:
                 raise
