@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from pods import uid_of, written
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
-from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.pods import PodsFound, try_pods
 from stallward.actuator.kernel.privileges import OTHER_DAEMONS
 from stallward.actuator.kubernetes.config import KubernetesConfig
+from stallward.actuator.kubernetes.store import PodSource
+from stallward.actuator.kubernetes.watcher import make_source
 from stallward.actuator.latency.config import PrometheusLatency
 
 
@@ -41,8 +44,8 @@ class Cluster:
         self._path.write_text(json.dumps({"items": self.listed}))
 
     def said(self) -> dict[str, tuple[str, str]]:
-        findings, _ = try_pods(self.config, {})
-        return {one.name: (one.state, one.why) for one in findings}
+        found = try_pods(self.config, {})
+        return {one.name: (one.state, one.why) for one in found.findings}
 
 
 @pytest.fixture
@@ -141,9 +144,31 @@ def test_what_cannot_be_looked_up_is_an_obstacle(cluster: Cluster) -> None:
     _, obstacles = examine_config(cluster.config)
     assert any("cannot be read" in obstacle for obstacle in obstacles)
     nowhere = replace(cluster.config, kubernetes=KubernetesConfig(node="node-7"))
-    findings, obstacle = try_pods(nowhere, {})
-    assert "does not run in a cluster" in obstacle
-    assert findings[0].state == "missing"
+    found = try_pods(nowhere, {})
+    assert "does not run in a cluster" in found.obstacle
+    assert found.findings[0].state == "missing"
+
+
+def test_one_look_gives_the_places_and_the_address(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[KubernetesConfig] = []
+
+    def counted(config: KubernetesConfig, environment: Mapping[str, str]) -> PodSource:
+        looks.append(config)
+        return make_source(config, environment)
+
+    monkeypatch.setattr("stallward.actuator.doctor.pods.make_source", counted)
+    latency = PrometheusLatency(port=1, metric="x_seconds")
+    cluster.config = replace(cluster.config, latency=latency)
+    cluster.add("app", 1)
+    cluster.listed[0]["status"]["podIP"] = "127.0.0.1"
+    cluster.write()
+    findings, _ = examine_config(cluster.config)
+    assert len(looks) == 1
+    said = {one.name: one.why for one in findings}
+    assert said["pod of protected"].startswith("work/app, ")
+    assert said["latency from port 1 of the protected pod"] != "no pod with an address now"
 
 
 def test_a_configuration_without_pods_asks_nobody(cluster: Cluster) -> None:
@@ -157,7 +182,7 @@ def test_a_configuration_without_pods_asks_nobody(cluster: Cluster) -> None:
         background=tuple(slots),
         kubernetes=KubernetesConfig(),
     )
-    assert try_pods(plain, {}) == ([], "")
+    assert try_pods(plain, {}) == PodsFound()
 
 
 def test_other_agents_of_clusters_are_known() -> None:

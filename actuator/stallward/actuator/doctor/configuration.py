@@ -11,7 +11,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
-from stallward.actuator.doctor.pods import protected_address, try_pods
+from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.node.node import Node
@@ -50,9 +50,9 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
                 next_step="If none runs: start one, it restores first.",
             )
         )
-    of_pods, no_pods = try_pods(config)
-    findings += [*of_pods, *try_kubelet(config)]
-    obstacles += [no_pods] if no_pods else []
+    pods = try_pods(config)
+    findings += [*pods.findings, *try_kubelet(config)]
+    obstacles += [pods.obstacle] if pods.obstacle else []
     try:
         node = Node(config, _refuse)
     except StallwardError as error:
@@ -67,7 +67,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
             )
         )
         return findings, obstacles
-    address = protected_address(config) if config.latency_of_pod else ""
+    address = pods.protected_address if config.latency_of_pod else ""
     latency = try_latency(config.latency, address)
     try:
         sample = node.read(0, 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -20,20 +21,26 @@ from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.kubernetes.watcher import PodFinder, make_source
 
 
-def try_pods(
-    config: DaemonConfig, environment: Mapping[str, str] = os.environ
-) -> tuple[list[Finding], str]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsFound:
+    """What one look at the pods has shown."""
+
+    findings: tuple[Finding, ...] = ()
+    obstacle: str = ""
+    """Why pods cannot be looked up at all; empty if they can."""
+    protected_address: str = ""
+    """The address of the protected application's pod; empty where it has none."""
+
+
+def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) -> PodsFound:
     """Look the pods up once, as the daemon does all the time.
 
     Args:
         config: The configuration.
         environment: Where the node's name and the cluster's server are looked up.
-
-    Returns:
-        The findings, and why pods cannot be looked up at all; empty if they can.
     """
     if not config.follows_pods:
-        return [], ""
+        return PodsFound()
     try:
         assignment = _look(config, environment)
     except (NodeError, PodsError) as error:
@@ -44,24 +51,17 @@ def try_pods(
             why=error.cause,
             next_step=error.next_step,
         )
-        return [fault], str(error)
+        return PodsFound(findings=(fault,), obstacle=str(error))
     background = [placed for place in assignment.slots for placed in place]
-    findings = [
+    findings = (
         *_places(config, assignment),
         *_crowd(assignment),
         *_pauses(background, config),
         *_swap(background, detect(config.node.paths)),
-    ]
-    return findings, ""
-
-
-def protected_address(config: DaemonConfig, environment: Mapping[str, str] = os.environ) -> str:
-    """Return the address of the protected application's pod; empty where it has none."""
-    try:
-        placed = _look(config, environment).protected
-    except (NodeError, PodsError):
-        return ""  # try_pods has said why
-    return "" if placed is None else placed.pod.address
+    )
+    protected = assignment.protected
+    address = "" if protected is None else protected.pod.address
+    return PodsFound(findings=findings, protected_address=address)
 
 
 def _look(config: DaemonConfig, environment: Mapping[str, str]) -> Assignment:
