@@ -79,6 +79,7 @@ NAVIGATION: Final = {
         "explanation/swap-assignment",
         "explanation/thread-scheduling",
         "explanation/latd",
+        "explanation/pod-limits",
         "explanation/threat-model",
         "glossary",
     ),
