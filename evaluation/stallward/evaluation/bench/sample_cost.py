@@ -77,7 +77,7 @@ def sample_cost_ms(
     hierarchy = require(paths)
     zone = hierarchy.group(f"stallward/{os.getpid()}-{os.urandom(3).hex()}-sample")
     groups = [zone.child("app"), *(zone.child(f"slot{i}") for i in range(slots))]
-    with _removed_at_end(zone, paths), _sleeping_processes(groups, processes):
+    with removed_at_end(zone, paths), sleeping_processes(groups, processes):
         sampler = Sampler(
             paths=paths,
             hierarchy=hierarchy,
@@ -115,7 +115,7 @@ def _measure(
 
 
 @contextlib.contextmanager
-def _removed_at_end(zone: Cgroup, paths: Paths) -> Iterator[None]:
+def removed_at_end(zone: Cgroup, paths: Paths) -> Iterator[None]:
     """Have a keeper remove the zone and its groups, even if this process is killed."""
     keeper = Keeper.start(paths, default_state_dir())
     try:
@@ -131,7 +131,7 @@ def _removed_at_end(zone: Cgroup, paths: Paths) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _sleeping_processes(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
+def sleeping_processes(groups: Sequence[Cgroup], processes: int) -> Iterator[None]:
     """Create the groups, and spread sleeping processes evenly over them."""
     shells: list[subprocess.Popen[bytes]] = []
     read_fd, write_fd = os.pipe()

@@ -11,6 +11,7 @@ from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.kills import kills
 from stallward.evaluation.cli.bench.memory import memory
+from stallward.evaluation.cli.bench.pods import pods
 from stallward.evaluation.cli.bench.text import print_figures
 from stallward.evaluation.cli.bench.trace import trace
 
@@ -69,6 +70,7 @@ def calls(
 
 
 app.command("trace", epilog="Example: stallward bench trace --json")(trace)
+app.command("pods", epilog="Example: stallward bench pods --json")(pods)
 app.command("kills", epilog="Example: stallward bench kills --kills 1000")(kills)
 
 
