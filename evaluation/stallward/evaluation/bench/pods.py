@@ -47,7 +47,7 @@ _LIMIT_BYTES: Final = 64 * MIB
 _PARTS: Final = ("calm", "limited")
 MEANINGS: Final = {
     f"tick_{pods}_pods_{part}_cpu_ms": (
-        f"processor time of a tick, {pods} pods in one slot, "
+        f"processor time of a tick; pods in one slot: {pods}, "
         f"{'nothing held' if part == 'calm' else 'each of them limited'}"
     )
     for pods in PODS
