@@ -1,6 +1,6 @@
 # Begin with `make demo` and `make test`.
-.PHONY: demo check test test-live-busy test-lowest test-vm docs diagrams fuzz setup proto recordings \
-  policy arms clean help
+.PHONY: demo check test test-live-busy test-lowest test-vm test-kubernetes docs diagrams fuzz setup \
+  proto recordings policy arms clean help
 
 # Byte code is kept whatever the caller's environment says: without it every process compiles torch
 # and scipy anew, and the tests take twice as long.
@@ -20,11 +20,12 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	@scripts/setup.sh
 	@cores=$$(nproc); .venv/bin/python -m pytest -q -n $$((cores + (cores + 1) / 2)) \
 	  --dist worksteal --hypothesis-profile=quick \
-	  -m "not live and not vm and not slow"
+	  -m "not live and not vm and not kubernetes and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
 	@scripts/setup.sh workloads peers valgrind proto checks helm
-	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m "not live and not vm and not ray"; \
+	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) \
+	  -m "not live and not vm and not kubernetes and not ray"; \
 	calm=$$?; \
 	.venv/bin/python -m pytest -raR -m "live or vm or ray"; live=$$?; \
 	exit $$((calm > live ? calm : live))
@@ -41,6 +42,11 @@ SETUP_OF_emulated := vm
 test-vm:  ## tests that need cgroup v2, in a machine of their own; ARGS="-k psi", MACHINE=emulated
 	@scripts/setup.sh $(or $(SETUP_OF_$(MACHINE)),uml vm)
 	@.venv/bin/python tests/vm/boot.py $(if $(MACHINE),--machine $(MACHINE)) $(ARGS)
+
+test-kubernetes:  ## pods under a real kubelet, in a cluster of its own; ARGS="-k rollout"
+	@scripts/setup.sh helm
+	@scripts/kubernetes.sh
+	@.venv/bin/python -m pytest -raR -m kubernetes tests/kubernetes $(ARGS)
 
 docs:  ## build the site of the documentation in build/site; warnings and broken links are errors
 	@scripts/setup.sh
