@@ -1,6 +1,6 @@
 #!/bin/sh
 # Makes what `make test-kubernetes` starts, in build/kubernetes, once: Kubernetes from the sources
-# of its Go module (11 minutes of a processor), and etcd, containerd, runc, the plug-ins of the
+# of its Go module (10 to 20 minutes of a processor), and etcd, containerd, runc, the plug-ins of the
 # network and busybox from Debian's packages, which are unpacked there and not installed.
 # It exits with 0 also where something cannot be had; the tests are skipped then, and say what for.
 set -eu
@@ -34,7 +34,7 @@ unpack() {
 build() {
   [ "$(cat "$folder/bin/version" 2>/dev/null)" != "$version" ] || return 0
   command -v go >/dev/null 2>&1 || return 1
-  say "building Kubernetes $version (11 minutes of a processor, and 5 GB until it is done)"
+  say "building Kubernetes $version (10 to 20 minutes of a processor, and some GB until it is done)"
   export GOMODCACHE="$folder/go/mod" GOCACHE="$folder/go/cache" CGO_ENABLED=0
   export GOFLAGS="-modcacherw -buildvcs=false -trimpath -mod=mod"
   mkdir -p "$folder/bin" "$folder/source"

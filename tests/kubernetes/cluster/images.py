@@ -44,7 +44,7 @@ def write_image(
     config = {
         "architecture": "amd64",
         "os": "linux",
-        "config": {"Entrypoint": list(command), "Env": ["PATH=/bin"]},
+        "config": {"Entrypoint": list(command), "Env": [f"PATH={Path(command[0]).parent}:/bin"]},
         "rootfs": {
             "type": "layers",
             "diff_ids": [f"sha256:{hashlib.sha256(content).hexdigest()}"],

@@ -15,7 +15,7 @@ from node_space import NAME, wait_for
 PAUSE_IMAGE: Final = "localhost/pause:1"
 BUSYBOX_IMAGE: Final = "localhost/busybox:1"
 KUBECTL_IMAGE: Final = "localhost/kubectl:1"
-DAEMON_IMAGE: Final = "localhost/stallward:1"
+DAEMON_IMAGE: Final = "localhost/stallward:test"
 _SOCKET: Final = "/run/containerd.sock"
 _CONTAINERD: Final = """
 version = 2

@@ -21,6 +21,7 @@ from stallward.actuator.client import ActuatorClient
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import (
+    ControlConfig,
     JournalConfig,
     ProtectedConfig,
     RestartConfig,
@@ -33,6 +34,8 @@ from stallward.agent.desired import DesiredState, SlotDesire
 
 MIB: Final = 1 << 20
 LIMIT_BYTES: Final = 64 * MIB
+FOREIGN_WAIT_S: Final = 4.0
+"""How long the daemon leaves alone what the kubelet has changed."""
 HELD: Final = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=LIMIT_BYTES),))
 CHART: Final = Path(__file__).parents[3] / "deploy/chart"
 _HOLD: Final = "dd if=/dev/zero of=/dev/shm/held bs=1M count=24 && exec sleep infinity"
@@ -123,7 +126,13 @@ class NodeDaemon:
     def __init__(self, plane: ControlPlane, folder: Path) -> None:
         self._plane = plane
         self._folder = folder
-        chart = ("template", "stallward", CHART, "--show-only=templates/rbac.yaml")
+        chart = (
+            "template",
+            "stallward",
+            CHART,
+            "--show-only=templates/rbac.yaml",
+            "--kube-version=1.33",
+        )
         rights = subprocess.run((programs.HELM, *chart), check=True, capture_output=True).stdout
         (folder / "rights.yaml").write_bytes(rights)
         plane.kubectl("apply", "-f", str(folder / "rights.yaml"))
@@ -136,6 +145,7 @@ class NodeDaemon:
                     floor_bytes=4 * MIB,
                 ),
             ),
+            control=ControlConfig(foreign_wait_s=FOREIGN_WAIT_S),
             service=ServiceConfig(socket=folder / "s.sock"),
             journal=JournalConfig(path=self.journal),
             restart=RestartConfig(delay_s=0.02, max_delay_s=0.05, max_per_minute=1000),

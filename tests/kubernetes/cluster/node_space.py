@@ -62,7 +62,7 @@ def why_missing() -> str:
     """Why no node can be made here; empty if one can."""
     if os.geteuid() != 0:
         return "not root"
-    lacking = [name for name in ("unshare", "nsenter", "ip") if not shutil.which(name)]
+    lacking = [name for name in ("unshare", "nsenter", "setpriv", "ip") if not shutil.which(name)]
     if lacking:
         return f"not installed: {', '.join(lacking)}"
     if not (_CGROUPS / "memory/memory.limit_in_bytes").exists():
@@ -80,6 +80,19 @@ def wait_for(condition: Callable[[], object], timeout_s: float = 60.0) -> bool:
     return bool(condition())
 
 
+def _remove(groups: list[Path]) -> bool:
+    """Remove groups with those below them; whether all are gone."""
+    for group in groups:
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+    return not any(group.exists() for group in groups)
+
+
+def _owner(group: Path) -> Path:
+    return Path("/proc") / group.name.rpartition("-")[2]
+
+
 class NodeSpace:
     """The namespaces of a node, and its group.
 
@@ -92,6 +105,9 @@ class NodeSpace:
         self._group = f"stallward-node-{os.getpid()}"
         self._programs: dict[str, subprocess.Popen[bytes]] = {}
         for top in self._tops():
+            # What is left where the tests were killed: groups without processes.
+            left = [one for one in top.glob("stallward-node-*") if not _owner(one).exists()]
+            _remove(left)
             (top / self._group).mkdir()
             for name in ("cpuset.cpus", "cpuset.mems"):
                 if (top / name).exists():
@@ -103,10 +119,12 @@ class NodeSpace:
             (wanted / name).parent.mkdir(parents=True, exist_ok=True)
             (wanted / name).write_text(f"{value}\n")
         ready = folder / "ready"
-        unshare = ["unshare", "--fork", "--kill-child", "--pid", "--mount-proc", "--net", "--uts"]
+        # It ends with this process, even if that is killed.
+        ends = ("setpriv", "--pdeathsig=KILL", "unshare", "--fork", "--kill-child")
+        new = ("--pid", "--mount-proc", "--net", "--uts", "--cgroup")
         with (folder / "node.log").open("wb") as log:
             self._holder = subprocess.Popen(
-                self._enter(*unshare, "--cgroup", "sh", "-c", _INSIDE, "sh", wanted, ready),
+                self._enter(*ends, *new, "sh", "-c", _INSIDE, "sh", wanted, ready),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -191,12 +209,5 @@ class NodeSpace:
         self._holder.wait(30.0)
         for program in self._programs.values():
             program.wait(30.0)
-        assert wait_for(self._remove_group, 10.0), f"{self._group} cannot be removed"
-
-    def _remove_group(self) -> bool:
         groups = [top / self._group for top in self._tops()]
-        for group in groups:
-            for folder, _, _ in os.walk(group, topdown=False):
-                with contextlib.suppress(OSError):
-                    Path(folder).rmdir()
-        return not any(group.exists() for group in groups)
+        assert wait_for(lambda: _remove(groups), 10.0), f"{self._group} cannot be removed"

@@ -13,20 +13,26 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 _DAEMON_IMAGE = "localhost/stallward"
 _SYS_RESOURCE = 24
 
 
-def _change(path: Path, folders: list[str]) -> None:
-    config = json.loads(path.read_text())
-    process = config["process"]
+def _allow(process: Any) -> None:
+    """Take out of a process what this root may not give it."""
     status = Path("/proc/self/status").read_text()
-    if not int(status.split("CapBnd:")[1].split()[0], 16) >> _SYS_RESOURCE & 1:
-        process["oomScoreAdj"] = max(process.get("oomScoreAdj", 0), 0)
-        for names in process.get("capabilities", {}).values():
-            if "CAP_SYS_RESOURCE" in names:
-                names.remove("CAP_SYS_RESOURCE")
+    if int(status.split("CapBnd:")[1].split()[0], 16) >> _SYS_RESOURCE & 1:
+        return
+    process["oomScoreAdj"] = max(process.get("oomScoreAdj") or 0, 0)
+    for names in (process.get("capabilities") or {}).values():
+        if names and "CAP_SYS_RESOURCE" in names:
+            names.remove("CAP_SYS_RESOURCE")
+
+
+def _change_container(path: Path, folders: list[str]) -> None:
+    config = json.loads(path.read_text())
+    _allow(config["process"])
     image = config.get("annotations", {}).get("io.kubernetes.cri.image-name", "")
     if image.startswith(_DAEMON_IMAGE):
         for folder in folders:
@@ -36,8 +42,16 @@ def _change(path: Path, folders: list[str]) -> None:
     path.write_text(json.dumps(config))
 
 
+def _change_exec(path: Path) -> None:
+    process = json.loads(path.read_text())
+    _allow(process)
+    path.write_text(json.dumps(process))
+
+
 runc, places, *words = sys.argv[1:]
 for word, value in itertools.pairwise(words):
     if word == "--bundle" and "create" in words:
-        _change(Path(value) / "config.json", places.split(":"))
+        _change_container(Path(value) / "config.json", places.split(":"))
+    elif word == "--process":
+        _change_exec(Path(value))
 os.execv(runc, [runc, *words])
