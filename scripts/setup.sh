@@ -33,7 +33,7 @@ for package in "$@"; do
       packages="$packages lighttpd php-apcu php-fpm prometheus slapd"
       packages="$packages dovecot-imapd erlang-base minimap2 mosquitto octave pandoc r-base-core"
       packages="$packages ruby tarantool varnish yosys zpaq" ;;
-    peers)      packages="$packages earlyoom lxcfs nohang oomd" ;;
+    peers)      packages="$packages earlyoom lxcfs nohang oomd systemd-oomd" ;;
     *)          packages="$packages $package" ;;
   esac
 done
@@ -64,13 +64,13 @@ for package in $packages; do
     bwa|gawk|lighttpd|minimap2|mosquitto|pandoc|prometheus|ruby|slapd|tarantool|yosys|zpaq)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
-    earlyoom|nohang|oomd)
+    earlyoom|nohang|oomd|systemd-oomd)
       # Their packages start them, unless a policy forbids it as in most containers, and they would
       # end programs of the whole machine.
-      if command -v "$package" >/dev/null 2>&1; then :
+      if command -v "$package" >/dev/null 2>&1 || [ -x "/lib/systemd/$package" ]; then :
       elif [ -d /run/systemd/system ] || [ ! -x /usr/sbin/policy-rc.d ]; then
         say "not installed: $package, which would end programs of this whole machine; what needs it"
-        say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop oomd"
+        say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop oomd systemd-oomd"
       else missing="$missing $package"; fi ;;
     valgrind)   command -v valgrind >/dev/null 2>&1 || missing="$missing valgrind" ;;
     zstd)       command -v zstd >/dev/null 2>&1 || missing="$missing zstd" ;;

@@ -1,4 +1,4 @@
-"""Real earlyoom, nohang and oomd on a small sandbox: they end what grows in it, nothing else."""
+"""Real peers on a small sandbox: they end what grows in it, nothing else."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
 import pytest
 
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import Hierarchy, Kind
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.block import BlockSite, Workplace, run_block
@@ -201,11 +202,54 @@ def test_a_missing_file_of_a_peer_counts_as_not_installed(
     assert "no /dev/fuse" in why_not(find_peer("earlyoom"))
 
 
+def test_what_systemd_oomd_has_killed_is_counted_by_processes() -> None:
+    log = (
+        "oomd attempting to kill 7 with KILL\n"
+        "oomd attempting to kill 8 with KILL\n"
+        "Nothing killed when attempting to kill /stallward/1/slot0\n"
+        "Killed /stallward/1/slot1 due to memory pressure for /stallward/1 being 61.00% > 50.00%"
+        " for > 20s with reclaim activity\n"
+    )
+    assert find_peer("systemd-oomd").count_ended(log) == 2
+
+
+@pytest.mark.parametrize(("kind", "can"), [("v2", True), ("hybrid", False), ("none", False)])
+def test_systemd_oomd_needs_cgroup_v2(
+    monkeypatch: pytest.MonkeyPatch, kind: Kind, can: bool
+) -> None:
+    monkeypatch.setattr(
+        "stallward.env.sandbox.peers.programs.detect", lambda _paths: Hierarchy(kind=kind)
+    )
+    monkeypatch.setattr(shutil, "which", lambda _name: "/bin/true")
+    monkeypatch.setattr(Path, "exists", lambda _path: True)
+    why = why_not(find_peer("systemd-oomd"))
+    assert ("works with cgroup v2 alone" in why) is not can
+    assert why_not(find_peer("oomd")) == ""
+
+
+def test_a_missing_systemd_oomd_names_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        "stallward.env.sandbox.peers.programs.detect", lambda _paths: Hierarchy(kind="v2")
+    )
+    monkeypatch.setattr(shutil, "which", lambda name: None if "systemd" in name else "/bin/true")
+    assert "`apt-get install systemd-oomd`" in why_not(find_peer("systemd-oomd"))
+
+
 def test_without_dpkg_versions_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "")
     assert versions_of(find_peer("earlyoom")) == {}
 
 
+ASKS = """#!{python} -SE
+import os, socket, time
+print(sorted(os.listdir("/run")), sorted(os.listdir("/run/systemd")))
+caller = socket.socket(socket.AF_UNIX)
+caller.connect("/run/systemd/io.system.ManagedOOM")
+caller.sendall(b'{{"method":"io.systemd.ManagedOOM.SubscribeManagedOOMCGroups","more":true}}\\0')
+print(caller.recv(4096).decode(), flush=True)
+print("end", flush=True)
+time.sleep(600)
+"""
 SHOW = """#!/bin/sh
 cat /proc/meminfo
 cat /proc/[0-9]*/comm
@@ -241,6 +285,34 @@ def test_it_sees_the_zone_as_its_machine_and_no_other_process(
     assert int(memory["SwapTotal"]) == 0
     names = [line for line in lines if ":" not in line]
     assert names == ["sleep", "earlyoom", "no such process", "shown"]
+
+
+@pytest.mark.live
+def test_a_peer_that_asks_systemd_hears_of_the_zone_and_finds_nothing_else_in_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed(PEERS[0])
+    asks = tmp_path / "asks"
+    asks.write_text(ASKS.format(python=sys.executable))
+    asks.chmod(0o755)
+    monkeypatch.setattr("stallward.env.sandbox.peers.running.why_not", lambda _peer: "")
+    peer = replace(find_peer("systemd-oomd"), command=(str(asks),))
+    with open_sandbox(
+        slots=1, limit_bytes=64 * MIB, swap_bytes=0, cache_dir=tmp_path, state_dir=tmp_path
+    ) as sandbox:
+        with RunningPeer(peer, sandbox, places_in(tmp_path)) as running:
+            log = running.program.log
+            assert wait_until(lambda: log.read_text().endswith("end\n")), log.read_text()
+            marked = [
+                os.getxattr(f"{group.unified_dir}", "user.oomd_omit")
+                for group in (sandbox.protected, sandbox.zone.child("init.scope"))
+            ]
+        found, heard, *_ = log.read_text().splitlines()
+        assert not (sandbox.folder / "systemd/systemd/io.system.ManagedOOM").exists()
+        zone = f"/{sandbox.zone.name}"
+    assert found == "['systemd'] ['io.system.ManagedOOM', 'oom']"
+    assert f'"path": "{zone}"' in heard
+    assert marked == [b"1", b"1"]
 
 
 STARTED = """

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.peers.oomd import OOMD_CONFIG, oomd_rules
 from stallward.env.sandbox.sandbox import Sandbox
@@ -19,6 +21,7 @@ _FUSE: Final = Path("/dev/fuse")
 _NOHANG_CONFIG: Final = Path("/etc/nohang/nohang-desktop.conf")
 _PID: Final = re.compile(r"(\d+)\(")
 """A process in the log of oomd: its pid, and its name in brackets."""
+_SYSTEMD_OOMD: Final = Path("/lib/systemd/systemd-oomd")
 _TOOLS: Final = {"lxcfs": "lxcfs", "nsenter": "util-linux", "unshare": "util-linux"}
 """Program -> Debian package of what shows a peer the sandbox, and nothing else."""
 
@@ -41,6 +44,10 @@ class Peer:
     processes that it has killed, where one may come again until it is gone."""
     configure: Callable[[Sandbox], str] | None = None
     """Makes its configuration, where the packaged one names groups that a sandbox has not."""
+    path: Path | None = None
+    """Its program, where that is not looked up by its name."""
+    asks_systemd: bool = False
+    """Whether it asks systemd which groups it manages. It works with cgroup v2 alone, then."""
 
     @property
     def summary(self) -> str:
@@ -50,7 +57,7 @@ class Peer:
     @property
     def program(self) -> str:
         """The program that is started."""
-        return self.name
+        return self.name if self.path is None else str(self.path)
 
     def count_ended(self, log: str) -> int:
         """How many processes it has ended, by its own log."""
@@ -89,6 +96,17 @@ PEERS: Final = (
         ended=re.compile(r"^\[BaseKillPlugin\.cpp:\d+\] Killed \d+: (.*)$", re.MULTILINE),
         configure=oomd_rules,
     ),
+    Peer(
+        name="systemd-oomd",
+        # It names the processes that it ends only to those who ask for every detail.
+        command=(
+            "env", "SYSTEMD_LOG_TARGET=console", "SYSTEMD_LOG_LEVEL=debug", str(_SYSTEMD_OOMD),
+        ),
+        package="systemd-oomd",
+        ended=re.compile(r"^oomd attempting to kill \d+ with (?:SIG)?KILL$", re.MULTILINE),
+        path=_SYSTEMD_OOMD,
+        asks_systemd=True,
+    ),
 )  # fmt: skip
 """All peers, in the order in which they are listed."""
 
@@ -108,8 +126,13 @@ def find_peer(name: str) -> Peer:
     )
 
 
-def why_not(peer: Peer) -> str:
+def why_not(peer: Peer, paths: Paths = DEFAULT_PATHS) -> str:
     """Say what is missing here to run a peer, in one sentence; empty if nothing is."""
+    if peer.asks_systemd and detect(paths).kind != "v2":
+        return (
+            f"The peer {peer.name!r} works with cgroup v2 alone, and memory is not limited by it "
+            "on this node."
+        )
     missing = _not_installed({peer.program: peer.package, **_TOOLS})
     if any(not file.exists() for file in peer.files):
         missing.append(peer.package)

@@ -10,7 +10,7 @@ These are the processes, each with what ends it::
 
     lxcfs    in the peer's group, with a mount namespace of its own
     init     in the zone: PID 1 of the namespace, with which everything in it ends
-    peer     in the peer's group
+    peer     in the peer's group; its /run is a folder of the sandbox if it asks systemd something
     nsenter  one waits for each program in the namespace, outside of all groups, and ends with it
 
 The keeper of the sandbox kills both groups if this process is killed.
@@ -25,6 +25,7 @@ from typing import Final, Self
 
 from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.launch import Program, start
+from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, ManagedGroups, spare
 from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Command, Places
@@ -42,7 +43,8 @@ _INIT: Final = "umount /run; trap '' CHLD; exec \"$@\""
 # Without much else to choose from, a peer might choose itself. Lowering the score is not permitted
 # everywhere.
 _SEE_ZONE: Final = (
-    'mount --bind "$1" /proc/meminfo && mount --bind "$2" /proc/pressure/memory && shift 2 && '
+    'mount --bind "$1" /proc/meminfo && mount --bind "$2" /proc/pressure/memory && '
+    '{ [ -z "$3" ] || mount --bind "$3" /run; } && shift 3 && '
     '{ { echo -1000 >/proc/self/oom_score_adj; } 2>/dev/null; exec "$@"; }'
 )
 
@@ -65,6 +67,7 @@ class RunningPeer:
         self._view = sandbox.folder / "lxcfs"
         self._programs: list[Program] = []
         self._init_pid = 0
+        self._systemd: ManagedGroups | None = None
 
     def __enter__(self) -> Self:
         """Start lxcfs, PID 1 and the peer."""
@@ -104,7 +107,8 @@ class RunningPeer:
 
     def _start_peer(self) -> Program:
         pressure = self._sandbox.zone.unified_dir
-        shown = (f"{self._view}/proc/meminfo", f"{pressure}/memory.pressure")
+        run = str(self._stand_in_for_systemd()) if self._peer.asks_systemd else ""
+        shown = (f"{self._view}/proc/meminfo", f"{pressure}/memory.pressure", run)
         program = start(
             self._peer.name,
             Command(argv=self._command()),
@@ -114,6 +118,20 @@ class RunningPeer:
         )
         self._programs.append(program)
         return program
+
+    def _stand_in_for_systemd(self) -> Path:
+        """Tell the peer, as systemd would, to watch the zone and to spare what is no background.
+
+        Returns the folder that is /run for it.
+        """
+        run = self._sandbox.folder / "systemd"
+        socket = run / MANAGED_SOCKET.relative_to("/run")
+        # systemd-oomd listens in the second folder.
+        for folder in (socket.parent, socket.parent / "oom"):
+            folder.mkdir(parents=True, exist_ok=True)
+        spare(self._sandbox.protected, self._init_group)
+        self._systemd = ManagedGroups(socket, self._sandbox.zone)
+        return run
 
     def _command(self) -> tuple[str, ...]:
         """The peer's command, once its configuration is written."""
@@ -174,3 +192,6 @@ class RunningPeer:
             raise SandboxError(f"Processes {list(left)} of the peer cannot be killed.")
         for program in self._programs:
             program.process.wait()
+        if self._systemd is not None:
+            self._systemd.close()
+            self._systemd = None
