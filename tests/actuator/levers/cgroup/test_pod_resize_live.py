@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -187,7 +189,7 @@ def test_our_limit_does_not_keep_the_kubelet_from_resizing(pod: Pod) -> None:
 def test_our_own_writes_are_no_resize(pod: Pod) -> None:
     for number in range(300):
         value = str((100 + number % 7) * MIB)
-        assert write_watched(pod.limit, value, lambda one, value=value: one == value) is None
+        assert write_watched(pod.limit, value, partial(operator.eq, value)) is None
 
 
 def test_a_resize_during_a_write_is_seen(pod: Pod) -> None:
