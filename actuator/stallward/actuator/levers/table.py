@@ -312,8 +312,9 @@ All levers have this in common:
 - **Foreign changes are respected.** The daemon reads every held setting again in turn, one a tick.
   A setting that something else has changed is left alone until the controller wants another value
   or `control.foreign_wait_s` has passed. The tick record says so (`levers`, `foreign`), the change
-  is counted, and restoring keeps the foreign value. A group that was removed and made anew does
-  not count as a foreign change.
+  is counted, and restoring keeps the foreign value, also one that was set
+  [while the daemon wrote](../explanation/pod-limits.md). A group that was removed and made anew
+  does not count as a foreign change.
 - **Restored.** All levers are put back on stop, on a lapsed lease and after a crash, even if some
   of them fail.
 - **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing.
