@@ -12,8 +12,8 @@ from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.models.registry import find_twin, load_policy, twin_names
 
-TICKS = 6000
-"""Ten minutes, twice as long as a sign of memory pressure lasts."""
+TICKS = 3600
+"""Six minutes: a sign of memory pressure lasts five."""
 
 
 @pytest.mark.slow

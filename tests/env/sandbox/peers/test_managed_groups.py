@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,7 @@ import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.env.errors import WorkloadError
-from stallward.env.sandbox.peers.managed_groups import ManagedGroups, spare
+from stallward.env.sandbox.peers.managed_groups import ManagedGroups, service_argv, spare
 
 CALL = b'{"method":"io.systemd.ManagedOOM.SubscribeManagedOOMCGroups","more":true}'
 """As systemd-oomd 252 writes it."""
@@ -42,7 +45,7 @@ def answer(caller: socket.socket) -> dict[str, Any]:
 
 def test_a_subscriber_hears_of_the_zone_once_and_stays_connected(tmp_path: Path) -> None:
     path = tmp_path / "socket"
-    with ManagedGroups(path, group(tmp_path)):
+    with ManagedGroups(path, "stallward/1"):
         with connect(path) as caller:
             caller.sendall(CALL[:20])
             caller.sendall(CALL[20:] + b"\0")
@@ -72,10 +75,24 @@ def test_a_subscriber_hears_of_the_zone_once_and_stays_connected(tmp_path: Path)
     assert limit * 10_000 // ((1 << 32) - 1) == 5_000
 
 
+def test_as_a_program_it_answers_until_it_is_killed(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    with subprocess.Popen(service_argv(sys.executable, path, group(tmp_path))) as program:
+        try:
+            while not path.exists():
+                assert program.poll() is None
+                time.sleep(0.01)
+            with connect(path) as caller:
+                caller.sendall(CALL + b"\0")
+                assert len(answer(caller)["parameters"]["cgroups"]) == 2
+        finally:
+            program.kill()
+
+
 @pytest.mark.parametrize("call", [b"", b"{", b"[1]", b'{"method":"io.systemd.Else"}'])
 def test_another_call_is_refused(tmp_path: Path, call: bytes) -> None:
     path = tmp_path / "socket"
-    with ManagedGroups(path, group(tmp_path)), connect(path) as caller:
+    with ManagedGroups(path, "stallward/1"), connect(path) as caller:
         caller.sendall(call + b"\0")
         assert answer(caller)["error"] == "org.varlink.service.MethodNotFound"
 
@@ -83,7 +100,7 @@ def test_another_call_is_refused(tmp_path: Path, call: bytes) -> None:
 def test_it_ends_while_callers_say_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     path = tmp_path / "socket"
     before = threading.active_count()
-    with ManagedGroups(path, group(tmp_path)) as managed, connect(path) as silent:
+    with ManagedGroups(path, "stallward/1") as managed, connect(path) as silent:
         with connect(path):
             pass
         managed.close()
@@ -94,7 +111,7 @@ def test_it_ends_while_callers_say_nothing_and_leaves_nothing(tmp_path: Path) ->
 
 def test_a_socket_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     with pytest.raises(WorkloadError, match=r"Cannot listen at .*none/socket for systemd-oomd"):
-        ManagedGroups(tmp_path / "none" / "socket", group(tmp_path))
+        ManagedGroups(tmp_path / "none" / "socket", "stallward/1")
 
 
 def test_a_spared_group_has_the_mark_of_systemd(

@@ -7,9 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -76,6 +78,14 @@ while True:
 """
 
 
+@pytest.fixture(autouse=True)
+def temporary_files_that_lxcfs_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A virtual machine of the tests has its temporary files in /run, which lxcfs hides."""
+    if Path(tempfile.gettempdir()).is_relative_to("/run"):
+        monkeypatch.setenv("TMPDIR", "/tmp")
+        monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+
+
 def installed(peer: Peer) -> None:
     missing = why_not(peer)
     if missing:
@@ -101,6 +111,10 @@ def decoy() -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+def ends_with(log: Path, end: str) -> bool:
+    return log.read_text().endswith(end)
+
+
 def wait_until(condition: Callable[[], bool]) -> bool:
     deadline_s = time.monotonic() + PATIENCE_S
     while not condition() and time.monotonic() < deadline_s:
@@ -116,7 +130,9 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
     installed(peer)
     monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_PERCENT", 10)
     monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_S", 2)
-    swap_mib = 400 if peer.name == "oomd" else 0
+    # Where swap is as fast as memory, what grows waits for a tenth of the time.
+    monkeypatch.setattr("stallward.env.sandbox.peers.managed_groups._PRESSURE_PERCENT", 2)
+    swap_mib = 400 if peer.name in {"oomd", "systemd-oomd"} else 0
     (tmp_path / "cache" / "data").mkdir(parents=True)
     (tmp_path / "cache" / "server.py").write_text(SERVER)
     toml = TOML.replace("SWAP", str(swap_mib))
@@ -124,6 +140,7 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
         toml = toml.replace('"24"', '"2000"')
     (tmp_path / "x.toml").write_text(toml)
     seen: list[tuple[tuple[int, ...], ...]] = []
+    said: list[str] = []
     with (
         open_sandbox(
             slots=2,
@@ -134,12 +151,18 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
         ) as sandbox,
         decoy() as outside,
     ):
+        settings = sandbox.folder / "systemd/systemd/oomd.conf.d/test.conf"
+        settings.parent.mkdir(parents=True)
+        settings.write_text("[OOM]\nDefaultMemoryPressureDurationSec=1s\n")
 
         @contextlib.contextmanager
-        def watch(_site: BlockSite) -> Iterator[None]:
+        def watch(site: BlockSite) -> Iterator[None]:
             yield
             groups = (sandbox.protected, sandbox.load, *sandbox.slots)
             seen.append(tuple(group.pids() for group in groups))
+            log = Path(site.units[0].path).with_name(f"{peer.name}.log")
+            pressure = f"{sandbox.zone.unified_dir}/memory.pressure"
+            said.append(Path(pressure).read_text() + log.read_text(errors="replace")[-2000:])
 
         result = run_block(
             sandbox,
@@ -149,7 +172,7 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
             workplace=Workplace(
                 data=tmp_path / "cache" / "data", native=programs, cache_dir=tmp_path
             ),
-            duration_s=14.0,
+            duration_s=30.0 if peer.asks_systemd else 14.0,
             burn_in_s=0.5,
             out_dir=tmp_path,
             seed=1,
@@ -161,12 +184,27 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
     server, _load, small, grows = seen[0]
     assert server
     assert small
-    assert not grows
+    assert not grows, said[0]
     assert result.peer_kills == 1
     assert result.oom_kills == 0, "the kernel was first"
     assert (result.units_per_s(0) or 0) > 0
     assert Path("/run/lxcfs").exists() is LXCFS_RAN_BEFORE
     assert "lxcfs" not in Path("/proc/mounts").read_text()
+
+
+def test_a_kernel_that_forbids_ptrace_shows_lxcfs_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    scope = tmp_path / "sys/kernel/yama/ptrace_scope"
+    scope.parent.mkdir(parents=True)
+    scope.write_text("1\n")
+    monkeypatch.setattr(shutil, "which", lambda _name: "/bin/true")
+    monkeypatch.setattr("stallward.env.sandbox.peers.programs._FUSE", tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", "/tmp")
+    earlyoom, paths = replace(find_peer("earlyoom"), files=()), Paths(proc=tmp_path)
+    assert why_not(earlyoom, paths) == ""
+    scope.write_text("3\n")
+    assert "ptrace_scope is 3" in why_not(earlyoom, paths)
 
 
 def test_what_it_has_ended_is_counted_from_its_log() -> None:
@@ -200,6 +238,15 @@ def test_a_missing_file_of_a_peer_counts_as_not_installed(
     monkeypatch.setattr(Path, "exists", lambda _path: False)
     assert "`apt-get install nohang`" in why_not(find_peer("nohang"))
     assert "no /dev/fuse" in why_not(find_peer("earlyoom"))
+
+
+def test_temporary_files_in_run_are_hidden_from_lxcfs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "which", lambda _name: "/bin/true")
+    monkeypatch.setattr(Path, "exists", lambda _path: True)
+    monkeypatch.setattr(tempfile, "tempdir", "/run/user/0")
+    assert "Set TMPDIR to a folder elsewhere" in why_not(find_peer("earlyoom"))
+    monkeypatch.setattr(tempfile, "tempdir", "/runner")
+    assert why_not(find_peer("earlyoom")) == ""
 
 
 def test_what_systemd_oomd_has_killed_is_counted_by_processes() -> None:
@@ -276,7 +323,7 @@ def test_it_sees_the_zone_as_its_machine_and_no_other_process(
         RunningPeer(find_peer("earlyoom"), sandbox, places_in(tmp_path)) as peer,
     ):
         log = peer.program.log
-        assert wait_until(lambda: log.read_text().endswith("shown\n")), log.read_text()
+        assert wait_until(lambda: ends_with(log, "shown\n")), log.read_text()
         lines = log.read_text().splitlines()
     memory = {
         key: value.split()[0] for key, _, value in (li.partition(":") for li in lines) if value
@@ -300,15 +347,18 @@ def test_a_peer_that_asks_systemd_hears_of_the_zone_and_finds_nothing_else_in_ru
     with open_sandbox(
         slots=1, limit_bytes=64 * MIB, swap_bytes=0, cache_dir=tmp_path, state_dir=tmp_path
     ) as sandbox:
-        with RunningPeer(peer, sandbox, places_in(tmp_path)) as running:
-            log = running.program.log
-            assert wait_until(lambda: log.read_text().endswith("end\n")), log.read_text()
-            marked = [
-                os.getxattr(f"{group.unified_dir}", "user.oomd_omit")
-                for group in (sandbox.protected, sandbox.zone.child("init.scope"))
-            ]
-        found, heard, *_ = log.read_text().splitlines()
-        assert not (sandbox.folder / "systemd/systemd/io.system.ManagedOOM").exists()
+        for name in "first", "second":  # which must not take what the first one left for its own
+            run = tmp_path / name
+            run.mkdir()
+            with RunningPeer(peer, sandbox, places_in(run)) as running:
+                log = running.program.log
+                assert wait_until(partial(ends_with, log, "end\n")), log.read_text()
+                marked = [
+                    os.getxattr(f"{group.unified_dir}", "user.oomd_omit")
+                    for group in (sandbox.protected, sandbox.zone.child("init.scope"))
+                ]
+            found, heard, *_ = log.read_text().splitlines()
+            assert not (sandbox.folder / "systemd").exists()
         zone = f"/{sandbox.zone.name}"
     assert found == "['systemd'] ['io.system.ManagedOOM', 'oom']"
     assert f'"path": "{zone}"' in heard

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, ManagedGroups
 from stallward.env.sandbox.peers.programs import find_peer
 
@@ -82,12 +81,11 @@ def test_systemd_oomd_kills_where_the_stand_in_says_and_when_it_says(tmp_path: P
     found = re.search(r"^0::(.*)$", Path("/proc/1/cgroup").read_text(), re.MULTILINE)
     above = "" if found is None else found[1].removesuffix("/init.scope").rstrip("/")
     words = (str(run), str(zone), str(controllers), above, name)
-    group = Hierarchy(kind="v2", memory_root=tmp_path, unified_root=tmp_path).group(name)
     try:
         with (
             sleeping() as hog,
             sleeping() as app,
-            ManagedGroups(socket, group),
+            ManagedGroups(socket, name),
             (tmp_path / "log").open("wb") as log,
         ):
             scanned = 0

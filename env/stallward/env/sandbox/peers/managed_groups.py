@@ -4,6 +4,9 @@ systemd-oomd connects to a socket of systemd and asks in varlink, which is JSON 
 zero byte after each. It gets one reply at once, and another one whenever a unit changes. A sandbox
 has no units, so there is one reply. The connection stays open; systemd-oomd would connect anew.
 
+systemd-oomd refuses a reply of a process that it does not see, so this is a program of its own,
+which runs in the same PID namespace: ``python -m stallward.env.sandbox.peers.managed_groups``.
+
 The zone is managed as Debian's packages have it: killed in for memory pressure as user sessions
 are, and for swap as everything is. A group is spared as ``ManagedOOMPreference=omit`` has it.
 """
@@ -13,8 +16,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
+import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -41,20 +47,24 @@ class ManagedGroups:
 
     Args:
         path: The socket, which is made.
-        zone: The group that is managed.
+        zone: The name of the group that is managed.
+        percent: In which share of the time all may wait for memory in it.
 
     Raises:
         WorkloadError: If the socket cannot be made.
     """
 
-    def __init__(self, path: Path, zone: Cgroup) -> None:
-        self._path, self._zone = path, zone
+    def __init__(self, path: Path, zone: str, percent: float = _PRESSURE_PERCENT) -> None:
+        self._path, self._zone, self._percent = path, zone, percent
         self._open: list[socket.socket] = []
         self._closing = False
         self._socket = socket.socket(socket.AF_UNIX)
         try:
-            self._socket.bind(str(path))
+            # It is there for others only when it can be connected to.
+            new = f"{path}.new"
+            self._socket.bind(new)
             self._socket.listen()
+            Path(new).rename(path)
         except OSError as error:
             self._socket.close()
             raise WorkloadError(
@@ -95,7 +105,7 @@ class ManagedGroups:
             if self._closing:  # perhaps close() did not see this caller
                 return
             with contextlib.suppress(OSError):  # who leaves needs no reply
-                caller.sendall(reply(_read(caller), self._zone.name))
+                caller.sendall(reply(_read(caller), self._zone, self._percent))
 
 
 def _read(caller: socket.socket) -> bytes:
@@ -109,8 +119,14 @@ def _read(caller: socket.socket) -> bytes:
     return got.partition(b"\0")[0]
 
 
-def reply(call: bytes, zone: str) -> bytes:
-    """What systemd answers to a call, if ``zone`` is the one group that it has managed."""
+def reply(call: bytes, zone: str, percent: float) -> bytes:
+    """What systemd answers to a call, if ``zone`` is the one group that it has managed.
+
+    Args:
+        call: The call.
+        zone: The name of the group.
+        percent: The share of the time in which all may wait for memory in it.
+    """
     try:
         asked = json.loads(call)
     except ValueError:
@@ -125,7 +141,7 @@ def reply(call: bytes, zone: str) -> bytes:
         "mode": "kill",
         "path": path,
         "property": "ManagedOOMMemoryPressure",
-        "limit": round(_PRESSURE_PERCENT / 100 * _WHOLE),
+        "limit": round(percent / 100 * _WHOLE),
     }
     swap = {"mode": "kill", "path": path, "property": "ManagedOOMSwap"}
     return _framed({"parameters": {"cgroups": [pressure, swap]}, "continues": True})
@@ -133,6 +149,17 @@ def reply(call: bytes, zone: str) -> bytes:
 
 def _framed(message: dict[str, object]) -> bytes:
     return json.dumps(message).encode() + b"\0"
+
+
+def service_argv(python: str, path: Path, zone: Cgroup) -> tuple[str, ...]:
+    """The command of the program that stands in for systemd.
+
+    Args:
+        python: The interpreter.
+        path: The socket, which the program makes.
+        zone: The group that is managed.
+    """
+    return (python, "-P", "-m", __name__, str(path), zone.name, str(_PRESSURE_PERCENT))
 
 
 def spare(*groups: Cgroup) -> None:
@@ -150,3 +177,14 @@ def spare(*groups: Cgroup) -> None:
                 f"{error.strerror or error}.",
                 next_step="Leave the peer out, or use Linux 5.7 or newer.",
             ) from error
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Stand in for systemd until it is killed: the socket, the zone and the limit in per cent."""
+    path, zone, percent = arguments
+    with ManagedGroups(Path(path), zone, float(percent)):
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

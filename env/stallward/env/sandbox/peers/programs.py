@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +19,15 @@ from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.peers.oomd import OOMD_CONFIG, oomd_rules
 from stallward.env.sandbox.sandbox import Sandbox
 
+_RUN: Final = Path("/run")
+"""Hidden from lxcfs, which makes folders in it."""
 _FUSE: Final = Path("/dev/fuse")
 _NOHANG_CONFIG: Final = Path("/etc/nohang/nohang-desktop.conf")
 _PID: Final = re.compile(r"(\d+)\(")
 """A process in the log of oomd: its pid, and its name in brackets."""
 _SYSTEMD_OOMD: Final = Path("/lib/systemd/systemd-oomd")
+_NO_PTRACE: Final = "3"
+"""The value that forbids even root to read /proc/PID/personality, which lxcfs 5 asks for first."""
 _TOOLS: Final = {"lxcfs": "lxcfs", "nsenter": "util-linux", "unshare": "util-linux"}
 """Program -> Debian package of what shows a peer the sandbox, and nothing else."""
 
@@ -147,6 +153,20 @@ def why_not(peer: Peer, paths: Paths = DEFAULT_PATHS) -> str:
             f"The peer {peer.name!r} sees the sandbox by lxcfs, which needs FUSE, and there is no "
             f"{_FUSE}."
         )
+    folder = Path(tempfile.gettempdir()).resolve()
+    if folder.is_relative_to(_RUN):
+        return (
+            f"The peer {peer.name!r} sees the sandbox by lxcfs, for which {_RUN} is hidden, and "
+            f"temporary files are in {folder}. Set TMPDIR to a folder elsewhere."
+        )
+    with contextlib.suppress(FileNotFoundError):  # a kernel without Yama
+        scope = paths.proc / "sys/kernel/yama/ptrace_scope"
+        if scope.read_text().strip() == _NO_PTRACE:
+            return (
+                f"The peer {peer.name!r} sees the sandbox by lxcfs, which shows an empty file "
+                "where kernel.yama.ptrace_scope is 3. It stays so until the next boot: set "
+                "another value for that one."
+            )
     return ""
 
 

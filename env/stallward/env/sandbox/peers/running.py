@@ -10,6 +10,7 @@ These are the processes, each with what ends it::
 
     lxcfs    in the peer's group, with a mount namespace of its own
     init     in the zone: PID 1 of the namespace, with which everything in it ends
+    systemd  in the peer's group, if the peer asks systemd something: what answers it
     peer     in the peer's group; its /run is a folder of the sandbox if it asks systemd something
     nsenter  one waits for each program in the namespace, outside of all groups, and ends with it
 
@@ -18,6 +19,7 @@ The keeper of the sandbox kills both groups if this process is killed.
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +27,7 @@ from typing import Final, Self
 
 from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.launch import Program, start
-from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, ManagedGroups, spare
+from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, service_argv, spare
 from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Command, Places
@@ -65,9 +67,9 @@ class RunningPeer:
         self._peer, self._sandbox, self._places = peer, sandbox, places
         self._init_group = sandbox.zone.child(_INIT_GROUP)
         self._view = sandbox.folder / "lxcfs"
+        self._run = sandbox.folder / "systemd"
         self._programs: list[Program] = []
         self._init_pid = 0
-        self._systemd: ManagedGroups | None = None
 
     def __enter__(self) -> Self:
         """Start lxcfs, PID 1 and the peer."""
@@ -107,7 +109,10 @@ class RunningPeer:
 
     def _start_peer(self) -> Program:
         pressure = self._sandbox.zone.unified_dir
-        run = str(self._stand_in_for_systemd()) if self._peer.asks_systemd else ""
+        run = ""
+        if self._peer.asks_systemd:
+            self._stand_in_for_systemd()
+            run = str(self._run)
         shown = (f"{self._view}/proc/meminfo", f"{pressure}/memory.pressure", run)
         program = start(
             self._peer.name,
@@ -119,19 +124,22 @@ class RunningPeer:
         self._programs.append(program)
         return program
 
-    def _stand_in_for_systemd(self) -> Path:
-        """Tell the peer, as systemd would, to watch the zone and to spare what is no background.
-
-        Returns the folder that is /run for it.
-        """
-        run = self._sandbox.folder / "systemd"
-        socket = run / MANAGED_SOCKET.relative_to("/run")
+    def _stand_in_for_systemd(self) -> None:
+        """Have the peer told, as systemd would, to watch the zone and what to spare."""
+        socket = self._run / MANAGED_SOCKET.relative_to("/run")
         # systemd-oomd listens in the second folder.
         for folder in (socket.parent, socket.parent / "oom"):
             folder.mkdir(parents=True, exist_ok=True)
         spare(self._sandbox.protected, self._init_group)
-        self._systemd = ManagedGroups(socket, self._sandbox.zone)
-        return run
+        program = start(
+            "systemd",
+            Command(argv=service_argv(self._places.python, socket, self._sandbox.zone)),
+            self._sandbox.peer,
+            self._places,
+            inside=self.enter,
+        )
+        self._programs.append(program)
+        self._await(program, socket.exists)
 
     def _command(self) -> tuple[str, ...]:
         """The peer's command, once its configuration is written."""
@@ -192,6 +200,5 @@ class RunningPeer:
             raise SandboxError(f"Processes {list(left)} of the peer cannot be killed.")
         for program in self._programs:
             program.process.wait()
-        if self._systemd is not None:
-            self._systemd.close()
-            self._systemd = None
+        # A killed program leaves its socket, which the next peer here would take for a live one.
+        shutil.rmtree(self._run, ignore_errors=True)

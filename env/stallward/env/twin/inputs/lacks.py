@@ -10,7 +10,7 @@ _FILE_PAGES: Final = dict.fromkeys(
     (Need.FILE_CACHE, Need.REFERENCED_BITS, Need.FILE_ADVICE),
     "a twin knows how many file pages there are, not which ones were used",
 )
-_THREADS: Final = dict.fromkeys(THREAD_NEEDS, "a twin has no threads")
+_THREADS: Final = dict.fromkeys((*THREAD_NEEDS, Need.THREAD_TIMES), "a twin has no threads")
 
 
 def twin_lacks(swap_bytes: int) -> dict[Need, str]:
