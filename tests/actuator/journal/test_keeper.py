@@ -256,7 +256,8 @@ def test_it_stays_small(tmp_path: Path) -> None:
     keeper = Keeper.start(Paths(cgroup=tmp_path))
     status = Path(f"/proc/{keeper.pid}/smaps_rollup").read_text()
     keeper.close()
-    assert int(status.split("\nPss:")[1].split()[0]) < 12 * 1024
+    # Only its own: how much of the interpreter counts depends on who else runs it.
+    assert int(status.split("\nAnonymous:")[1].split()[0]) < 12 * 1024
 
 
 LIVE_OWNER = """

@@ -12,11 +12,11 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
+
 UNKNOWN: Final = 0
 """Stands for a value that may be any."""
 _TEXT: Final = 1 << 63
-_LARGEST_PAGE_BYTES: Final = 65536
-"""The kernel rounds memory settings down to whole pages, which are at most so large."""
 _MEMORY: Final = "memory."
 
 
@@ -45,7 +45,7 @@ def may_be_ours(name: str, now: str, written: Iterable[int]) -> bool:
     numbers = tuple(written)
     if not numbers or UNKNOWN in numbers:
         return True
-    found, rounding = number_of(now), _LARGEST_PAGE_BYTES if name.startswith(_MEMORY) else 1
+    found, rounding = number_of(now), LARGEST_PAGE_BYTES if name.startswith(_MEMORY) else 1
     return any(
         number == found or (number < _TEXT and 0 <= number - found < rounding)
         for number in numbers

@@ -10,6 +10,7 @@ from functools import partial
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
+from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
@@ -17,7 +18,6 @@ from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
 from stallward.actuator.levers.base.lever import ASIDE_S, Lever, SlotLimit
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.setting_files import (
-    LARGEST_PAGE_BYTES,
     LimitFile,
     PlainFile,
     ReclaimingFile,

@@ -5,16 +5,13 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.memory.interruptible import write_interruptibly
 from stallward.actuator.kernel.memory.watched_write import write_watched
-
-LARGEST_PAGE_BYTES: Final = 65536
-"""The largest page size in use; the kernel rounds memory settings to whole pages."""
 
 
 class Setting(Protocol):

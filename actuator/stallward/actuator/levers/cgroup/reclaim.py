@@ -20,12 +20,12 @@ from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverErr
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.kernel.memory.interruptible import write_interruptibly
+from stallward.actuator.kernel.memory.page_rounding import is_rounded
 from stallward.actuator.kernel.memory.watched_write import write_watched
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LARGEST_PAGE_BYTES
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.record.lever_result import LeverResult, attempt
@@ -64,11 +64,6 @@ def reclaim(path: Path, size_bytes: int) -> None:
     except KernelFileError as error:
         if error.number not in _NOT_ALL:
             raise
-
-
-def _is(limit_bytes: int, value: str) -> bool:
-    """Whether ``value`` is what the kernel makes of a limit; it rounds to whole pages."""
-    return value.isdigit() and abs(int(value) - limit_bytes) < LARGEST_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,14 +218,14 @@ class ReclaimLever(OneShotLever[int, _Request]):
             self._taken_from = entry
         self._begin_wait()
         try:
-            theirs = write_watched(path, str(step), partial(_is, step))
+            theirs = write_watched(path, str(step), partial(is_rounded, asked_bytes=step))
         except KernelFileError as error:  # nothing was set
             self._settle()
             if error.number not in _NOT_ALL:
                 raise
         else:
             # What another program set meanwhile stays, or comes back in place of the old limit.
-            if _is(step, read_text(path) or str(step)):
+            if is_rounded(read_text(path) or str(step), step):
                 write_text(path, theirs or now)
             self._settle()
         finally:
@@ -259,7 +254,8 @@ class ReclaimLever(OneShotLever[int, _Request]):
         if entry is None:
             return
         try:
-            if _is(self._step_bytes, read_text(entry.path) or ""):  # else it is another program's
+            # Another value is another program's.
+            if is_rounded(read_text(entry.path) or "", self._step_bytes):
                 write_text(entry.path, entry.value)
         except KernelFileError as error:
             if error.number not in ABSENT:

@@ -28,6 +28,7 @@ WRITTEN_FILES: Final = (
     *(f"{pair}_{how}" for pair in _PAIRS for how in ("ratio", "bytes")),
 )
 """The files of /proc/sys/vm that levers write, or put back after a crash."""
+NO_GROUP_SWAPPINESS: Final = "only cgroup v1 has a swappiness per group"
 _LEAST_DIRTY_BYTES: Final = 2 * 65536
 """The kernel takes no vm.dirty_bytes below two pages (of up to 64 KiB)."""
 
@@ -71,6 +72,16 @@ def _plain(path: Path, value_of: Callable[[DesiredState], str | None]) -> FileSp
     )
 
 
+def why_no_tuning(proc: Path) -> str:
+    """Why the node's settings cannot be written; empty if all can.
+
+    Args:
+        proc: The /proc directory.
+    """
+    names = (*_PLAIN, *(f"{pair}_ratio" for pair in _PAIRS))
+    return next(filter(None, (_refused(proc / "sys" / "vm" / name) for name in names)), "")
+
+
 def _refused(path: Path) -> str:
     """Why a file cannot be written; empty if it can."""
     try:
@@ -106,7 +117,7 @@ def _zone_specs(zone: Cgroup) -> tuple[FileSpec, ...]:
         settings=(),
         # Shipped profiles set it: reported once, not at every change of profile.
         value_of=lambda _granted: None,
-        missing="only cgroup v1 has a swappiness per group",
+        missing=NO_GROUP_SWAPPINESS,
     )
     return (missing,)
 
