@@ -37,10 +37,32 @@ class Need(StrEnum):
     """The lever that reclaims memory of a slot once."""
     TERMINATE = "terminate"
     """The lever that ends a slot."""
+    NODE_TUNING = "node_tuning"
+    """The levers on the node's vm settings: swappiness, overcommitment, and dirty ratios."""
+    GROUP_SWAPPINESS = "group_swappiness"
+    """A swappiness of the application's own group, which only cgroup v1 has."""
     MEMORY_STALL = "memory_stall"
-    """The totals of how long tasks waited for memory (PSI)."""
+    """The totals of how long tasks of the zone waited for memory (PSI)."""
+    APPLICATION_STALL = "application_stall"
+    """The same of the application; the zone's where the application has none of its own."""
+    SLOT_STALL = "slot_stall"
+    """The same of each slot, which a process tree has not."""
+    IO_STALL = "io_stall"
+    """The totals of how long tasks of the zone waited for a disk (PSI)."""
+    SLOT_IO_STALL = "slot_io_stall"
+    """The same of each slot, which a process tree has not."""
+    AVAILABLE_MEMORY = "available_memory"
+    """How much memory of the zone is in use, and how much of that is inactive page cache."""
+    REFAULTS = "refaults"
+    """How many pages came back after eviction: of the application and of each slot."""
+    LATENCY = "latency"
+    """The latencies of the application's requests."""
+    CPU_COUNT = "cpu_count"
+    """How many CPUs the node has."""
     SWAP = "swap"
     """Swap space."""
+    SWAP_USE = "swap_use"
+    """How much of the application and of each slot is in swap, where there is swap."""
     FILE_CACHE = "file_cache"
     """Counting the cached pages of mapped files, and writing them back."""
     REFERENCED_BITS = "referenced_bits"
@@ -53,7 +75,11 @@ class Need(StrEnum):
     """The lever on their nice values, with the same consent."""
     THREAD_CPUS = "thread_cpus"
     """The lever on their CPUs, with the same consent."""
+    THREAD_TIMES = "thread_times"
+    """How long the application's threads ran, and waited for a CPU."""
 
+
+_NEXT_STEP: Final = "Choose another controller, or give the node what is missing."
 
 THREAD_NEEDS: Final = (Need.THREAD_SLICE, Need.THREAD_NICE, Need.THREAD_CPUS)
 """The needs that are settings of the application's threads, each with the name of its lever."""
@@ -165,7 +191,8 @@ class RetargetableController(Controller, Protocol):
 class SelectiveController(Controller, Protocol):
     """A controller that does not run on every node.
 
-    Any other controller does what it can with the levers that there are.
+    Any other controller does what it can with the signals and levers that there are, and its
+    documentation says what that is.
     """
 
     def check(self, context: NodeContext) -> None:
@@ -196,7 +223,22 @@ def require_needs(name: str, needs: Sequence[Need], context: NodeContext) -> Non
     if missing:
         raise ControllerError(
             f"{name!r} cannot run on this node, which lacks {' and '.join(missing)}.",
-            next_step="Choose another controller, or give the node what is missing.",
+            next_step=_NEXT_STEP,
+        )
+
+
+def require_one(name: str, needs: Sequence[Need], context: NodeContext) -> None:
+    """Check that a node has at least one of what the controller ``name`` needs one of.
+
+    Raises:
+        ControllerError: If all are missing; the error names them and says why.
+    """
+    if needs and all(need in context.lacks for need in needs):
+        missing = [f"{need} ({context.lacks[need]})" for need in needs]
+        raise ControllerError(
+            f"{name!r} cannot run on this node, which lacks "
+            f"{' and '.join(missing)}, of which it needs one.",
+            next_step=_NEXT_STEP,
         )
 
 

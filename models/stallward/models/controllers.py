@@ -13,9 +13,10 @@ from stallward.agent.control_law.thresholds import (
     read_thresholds,
     spans,
 )
+from stallward.agent.controller import Need
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.controllers.pi import PiLaw, PiThresholds
-from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.controllers.pi import NEEDS, PiLaw, PiThresholds
+from stallward.agent.controllers.rule import ONE_OF, RuleLaw, RuleThresholds
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.models.registry import find_policy, find_thresholds
 
@@ -36,7 +37,13 @@ PPO = ControllerEntry(
 
 
 def _tuned(
-    name: str, summary: str, kind: type[Any], law: Callable[[Sequence[Any], int], Law]
+    name: str,
+    summary: str,
+    kind: type[Any],
+    law: Callable[[Sequence[Any], int], Law],
+    *,
+    needs: Sequence[Need] = (),
+    one_of: Sequence[Need] = (),
 ) -> ControllerEntry:
     """Make the entry of a rule; its thresholds come from a file, and arguments replace some."""
 
@@ -45,7 +52,7 @@ def _tuned(
         values = as_values(read_thresholds(file, kind, name)[0])
         overrides = {key: number(arguments, key, 0.0) for key in arguments if key != "path"}
         settings = make_thresholds(kind, {**values, **overrides}, f"the arm {name!r}")
-        return LawController(name, lambda: law([settings], 1))
+        return LawController(name, lambda: law([settings], 1), needs, one_of)
 
     return ControllerEntry(
         name=name,
@@ -63,10 +70,12 @@ RULE = _tuned(
     "tuned rule: tightens limits step by step, pauses and squeezes in danger, releases gradually",
     RuleThresholds,
     RuleLaw,
+    one_of=ONE_OF,
 )
 PI = _tuned(
     "pi",
     "PI control of the application's memory stall through the memory of the background",
     PiThresholds,
     PiLaw,
+    needs=NEEDS,
 )

@@ -67,6 +67,8 @@ class PodNode:
         budgets: The guard's numbers; without pause budgets by default.
         group_by: Which pods share a slot; none by default.
         floor_bytes: The lowest limit of a slot, or of each pod that shares it.
+        tick_s: The time from one tick to the next, in which writes on threads get done. Without
+            it ticks are as fast as they can be, on this machine's clock.
     """
 
     def __init__(
@@ -79,6 +81,7 @@ class PodNode:
         budgets: Budgets | None = None,
         group_by: str = "pod",
         floor_bytes: int = DEFAULT_FLOOR_BYTES,
+        tick_s: float | None = None,
     ) -> None:
         self.root, proc = folder / "cgroup", folder / "proc"
         (proc / "self").mkdir(parents=True)
@@ -119,6 +122,7 @@ class PodNode:
         self.report = PodsReport(slots=((),) * slots)
         self.last: TickOutcome | None = None
         self._ticks = 0
+        self._tick_s, self._now_s = tick_s, time.monotonic()
 
     def _hold(self, *entries: JournalEntry) -> None:
         self.journal |= dict.fromkeys(entries)
@@ -169,7 +173,8 @@ class PodNode:
 
     def tick(self, now_s: float | None = None) -> TickOutcome:
         """Run one tick, and let the groups do what they are told."""
-        now_s = time.monotonic() if now_s is None else now_s
+        if now_s is None:
+            now_s = self._next_s()
         sample = self.node.read(self._ticks, now_s)
         self._ticks += 1
         self.last = self.engine.step(sample)
@@ -178,7 +183,24 @@ class PodNode:
             frozen = path.read_text().strip()
             events = path.with_name("cgroup.events")
             events.write_text(f"populated 1\nfrozen {frozen}\n")
+        if self._tick_s is not None:
+            deadline_s = time.monotonic() + 20.0
+            while self._writing():
+                assert time.monotonic() < deadline_s
+                time.sleep(0.0005)
         return self.last
+
+    def _next_s(self) -> float:
+        """When the next tick is."""
+        if self._tick_s is None:
+            return time.monotonic()
+        self._now_s += self._tick_s
+        return self._now_s
+
+    def _writing(self) -> bool:
+        """Whether a lever has something to write on a thread of its own."""
+        workers = (getattr(lever, "_worker", None) for lever in self.node.levers._every)
+        return any(worker.busy for worker in workers if worker is not None)
 
     def tick_until(self, condition: Callable[[], object], ticks: int = 3000) -> int:
         """Tick until a condition holds; return how many ticks it took."""

@@ -30,7 +30,9 @@ from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.node import Node
+from stallward.agent.controller import check_node
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
+from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
 
 PROC = Path("/proc")
@@ -159,7 +161,7 @@ def test_controllers_are_told_what_the_application_is_known_to_need(programs: Pr
 
 
 @pytest.mark.parametrize(
-    "spec", ["none", "latd", "latd-cgroup", "static:pause=all", "excite", "partition"]
+    "spec", ["none", "rule", "static:pause=all", "excite", "partition", "earlyoom"]
 )
 def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec: str) -> None:
     node = Node(programs.config(), lambda *_entries: None)
@@ -181,6 +183,28 @@ def test_rules_decide_finitely_on_a_node_without_groups(programs: Programs, spec
             assert wait_stopped(programs, (0, 4))
     finally:
         assert node.close()
+
+
+@pytest.mark.parametrize(
+    ("spec", "missing"),
+    [
+        ("latd-cgroup", r"limit \(limit:batch: process trees have no memory limit\)"),
+        ("pi", "limit"),
+        ("static:limit=0.5", "limit"),
+        ("tmo", r"slot_stall \(slots\[0\]\.psi.*a process tree has none of its own"),
+        ("static:profile=keep-anon", r"group_swappiness \(protected_swappiness: only cgroup v1"),
+        ("parties", r"latency \(latency: off in the configuration \(add a \[latency\] section"),
+    ],
+)
+def test_rules_that_trees_cannot_support_are_refused_with_what_is_missing(
+    programs: Programs, spec: str, missing: str
+) -> None:
+    node = Node(programs.config(), lambda *_entries: None)
+    try:
+        with pytest.raises(ControllerError, match=missing):
+            check_node(make_controller(spec), node.settings(frozenset()).context)
+    finally:
+        node.close()
 
 
 def test_latd_sees_the_processes_of_a_tree(programs: Programs) -> None:
@@ -241,6 +265,13 @@ def test_without_psi_the_machine_is_read_all_the_same(programs: Programs, tmp_pa
     assert sample.zone.memory_usage_bytes
     assert sample.slots[0].memory_usage_bytes
     assert any("psi" in reason for reason in node.missing())
+    context = node.settings(frozenset()).context
+    refused = r"_stall \(node\.psi\.memory_some_us: there is no"
+    for spec in ("latd", "psi-hold", "ws-flush:at=distress", "nohang"):
+        with pytest.raises(ControllerError, match=refused):
+            check_node(make_controller(spec), context)
+    for spec in ("partition", "mat", "earlyoom", "nohang:psi=0", "rule"):
+        check_node(make_controller(spec), context)
     node.close()
 
 

@@ -338,10 +338,15 @@ def roll(node: PodNode, draw: random.Random, slot: int, old: str | None, number:
     return new
 
 
+TICK_S = 0.1
+BOUND_AGAIN_TICKS = 20
+"""So many ticks after the last word about them, 2 s, slots have their pods."""
+
+
 @pytest.mark.parametrize("rollouts", [50, pytest.param(1000, marks=pytest.mark.slow)])
 def test_rollouts_leave_nothing_held_and_every_slot_bound(make: Make, rollouts: int) -> None:
     draw = random.Random(7)
-    node = make(controller=make_controller("storm:hold=0.5"), slots=3)
+    node = make(controller=make_controller("storm:hold=0.5"), slots=3, tick_s=TICK_S)
     pods: list[str | None] = [None] * 3
 
     def bound() -> bool:
@@ -355,13 +360,14 @@ def test_rollouts_leave_nothing_held_and_every_slot_bound(make: Make, rollouts: 
         for index, pod in enumerate(pods):
             if pod is None:
                 pods[index] = roll(node, draw, index, None, rollouts + 1 + index)
+        if number % 10 == 0 or draw.random() < 0.5:  # otherwise the next one comes in between
+            node.tick_until(bound, ticks=BOUND_AGAIN_TICKS)
         if number % 10 == 0:
-            node.tick_until(bound)
             names = {str(e.path) for e in node.journal if hasattr(e, "path")}
             assert not [name for name in names if not Path(name).exists()], "of pods that are gone"
         if number == 10:
             files, threads = own("fd"), own("task")
-    node.tick_until(bound)
+    node.tick_until(bound, ticks=BOUND_AGAIN_TICKS)
     left = [pod for pod in pods if pod is not None]
     for slot in range(3):
         node.tell(slot, None)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Controller, Decision, NodeContext
+from stallward.agent.controller import Controller, Decision, Need, NodeContext, check_node
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.controllers.latd import LatdController
 from stallward.agent.controllers.none import NoneController
@@ -75,6 +76,7 @@ def test_every_shipped_controller_conforms(spec: str) -> None:
 
 
 def test_every_registered_controller_is_tested_here() -> None:
+    # Those that need a file have a test of their own of the same rules.
     tested = {spec.partition(":")[0] for spec in SPECS} | {"mpc", "onnx", "ppo"}
     assert {entry.name for entry in controllers()} == tested
 
@@ -218,6 +220,46 @@ def test_latd_cgroup_limits_the_background_and_stops_on_some() -> None:
     assert calm.desired.tuning.swappiness is None
     assert len(some.desired.stopped) == 1
     assert stable.desired.stopped == ()
+
+
+def test_latd_cgroup_sets_the_nodes_swappiness_where_groups_have_none_and_says_so() -> None:
+    controller = make_controller("latd-cgroup")
+    context = replace(CONTEXT, lacks={Need.GROUP_SWAPPINESS: "cgroup v2"})
+    check_node(controller, context)
+    controller.reset(context)
+    decision = controller.decide(make_sample(0), OBSERVATION)
+    assert decision.desired.tuning.swappiness == 90
+    assert decision.desired.tuning.protected_swappiness is None
+    assert decision.reason == "stable; swappiness 90 for all groups"
+    assert [slot.limit_bytes for slot in decision.desired.slots] == [
+        CONTEXT.zone_limit_bytes * 10 // 32
+    ] * 2
+    controller.reset(CONTEXT)
+    assert controller.decide(make_sample(0), OBSERVATION).reason == "stable"
+    neither = {Need.GROUP_SWAPPINESS: "cgroup v2", Need.NODE_TUNING: "read-only"}
+    with pytest.raises(ControllerError, match=r"\(cgroup v2\) and node_tuning \(read-only\)"):
+        check_node(controller, replace(CONTEXT, lacks=neither))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "limits"),
+    [
+        ("limit=0.4", True),
+        ("pause=0,limit=0.4", True),
+        ("pause=0,limit=0.4,slots=0", False),
+        ("pause=all,limit_mib=40", False),
+        ("pause=0,limit=0.4+1", False),
+        ("slots=7,limit=0.4", False),
+    ],
+)
+def test_static_needs_limits_where_what_runs_is_limited(arguments: str, limits: bool) -> None:
+    """What is paused is squeezed on every node, also where nothing limits what runs."""
+    context = replace(CONTEXT, lacks={Need.LIMIT: "process trees"})
+    if limits:
+        with pytest.raises(ControllerError, match=r"lacks limit \(process trees\)"):
+            check_node(make_controller(f"static:{arguments}"), context)
+    else:
+        check_node(make_controller(f"static:{arguments}"), context)
 
 
 def test_latd_grow_raises_a_stalling_groups_limit_while_memory_is_left() -> None:

@@ -55,7 +55,7 @@ def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
     assert [arm.label for arm in kept.arms] == ["none"]
     assert "not which ones were used" in reasons["ws-pressure"]
     monkeypatch.setattr(
-        "stallward.evaluation.comparison.left_out.why_no_file_pages",
+        "stallward.env.sandbox.lacks.why_no_file_pages",
         lambda _proc: {Need.FILE_CACHE: "no cachestat"},
     )
     kept, reasons = leave_out(request(HEURISTICS, "live"), scenario)
@@ -71,7 +71,7 @@ def test_a_twin_and_an_old_kernel_leave_out_what_schedules_threads(
     assert [arm.label for arm in kept.arms] == ["none"]
     assert all("thread_slice (a twin has no threads)" in text for text in reasons.values())
     monkeypatch.setattr(
-        "stallward.evaluation.comparison.left_out.why_no_thread_settings",
+        "stallward.env.sandbox.lacks.why_no_thread_settings",
         lambda _proc: {Need.THREAD_SLICE: "Linux 6.12 does"},
     )
     asked = request("dasec,dasec:answers=layout+share,bvt", "live")
@@ -94,8 +94,41 @@ def test_a_twin_has_what_the_published_rules_need_and_a_kernel_may_not(tmp_path:
     assert leave_out(asked, scenario) == (asked, {})
     without_stalls = Paths(proc=tmp_path)
     kept, reasons = leave_out(request(PUBLISHED, "live"), scenario, without_stalls)
-    assert [arm.label for arm in kept.arms] == ["parties", "heracles", "earlyoom"]
-    assert "memory_stall (the kernel has no PSI)" in reasons["tmo"]
+    assert [arm.label for arm in kept.arms] == ["parties", "earlyoom"]
+    assert "slot_stall (the kernel has no PSI)" in reasons["tmo"]
+    assert "io_stall (the kernel has no PSI)" in reasons["heracles"]
+
+
+STALL_RULES = "none,latd,latd-cgroup,latd-grow,psi-hold,pi,rule,ws-flush,partition,ppo"
+
+
+def test_what_looks_at_stalls_is_left_out_without_them_and_never_on_a_twin(tmp_path: Path) -> None:
+    scenario = load_scenario("detector-anon")
+    kept, reasons = leave_out(request(STALL_RULES, "live"), scenario, Paths(proc=tmp_path))
+    assert [arm.label for arm in kept.arms] == ["none", "rule", "partition", "ppo"]
+    assert "application_stall (the kernel has no PSI)" in reasons["pi"]
+    assert "memory_stall (the kernel has no PSI)" in reasons["latd-cgroup"]
+    on_twin = "none,latd,latd-cgroup,latd-grow,psi-hold,pi,rule,partition,ppo"
+    assert leave_out(request(on_twin, "twin"), scenario) == (request(on_twin, "twin"), {})
+
+
+def test_what_sets_the_node_is_left_out_where_its_settings_are_read_only(tmp_path: Path) -> None:
+    vm, pressure = tmp_path / "sys/vm", tmp_path / "pressure"
+    for folder in (vm, pressure):
+        folder.mkdir(parents=True)
+    (pressure / "memory").touch()
+    names = ("swappiness", "overcommit_memory", "dirty_background_ratio", "dirty_ratio")
+    for name in names:
+        (vm / name).write_text("0\n")
+    arms, scenario = "none,latd,latd-cgroup,latd-grow", load_scenario("detector-anon")
+    _, reasons = leave_out(request(arms, "live"), scenario, Paths(proc=tmp_path))
+    assert reasons == {}, "without a swappiness of groups, that of the node stands in for it"
+    (vm / "dirty_ratio").unlink()
+    (vm / "dirty_ratio").mkdir()
+    _, reasons = leave_out(request(arms, "live"), scenario, Paths(proc=tmp_path))
+    assert set(reasons) == {"latd", "latd-cgroup", "latd-grow"}
+    assert f"node_tuning ({vm / 'dirty_ratio'}: Is a directory)" in reasons["latd"]
+    assert "only cgroup v1 has a swappiness per group" in reasons["latd-grow"]
 
 
 def test_without_swap_those_stay_that_need_none() -> None:

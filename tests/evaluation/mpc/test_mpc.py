@@ -19,7 +19,7 @@ from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import LatencySample, Sample
-from stallward.agent.testing import CONTEXT, make_sample
+from stallward.agent.testing import CONTEXT, check_controller, make_sample
 from stallward.env.simulation.constraints import Ample, measure_ample
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, SlotProgram
@@ -183,6 +183,10 @@ def test_a_controller_plans_at_its_period_and_repeats_its_plan_between(
     assert second_s - first_s == pytest.approx(QUICK.replan_s, abs=0.11), "a tick late at most"
 
 
+def test_it_keeps_the_rules_of_every_controller() -> None:
+    check_controller(lambda: MpcController(TWIN, QUICK), length=25)
+
+
 def test_while_a_plan_is_made_the_last_one_stays_in_force() -> None:
     controller = PlanningController(TWIN, QUICK)
     node = pressed(4.0)
@@ -191,7 +195,7 @@ def test_while_a_plan_is_made_the_last_one_stays_in_force() -> None:
     first = controller.decide(sample, NOTHING)
     assert first.action is not None
     assert not any(first.action), "waited for the plan"
-    decide_until(controller, sample, lambda decision: not decision.reason.endswith(" 0 ms"))
+    decide_until(controller, sample, lambda decision: decision.reason == "as planned")
 
 
 def test_a_plan_that_fails_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stallward.agent.controller import THREAD_NEEDS, Need
+from stallward.agent.sample import GroupSample, Sample
 
 _LEVERS: Final[dict[Need, tuple[str, ...]]] = {
     Need.PAUSE: ("pause",),
@@ -16,6 +17,25 @@ _LEVERS: Final[dict[Need, tuple[str, ...]]] = {
     Need.TERMINATE: ("terminate",),
 }
 """The levers that will do for a need, by the part of their names before the colon."""
+_VM: Final = "vm."
+"""How the names of the levers on the node's settings begin."""
+_NO_GROUP_SWAPPINESS: Final = "protected_swappiness"
+"""The name of the lever that is missing where no group has a swappiness."""
+_MEMORY: Final = ("psi.memory_some_us", "psi.memory_full_us")
+_IO: Final = ("psi.io_some_us", "psi.io_full_us")
+_SIGNALS: Final[dict[Need, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]]] = {
+    Need.MEMORY_STALL: (("zone",), tuple((name,) for name in _MEMORY)),
+    Need.SLOT_STALL: (("slots",), tuple((name,) for name in _MEMORY)),
+    Need.IO_STALL: (("zone",), ((_IO[0],),)),
+    Need.SLOT_IO_STALL: (("slots",), tuple((name,) for name in _IO)),
+    Need.AVAILABLE_MEMORY: (("zone",), (("memory_usage_bytes",), ("inactive_file_bytes",))),
+    Need.REFAULTS: (
+        ("protected", "slots"),
+        (("refault_file_pages", "refault_anon_pages", "major_faults"),),
+    ),
+    Need.SWAP_USE: (("protected", "slots"), (("swap_bytes",),)),
+}
+"""The parts of a sample that must have the signals of a need: any one of each tuple."""
 
 
 def lacks_of(
@@ -25,9 +45,9 @@ def lacks_of(
     protected: str,
     threads_allowed: bool,
     trees: Sequence[str],
-    swap_total_bytes: int | None,
-    memory_stall_us: int | None,
-    file_pages: Mapping[Need, str],
+    sample: Sample,
+    absent: Mapping[str, str],
+    others: Mapping[Need, str],
 ) -> dict[Need, str]:
     """What a node lacks, each with the reason.
 
@@ -37,13 +57,13 @@ def lacks_of(
         protected: The name of the protected application, likewise; empty while it is not there.
         threads_allowed: Whether the configuration allows other settings of its threads.
         trees: Those of the slots that are process trees.
-        swap_total_bytes: The size of all swap; ``None`` where it is not known.
-        memory_stall_us: How long tasks of the zone waited for memory; ``None`` where that is not
-            known.
-        file_pages: What the lever on file pages lacks, each with the reason.
+        sample: The last sample.
+        absent: The signals that it has not and that will not come by themselves, such as
+            ``zone.psi.io_some_us``, each with the reason.
+        others: What else is missing, each with the reason.
     """
     missing = dict(levers)
-    lacks: dict[Need, str] = {need: f"file_pages: {why}" for need, why in file_pages.items()}
+    lacks = dict(others)
     for need, names in _LEVERS.items():
         for slot in slots:
             reasons = [missing.get(f"{name}:{slot}", "no such lever") for name in names]
@@ -55,8 +75,55 @@ def lacks_of(
             lacks[need] = why or "guard.allow_protected_threads is not true"
     if trees:
         lacks[Need.LIMIT] = f"limit:{trees[0]}: process trees have no memory limit"
-    if not swap_total_bytes:
-        lacks[Need.SWAP] = "no swap is on" if swap_total_bytes == 0 else "its size is not known"
-    if memory_stall_us is None:
-        lacks[Need.MEMORY_STALL] = "the zone has no pressure file"
+    lacks |= _settings(missing, protected)
+    lacks |= _signals(sample, absent)
     return lacks
+
+
+def _settings(missing: Mapping[str, str], protected: str) -> dict[Need, str]:
+    """What is lacking of the levers on the node's settings and on groups' swappiness."""
+    lacks = {}
+    of_vm = [why for name, why in missing.items() if name.startswith(_VM)]
+    if not of_vm or any(of_vm):
+        lacks[Need.NODE_TUNING] = next(filter(None, of_vm), "no such lever")
+    why = missing.get(_NO_GROUP_SWAPPINESS, "")
+    if not why and protected:
+        none = "the application has no cgroup of its own"
+        why = missing.get(f"swappiness:{protected}", none)
+    if why:
+        lacks[Need.GROUP_SWAPPINESS] = why
+    return lacks
+
+
+def _signals(sample: Sample, absent: Mapping[str, str]) -> dict[Need, str]:
+    """What is lacking of the signals."""
+    lacks: dict[Need, str] = {}
+    for need, (parts, required) in _SIGNALS.items():
+        prefixes = {name.partition(".")[0] for name in absent if name.startswith(parts)}
+        for prefix in sorted(prefixes):
+            for choices in required:
+                names = [f"{prefix}.{choice}" for choice in choices]
+                if all(name in absent for name in names):
+                    lacks.setdefault(need, absent[names[-1]])
+    # Of a group that is not there yet nothing is known, but where the zone has no stalls it will
+    # have none either. The application's are taken from the zone where it has none of its own.
+    for need, groups, name in (
+        (Need.APPLICATION_STALL, (sample.protected,), _MEMORY[0]),
+        (Need.SLOT_STALL, sample.slots, _MEMORY[0]),
+        (Need.SLOT_IO_STALL, sample.slots, _IO[0]),
+    ):
+        why = absent.get(f"zone.{name}", "")
+        if why and all(_stall(group, name) is None for group in groups):
+            lacks.setdefault(need, why)
+    swap_bytes = sample.node.swap_total_bytes
+    if not swap_bytes:
+        lacks[Need.SWAP] = "no swap is on" if swap_bytes == 0 else "its size is not known"
+        lacks.pop(Need.SWAP_USE, None)
+    if "latency" in absent:
+        lacks[Need.LATENCY] = absent["latency"]
+    return lacks
+
+
+def _stall(group: GroupSample, name: str) -> int | None:
+    value: int | None = getattr(group.psi, name.partition(".")[2])
+    return value

@@ -11,17 +11,13 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.ipc.pause_memory import PauseMemory
-from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.scheduling import read_online_cpus
-from stallward.actuator.kernel.target import is_unbound
 from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
-from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
-from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.node.find_targets import find_targets
-from stallward.actuator.node.needs import lacks_of
+from stallward.actuator.node.lacking import find_lacks
 from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.node.stall_watch import StallWatch, stall_file
@@ -148,17 +144,7 @@ class Node:
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:
         """Return what this node lacks, with these budgets, of what controllers may need."""
-        protected, *slots = self.levers.targets
-        return lacks_of(
-            self.levers.survey(),
-            slots=[short(slot) for slot in slots if not is_unbound(slot)],
-            protected="" if is_unbound(protected) else short(protected),
-            threads_allowed=budgets.allow_protected_threads,
-            trees=[slot.name for slot in slots if not isinstance(slot, Cgroup)],
-            swap_total_bytes=self._last.node.swap_total_bytes,
-            memory_stall_us=self._last.zone.psi.memory_some_us,
-            file_pages=why_no_file_pages(self._config.node.paths.proc),
-        )
+        return find_lacks(self._config, budgets, self.levers, self._last, self.absences())
 
     def remember_pauses(self, memory: PauseMemory, now_s: float, *, after_restart: bool) -> None:
         """Keep the slots' pauses in ``memory`` from now on.

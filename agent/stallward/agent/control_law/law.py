@@ -6,14 +6,20 @@ A :class:`Law` maps observations to actions and keeps its own state between deci
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.signals import Observations
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import (
+    Decision,
+    Need,
+    NodeContext,
+    require_needs,
+    require_one,
+)
 from stallward.agent.desired import ACTION_SIZES, RELEASED, decode_action
 from stallward.agent.sample import Sample
 
@@ -46,14 +52,33 @@ class LawController:
     Args:
         name: The controller's name.
         make: Makes a new law for a batch of one.
+        needs: What the law cannot do its work without.
+        one_of: Signals of which it needs at least one.
     """
 
     needs_processes = False
 
-    def __init__(self, name: str, make: Callable[[], Law]) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[], Law],
+        needs: Sequence[Need] = (),
+        one_of: Sequence[Need] = (),
+    ) -> None:
         self.name = name
         self._make = make
+        self._needs = needs
+        self._one_of = one_of
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has what the law needs.
+
+        Raises:
+            ControllerError: If it lacks something.
+        """
+        require_needs(self.name, self._needs, context)
+        require_one(self.name, self._one_of, context)
 
     def reset(self, context: NodeContext) -> None:
         """Replace the law by a new one."""

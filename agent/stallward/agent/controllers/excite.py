@@ -1,7 +1,8 @@
 """``excite``: random actions with logged propensities, for recordings to learn from.
 
 The actions are limit levels, or with ``table=set-points`` set-points that ``partition`` works
-within.
+within. It draws on every node, whichever levers there are: a recording has what was granted, and
+what came of each lever.
 
 At each tick the whole action is drawn anew with probability ``tick/dwell``. Dwell times are
 therefore geometric, and the effect of an action has time to show before the next one. A redraw

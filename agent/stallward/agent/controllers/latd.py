@@ -4,6 +4,12 @@ Source: "latd", thesis, UNC Charlotte 2019, Algorithms 1 to 3. Where its listing
 disagree, these rules follow Algorithm 1. The thesis acts on a whole machine, these rules on a
 zone: the candidates are the processes of the background groups, PSI is the zone's, and available
 memory is the zone's limit less its usage plus its inactive file pages. The period is 0.1 s.
+
+Each is refused on a node that lacks what its algorithm watches or sets. There is one substitute:
+Algorithms 2 and 3 begin by giving the application's cgroup a swappiness of 90, so that its page
+cache is kept. cgroup v2 has no swappiness of a group, and all groups have that of the node. There
+the node's is set to 90, as Algorithm 1 does. The application has the 90 that it is to have, and so
+has the background, which the thesis leaves at 60; the reasons of the decisions say so.
 """
 
 from __future__ import annotations
@@ -14,7 +20,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
+from stallward.agent.controller import (
+    Decision,
+    IgnoresTarget,
+    Need,
+    NodeContext,
+    require_needs,
+    require_one,
+)
 from stallward.agent.desired import (
     RELEASED,
     DesiredState,
@@ -34,7 +47,9 @@ _GROW_RATIO: Final = 1 / 16
 _CALM: Final = Tuning(name="latd", swappiness=90, overcommit_memory=0)
 _FLUSHING: Final = replace(_CALM, name="latd-flush", dirty_background_ratio=2, dirty_ratio=100)
 _CGROUP: Final = Tuning(name="latd-cgroup", protected_swappiness=90)
-TUNINGS: Final = (_CALM, _FLUSHING, _CGROUP)
+_CGROUP_NODE: Final = Tuning(name="latd-cgroup-node", swappiness=90)
+"""The same where groups have no swappiness of their own."""
+TUNINGS: Final = (_CALM, _FLUSHING, _CGROUP, _CGROUP_NODE)
 """The tunings of these rules, in addition to the profiles of the action table."""
 
 
@@ -55,9 +70,20 @@ class LatdController(IgnoresTarget):
 
     name = "latd"
     needs_processes = True
+    _needs: tuple[Need, ...] = (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY, Need.NODE_TUNING)
+    _remark = ""
+    """What is added to the reason of each decision."""
 
     def __init__(self) -> None:
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has what the algorithm watches and sets.
+
+        Raises:
+            ControllerError: If it lacks something.
+        """
+        require_needs(self.name, self._needs, context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stall totals and the stopped processes."""
@@ -94,7 +120,7 @@ class LatdController(IgnoresTarget):
             victim = ProcessRef(pid=top.pid, start_time_ticks=top.start_time_ticks)
             desired = replace(self._desired(sample), terminate=victim, stopped=())
             return Decision(desired=desired, reason="0.1 % available: terminate")
-        return Decision(desired=self._desired(sample), reason=reason)
+        return Decision(desired=self._desired(sample), reason=f"{reason}{self._remark}")
 
     def _react(self, top: ProcessSample | None, *, some_rose: bool, full_rose: bool) -> str:
         if some_rose:
@@ -126,6 +152,16 @@ class LatdCgroupController(LatdController):
     """
 
     name = "latd-cgroup"
+    _needs: tuple[Need, ...] = (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY, Need.LIMIT)
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has what the algorithm watches and sets.
+
+        Raises:
+            ControllerError: If it lacks something.
+        """
+        super().check(context)
+        require_one(self.name, (Need.GROUP_SWAPPINESS, Need.NODE_TUNING), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget everything and start with the background's limit."""
@@ -133,6 +169,9 @@ class LatdCgroupController(LatdController):
         groups = max(1, len(context.slot_names))
         share = int(context.zone_limit_bytes * _BACKGROUND_RATIO / groups)
         self._limits = [share] * len(context.slot_names)
+        of_group = Need.GROUP_SWAPPINESS not in context.lacks
+        self._tuning = _CGROUP if of_group else _CGROUP_NODE
+        self._remark = "" if of_group else "; swappiness 90 for all groups"
 
     def _react(self, top: ProcessSample | None, *, some_rose: bool, full_rose: bool) -> str:
         if some_rose:
@@ -146,7 +185,7 @@ class LatdCgroupController(LatdController):
     def _desired(self, sample: Sample) -> DesiredState:
         return DesiredState(
             slots=tuple(SlotDesire(limit_bytes=limit) for limit in self._limits),
-            tuning=_CGROUP,
+            tuning=self._tuning,
             stopped=self._stopped,
         )
 
@@ -159,6 +198,7 @@ class LatdGrowController(LatdCgroupController):
     """
 
     name = "latd-grow"
+    _needs = (*LatdCgroupController._needs, Need.SLOT_STALL)
 
     def reset(self, context: NodeContext) -> None:
         """Forget everything and start with the background's limit."""

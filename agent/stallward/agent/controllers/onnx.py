@@ -4,6 +4,9 @@ A policy is one ONNX file. Its input is ``observation`` (float32, ``[1, OBSERVAT
 normalised: the network does that itself). Its outputs are ``action`` (int64, one entry per
 component of the action table) and ``logits``. Its metadata holds the schema with which it was
 trained; a file with another schema is refused, with the first difference in the message.
+
+It runs on every node. A signal that is absent is 0 in the observation, as the schema says,
+and an action moves the levers that there are.
 """
 
 from __future__ import annotations

@@ -19,6 +19,9 @@ by its stall on memory.
 Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
 application is in danger and waits for the disk, but does not lack memory, the background keeps the
 disk busy: then what that reads and writes is limited (``throttle``).
+
+It runs on every node, and does what it can with the signals and levers that there are
+(docs/reference/controllers.md says what).
 """
 
 from __future__ import annotations
@@ -193,11 +196,7 @@ class PartitionController:
         room = max(base + lent - reserve, 0.0)
         coming = most_lent - lent if self._lending.growing else 0.0
         division = self._turns.divide(
-            room,
-            wants,
-            sample.time_s,
-            coming_bytes=coming,
-            in_danger=self._caution.danger >= 1.0,
+            room, wants, sample.time_s, coming_bytes=coming, in_danger=self._caution.danger >= 1.0
         )
         disk_limits = self._throttle.update(
             sample.slots,

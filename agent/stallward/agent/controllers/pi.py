@@ -7,13 +7,15 @@ and its change, so that clipping the output is enough against windup (Åström a
 Systems, section 11.4). The error is (set point - stall) / set point, cut off below: a stall can be
 a hundred times its set point, but the output should fall in seconds, not at once.
 
-The gains are searched like the thresholds of ``rule`` (``stallward tune pi``).
+The gains are searched like the thresholds of ``rule`` (``stallward tune pi``). It needs the stall,
+limits of running work, and pauses (:data:`NEEDS`), and is refused without any of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +23,11 @@ from numpy.typing import NDArray
 from stallward.agent.control_law import staircase
 from stallward.agent.control_law.signals import Observations, present_slots, stall_share
 from stallward.agent.control_law.thresholds import columns, tuned
+from stallward.agent.controller import Need
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES
 
+NEEDS: Final = (Need.LIMIT, Need.PAUSE, Need.APPLICATION_STALL)
+"""What it cannot do its work without."""
 _DEEPEST = float(len(LIMIT_RATIOS) - 1)
 
 

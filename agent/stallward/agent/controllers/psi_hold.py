@@ -6,6 +6,8 @@ overload returns and decays when it does not. The numbers of ``sideloader`` (a 6
 50 %, hold-offs of 10 to 30 s) are for whole machines and reaction within minutes. Here the
 application's own stall over one second counts, and hold-offs are a fifth as long. The guard ends
 pauses at its ``max_pause_s`` and ``max_pause_share``.
+
+It needs the pauses and the stall of the application, and is refused without either.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from stallward.agent.control_law import staircase
 from stallward.agent.control_law.law import LawController
 from stallward.agent.control_law.signals import Observations, present_slots, stall_share
 from stallward.agent.control_law.thresholds import spans, tuned
+from stallward.agent.controller import Need
 from stallward.agent.plugin import ControllerEntry, number
 
 _DECAY = 0.5
@@ -77,7 +80,11 @@ def _make(arguments: Mapping[str, str]) -> LawController:
         for name, span in spans(PsiHoldThresholds).items()
     }
     thresholds = PsiHoldThresholds(**values)
-    return LawController("psi-hold", lambda: PsiHoldLaw(thresholds))
+    return LawController(
+        "psi-hold",
+        lambda: PsiHoldLaw(thresholds),
+        needs=(Need.PAUSE, Need.APPLICATION_STALL),
+    )
 
 
 ENTRY = ControllerEntry(

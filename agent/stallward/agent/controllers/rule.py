@@ -9,12 +9,18 @@ then the next. After a while of calm one rung is released. The other thresholds 
 The thresholds are searched on the twin (``stallward tune rule``); the tuned ones are shipped as
 ``models/stallward/models/rules/rule.toml``. The controller ``rule`` needs that file, so it is
 registered by ``stallward.models.controllers``, not here.
+
+Any of the three ratios is enough to act by (:data:`ONE_OF`): one that the node does not know is 0,
+so that the rule acts later or less. Of the levers it uses those that there are. A process tree has
+no limit while it runs, so there the rungs of the staircase do nothing, and only urgent danger
+does, which pauses and squeezes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +37,11 @@ from stallward.agent.control_law.signals import (
     stall_share,
 )
 from stallward.agent.control_law.thresholds import columns, tuned
+from stallward.agent.controller import Need
 from stallward.agent.desired import PROFILES
+
+ONE_OF: Final = (Need.LATENCY, Need.APPLICATION_STALL, Need.REFAULTS)
+"""The signals of danger, of which it needs one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

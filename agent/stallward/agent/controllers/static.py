@@ -1,4 +1,7 @@
-"""``static``: pauses and limits fixed by arguments, the simplest controller that protects."""
+"""``static``: pauses and limits fixed by arguments, the simplest controller that protects.
+
+It needs the levers that its arguments ask for, and is refused without one of them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.desired import (
     MAX_SWAPPINESS,
     MIB,
@@ -80,6 +83,31 @@ class StaticController(IgnoresTarget):
             )
         self._context: NodeContext | None = None
         self._started_s: dict[int, float] = {}
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has the levers for what the arguments ask.
+
+        Raises:
+            ControllerError: If it lacks one.
+        """
+        tuning = self._tuning
+        needs: list[Need] = []
+        if self._paused is None or self._paused:
+            needs.append(Need.PAUSE)
+        if any(self._limits_running(slot) for slot in range(len(context.slot_names))):
+            needs.append(Need.LIMIT)
+        if replace(tuning, name="", protected_swappiness=None) != Tuning(name=""):
+            needs.append(Need.NODE_TUNING)
+        if tuning.protected_swappiness not in {None, tuning.swappiness}:
+            needs.append(Need.GROUP_SWAPPINESS)
+        require_needs(self.name, needs, context)
+
+    def _limits_running(self, slot: int) -> bool:
+        """Whether a slot has a limit while it runs; what is paused is squeezed on every node."""
+        if self._paused is None or slot in self._paused:
+            return False
+        limited = self._limited is None or slot in self._limited
+        return limited and bool(self._limit_mib or self._zone_share or self._ratio(slot) < 1.0)
 
     def reset(self, context: NodeContext) -> None:
         """Take the floors and the zone's size, and forget when groups started."""

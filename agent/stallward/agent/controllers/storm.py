@@ -1,7 +1,8 @@
 """``storm``: moves every lever at random, all the time, to test that everything is put back.
 
 It is for tests only and protects nothing. Unlike ``excite`` it is not restricted to the action
-table of learned policies: it uses every lever. It ends programs only where ``ends`` says so.
+table of learned policies: it uses every lever. It ends programs only where ``ends`` says so. It
+runs on every node: a lever that is missing is one that it cannot move.
 """
 
 from __future__ import annotations

@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
-from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
-from stallward.actuator.levers.process_levers import why_no_thread_settings
 from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
+from stallward.env.sandbox.lacks import sandbox_lacks
 from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.lacks import twin_lacks
@@ -80,11 +79,6 @@ def _without_twin(arm: Arm, scenario: Scenario) -> dict[str, str]:
 
 
 def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict[Need, str]:
-    """What the node lacks. A sandbox has every lever on groups, or cannot be made at all."""
+    """What the node of the comparison lacks."""
     swap_bytes = scenario.sandbox.swap_bytes
-    if request.mode == "twin":
-        return twin_lacks(swap_bytes)
-    lacks = {**why_no_file_pages(paths.proc), **why_no_thread_settings(paths.proc)}
-    if not (paths.proc / "pressure/memory").exists():
-        lacks[Need.MEMORY_STALL] = "the kernel has no PSI"
-    return lacks if swap_bytes > 0 else {**lacks, Need.SWAP: "the scenario's sandbox has none"}
+    return twin_lacks(swap_bytes) if request.mode == "twin" else sandbox_lacks(swap_bytes, paths)

@@ -248,7 +248,7 @@ class MpcController:
         action = self._action
         return Decision(
             desired=decode_action(action, sample.slot_states, self._floors(sample)),
-            reason=f"planned in {self._planner.took_ms:.0f} ms",
+            reason="as planned" if self._planner.took_ms else "waits for its first plan",
             action=action,
         )
 

@@ -1,4 +1,4 @@
-"""A published rule is refused where a lever or a signal is missing that it is made of."""
+"""A published rule runs without budgets, and needs no lever to kill where its killing is off."""
 
 from __future__ import annotations
 
@@ -8,28 +8,32 @@ from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import find_entry, make_controller
 
+PUBLISHED = [
+    "parties", "heracles", "senpai", "tmo", "sideloader", "oomd", "systemd-oomd", "earlyoom",
+    "nohang",
+]  # fmt: skip
 
-@pytest.mark.parametrize(
-    ("name", "needs"),
-    [
-        ("parties", {Need.CPU_MAX, Need.LIMIT}),
-        ("heracles", {Need.CPU_MAX, Need.LIMIT, Need.PAUSE}),
-        ("senpai", {Need.LIMIT, Need.MEMORY_STALL}),
-        ("tmo", {Need.RECLAIM, Need.MEMORY_STALL}),
-        ("sideloader", {Need.CPU_MAX, Need.PAUSE, Need.TERMINATE, Need.MEMORY_STALL}),
-        ("oomd", {Need.TERMINATE, Need.MEMORY_STALL}),
-        ("systemd-oomd", {Need.TERMINATE, Need.MEMORY_STALL}),
-        ("earlyoom", set()),
-        ("nohang", {Need.MEMORY_STALL}),
-    ],
-)
-def test_what_it_needs_is_named_and_it_runs_without_budgets(name: str, needs: set[Need]) -> None:
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_it_runs_without_budgets(name: str) -> None:
     assert find_entry(name).unbudgeted
-    controller = make_controller(name)
-    for need in Need:
-        context = NodeContext(zone_limit_bytes=1, slot_names=("a",), lacks={need: "because"})
-        if need in needs:
-            with pytest.raises(ControllerError, match=rf"lacks {need} \(because\)"):
-                check_node(controller, context)
-        else:
-            check_node(controller, context)
+
+
+@pytest.mark.parametrize("name", ["sideloader", "oomd", "systemd-oomd"])
+def test_what_only_says_whom_it_would_kill_needs_no_lever_for_it(name: str) -> None:
+    context = NodeContext(zone_limit_bytes=1, slot_names=("a",), lacks={Need.TERMINATE: "because"})
+    with pytest.raises(ControllerError, match=r"lacks terminate \(because\)"):
+        check_node(make_controller(name), context)
+    check_node(make_controller(f"{name}:kill=0"), context)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_kernel_without_stalls_leaves_those_that_look_at_none(name: str) -> None:
+    stalls = {need: "no PSI" for need in Need if need.value.endswith("stall")}
+    assert len(stalls) == 5
+    context = NodeContext(zone_limit_bytes=1, slot_names=("a",), lacks=stalls)
+    if name in {"parties", "earlyoom"}:
+        check_node(make_controller(name), context)
+    else:
+        with pytest.raises(ControllerError, match="no PSI"):
+            check_node(make_controller(name), context)

@@ -195,11 +195,11 @@ def test_too_few_degrees_are_refused_for_the_node() -> None:
 @pytest.mark.parametrize(
     ("spec", "needs"),
     [
-        ("swap-assign", {Need.LIMIT, Need.SWAP, Need.CPU_WEIGHT}),
+        ("swap-assign", {Need.LIMIT, Need.SWAP, Need.SWAP_USE, Need.CPU_WEIGHT}),
         ("swap-assign:swap=0", {Need.CPU_WEIGHT}),
-        ("swap-assign:cpu=0", {Need.LIMIT, Need.SWAP}),
-        ("swap-average", {Need.LIMIT, Need.SWAP}),
-        ("mat", {Need.PAUSE}),
+        ("swap-assign:cpu=0", {Need.LIMIT, Need.SWAP, Need.SWAP_USE}),
+        ("swap-average", {Need.LIMIT, Need.SWAP, Need.SWAP_USE}),
+        ("mat", {Need.PAUSE, Need.REFAULTS}),
     ],
 )
 def test_a_node_that_lacks_a_lever_is_named(spec: str, needs: set[Need]) -> None:

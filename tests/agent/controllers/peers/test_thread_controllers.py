@@ -137,14 +137,14 @@ def test_within_a_period_the_decision_stays() -> None:
 @pytest.mark.parametrize(
     ("spec", "needs"),
     [
-        ("dasec", set(THREAD_NEEDS)),
-        ("dasec:answers=latency", {Need.THREAD_SLICE}),
-        ("dasec:answers=layout", {Need.THREAD_CPUS}),
-        ("dasec:answers=share", {Need.THREAD_NICE}),
-        ("bvt", {Need.THREAD_SLICE}),
+        ("dasec", {*THREAD_NEEDS, Need.THREAD_TIMES}),
+        ("dasec:answers=latency", {Need.THREAD_SLICE, Need.THREAD_TIMES}),
+        ("dasec:answers=layout", {Need.THREAD_CPUS, Need.THREAD_TIMES}),
+        ("dasec:answers=share", {Need.THREAD_NICE, Need.THREAD_TIMES}),
+        ("bvt", {Need.THREAD_SLICE, Need.THREAD_TIMES}),
     ],
 )
-def test_each_answer_needs_its_own_lever(spec: str, needs: set[Need]) -> None:
+def test_each_answer_needs_its_lever_and_the_times_of_threads(spec: str, needs: set[Need]) -> None:
     controller = make_controller(spec)
     for need in Need:
         context = replace(CONTEXT, lacks={need: "because"})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from stallward.agent.control_law.watermarks import free_bytes, watermarks_of
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import Decision, Need, NodeContext, check_node
 from stallward.agent.controllers.peers.working_set import WorkingSetController
 from stallward.agent.desired import MIB, RELEASED
 from stallward.agent.errors import ControllerError
@@ -110,12 +110,13 @@ def test_distress_is_half_as_much_with_each_priority(
     assert acts(after(controller, free=300 * MIB, full_us=full_us)) is expected
 
 
-def test_without_psi_nothing_is_known_and_nothing_done() -> None:
-    bare = replace(make_sample(1), zone=GroupSample(name="zone", memory_usage_bytes=1 << 40))
-    for spec in ("ws-flush", "ws-promote"):
-        controller = made(spec)
-        controller.decide(bare, OBSERVATION)
-        assert not acts(controller.decide(replace(bare, time_s=bare.time_s + 1), OBSERVATION))
+@pytest.mark.parametrize("at", ["low", "min", "distress"])
+@pytest.mark.parametrize("arm", ["ws-flush", "ws-pressure", "ws-deactivate", "ws-promote"])
+def test_without_psi_it_is_refused_unless_it_acts_by_phases(arm: str, at: str) -> None:
+    context = replace(CONTEXT, lacks={Need.MEMORY_STALL: "the kernel has no PSI"})
+    with pytest.raises(ControllerError, match=r"memory_stall \(the kernel has no PSI\)"):
+        check_node(make_controller(f"{arm}:at={at}"), context)
+    check_node(make_controller(f"{arm}:at=phase"), context)
 
 
 def test_at_a_change_of_phase_it_acts_once() -> None:

@@ -102,7 +102,9 @@ class HeraclesController:
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.CPU_MAX, Need.LIMIT, Need.PAUSE), context)
+        levers = (Need.CPU_MAX, Need.LIMIT, Need.PAUSE)
+        signals = (Need.LATENCY, Need.IO_STALL, Need.CPU_COUNT)
+        require_needs(self.name, (*levers, *signals), context)
 
     def reset(self, context: NodeContext) -> None:
         """Begin with the background disabled until the first poll."""

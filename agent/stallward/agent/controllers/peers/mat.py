@@ -58,8 +58,8 @@ class MatController(IgnoresTarget):
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def check(self, context: NodeContext) -> None:
-        """Check that slots can be paused."""
-        require_needs(self.name, (Need.PAUSE,), context)
+        """Check that slots can be paused, and that pages that come back are counted."""
+        require_needs(self.name, (Need.PAUSE, Need.REFAULTS), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the epoch and the pauses."""

@@ -84,7 +84,8 @@ class PartiesController:
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.CPU_MAX, Need.LIMIT), context)
+        needs = (Need.CPU_MAX, Need.LIMIT, Need.LATENCY, Need.CPU_COUNT)
+        require_needs(self.name, needs, context)
 
     def reset(self, context: NodeContext) -> None:
         """Begin with equal parts."""

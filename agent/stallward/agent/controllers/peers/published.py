@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
-from stallward.agent.controller import Controller
+from stallward.agent.controller import Controller, Need
 from stallward.agent.plugin import ControllerEntry, number
 
 T = TypeVar("T")
@@ -17,6 +17,11 @@ _ROUNDING_S = 1e-6
 def kill_switch() -> Any:
     """Make the field of a dataclass of numbers that turns the killing of a daemon off."""
     return tuned(1, "whether it kills; with 0 it only says whom it would kill", 0, 1, whole=True)
+
+
+def kill_needs(kill: float) -> tuple[Need, ...]:
+    """What a daemon that kills whole groups needs for it, unless its killing is turned off."""
+    return (Need.TERMINATE,) if kill else ()
 
 
 def published_entry(

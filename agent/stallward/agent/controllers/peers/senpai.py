@@ -132,7 +132,7 @@ class SenpaiController(IgnoresTarget):
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.LIMIT, Need.MEMORY_STALL), context)
+        require_needs(self.name, (Need.LIMIT, Need.SLOT_STALL), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the limits."""

@@ -42,7 +42,12 @@ from numpy.typing import NDArray
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.controllers.peers.pressure_averages import PressureAverages
-from stallward.agent.controllers.peers.published import Every, kill_switch, published_entry
+from stallward.agent.controllers.peers.published import (
+    Every,
+    kill_needs,
+    kill_switch,
+    published_entry,
+)
 from stallward.agent.desired import RELEASED, DesiredState, SlotDesire
 from stallward.agent.sample import Sample
 
@@ -121,9 +126,9 @@ class SideloaderController(IgnoresTarget):
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(
-            self.name, (Need.CPU_MAX, Need.PAUSE, Need.TERMINATE, Need.MEMORY_STALL), context
-        )
+        levers = (Need.CPU_MAX, Need.PAUSE, *kill_needs(self._numbers.kill))
+        signals = (Need.SLOT_STALL, Need.SLOT_IO_STALL, Need.CPU_COUNT)
+        require_needs(self.name, (*levers, *signals), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the CPU times, the stall and the hold."""

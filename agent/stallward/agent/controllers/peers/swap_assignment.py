@@ -101,7 +101,7 @@ class SwapController(IgnoresTarget):
         Raises:
             ControllerError: If it lacks something, or there is no degree or need for a slot.
         """
-        swap = (Need.LIMIT, Need.SWAP) if self._options.swap else ()
+        swap = (Need.LIMIT, Need.SWAP, Need.SWAP_USE) if self._options.swap else ()
         cpu = (Need.CPU_WEIGHT,) if self._options.cpu else ()
         require_needs(self.name, (*swap, *cpu), context)
         self._known(context.slot_names)

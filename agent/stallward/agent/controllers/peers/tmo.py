@@ -94,7 +94,8 @@ class TmoController(IgnoresTarget):
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.RECLAIM, Need.MEMORY_STALL), context)
+        needs = (Need.RECLAIM, Need.SLOT_STALL, Need.SLOT_IO_STALL)
+        require_needs(self.name, needs, context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stalls and the rests."""

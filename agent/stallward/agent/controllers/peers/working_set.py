@@ -23,6 +23,7 @@ from stallward.agent.controller import (
     Controller,
     Decision,
     IgnoresTarget,
+    Need,
     NodeContext,
     needs_of_file_pages,
     require_needs,
@@ -37,6 +38,14 @@ from stallward.agent.sample import Sample
 Trigger = Literal["low", "min", "distress", "phase"]
 """Free memory at LOW or at MIN while reclaim runs; reclaim in distress; or a background group
 that goes over to another phase of locality, which the thesis proposes in section 8.3."""
+_SEEN_BY: Final[Mapping[Trigger, tuple[Need, ...]]] = {
+    "low": (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY),
+    "min": (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY),
+    "distress": (Need.MEMORY_STALL,),
+    "phase": (),
+}
+"""The signals without which a trigger would never hold. The sizes of the groups, by which phases
+are told, are read on every node."""
 
 PRIORITIES: Final = 12
 """The priority of the first pass of reclaim (DEF_PRIORITY)."""
@@ -77,8 +86,9 @@ class WorkingSetController(IgnoresTarget):
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def check(self, context: NodeContext) -> None:
-        """Check that file pages can be acted on as is wanted."""
-        require_needs(self.name, needs_of_file_pages(self.heuristic.wish), context)
+        """Check that file pages can be acted on as is wanted, and that the trigger can be seen."""
+        needs = (*needs_of_file_pages(self.heuristic.wish), *_SEEN_BY[self.heuristic.trigger])
+        require_needs(self.name, needs, context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stalls and the phases."""

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
+from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     EndSignal,
     ProcessEnd,
@@ -105,6 +105,10 @@ class EarlyoomController(IgnoresTarget):
     def __init__(self, numbers: EarlyoomNumbers) -> None:
         self._numbers = numbers
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has what it decides by."""
+        require_needs(self.name, (Need.AVAILABLE_MEMORY,), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the victim."""

@@ -153,7 +153,8 @@ class NohangController(IgnoresTarget):
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.MEMORY_STALL,), context)
+        stall = (Need.MEMORY_STALL,) if self._numbers.psi else ()
+        require_needs(self.name, (Need.AVAILABLE_MEMORY, *stall), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the victims and the stall."""

@@ -41,7 +41,12 @@ from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContex
 from stallward.agent.controllers.peers.kill_daemons.victims import GroupKill, holds_anything
 from stallward.agent.controllers.peers.kill_daemons.zone_memory import reclaim_count, zone_memory
 from stallward.agent.controllers.peers.pressure_averages import PressureAverages
-from stallward.agent.controllers.peers.published import Every, kill_switch, published_entry
+from stallward.agent.controllers.peers.published import (
+    Every,
+    kill_needs,
+    kill_switch,
+    published_entry,
+)
 from stallward.agent.desired import RELEASED
 from stallward.agent.sample import Sample
 
@@ -108,7 +113,8 @@ class OomdController(IgnoresTarget):
 
     def check(self, context: NodeContext) -> None:
         """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.TERMINATE, Need.MEMORY_STALL), context)
+        signals = (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY, Need.SWAP_USE)
+        require_needs(self.name, (*kill_needs(self._numbers.kill), *signals), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stall, the averages and the rests."""

@@ -57,12 +57,12 @@ class BvtController(IgnoresTarget):
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def check(self, context: NodeContext) -> None:
-        """Check that a node can set the timeslices of the application's threads.
+        """Check that a node counts what the application's threads run, and sets their timeslices.
 
         Raises:
             ControllerError: If it cannot, or may not.
         """
-        require_needs(self.name, (Need.THREAD_SLICE,), context)
+        require_needs(self.name, (Need.THREAD_SLICE, Need.THREAD_TIMES), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the threads."""

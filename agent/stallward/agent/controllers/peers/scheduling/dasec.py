@@ -89,13 +89,13 @@ class DasecController:
         self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
 
     def check(self, context: NodeContext) -> None:
-        """Check that a node can give the answers.
+        """Check that a node counts what threads ran and waited, and can give the answers.
 
         Raises:
-            ControllerError: If it lacks a lever on the application's threads, or the consent.
+            ControllerError: If it lacks these counts, a lever on the threads, or the consent.
         """
         needs = [need for answer, need in ANSWERS.items() if answer in self._answers]
-        require_needs(self.name, needs, context)
+        require_needs(self.name, (*needs, Need.THREAD_TIMES), context)
 
     def reset(self, context: NodeContext) -> None:
         """Forget everything."""
