@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,11 +16,16 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, thread_ids, write_value
 from stallward.actuator.kernel.threads.timeslice import why_no_slice
-from stallward.agent.errors import ControllerError
 from stallward.evaluation.bench.kernel_settings import changed_settings, read_settings
 from stallward.evaluation.bench.kills import bench as module
-from stallward.evaluation.bench.kills.bench import bench_kills
-from stallward.evaluation.bench.kills.campaign import ENDING_STORM
+from stallward.evaluation.bench.kills.arms import (
+    ENDING_STORM,
+    KilledArm,
+    choose_arms,
+    one_controller,
+)
+from stallward.evaluation.bench.kills.bench import bench_kills, campaign_node
+from stallward.evaluation.bench.kills.campaign import Instants
 from stallward.evaluation.bench.kills.tally import KILL_TARGETS, MEANINGS, Kill, Tally
 from stallward.evaluation.cli import main
 
@@ -51,7 +57,8 @@ def test_every_writable_setting_is_read_and_counters_are_not(tmp_path: Path) -> 
 def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         before = read_settings([], [process.pid], Paths())
-        os.setpriority(os.PRIO_PROCESS, process.pid, 5)
+        nice = os.getpriority(os.PRIO_PROCESS, process.pid)
+        os.setpriority(os.PRIO_PROCESS, process.pid, nice + 1)
         Path(f"/proc/{process.pid}/oom_score_adj").write_text("300")
         changes = changed_settings(before, read_settings([], [process.pid], Paths()))
         process.kill()
@@ -112,19 +119,40 @@ def test_problems_are_counted_by_the_target_of_the_kill() -> None:
     assert sum(share for share, _ in KILL_TARGETS.values()) == pytest.approx(1.0)
 
 
+def test_each_arm_has_its_own_counts() -> None:
+    tally = Tally(
+        kills=[
+            Kill(target="loop", arm="rule", held=True, restore_s=0.1),
+            Kill(target="loop", arm="none", held=False, restore_s=0.0),
+            Kill(target="guardian", arm="rule", held=True, problems=("x", "y")),
+            Kill(target="all", arm="rule", held=False, restore_s=2.0),
+            Kill(target="service", arm="none", held=False, problems=("the loop is gone",)),
+        ],
+        ended=Counter({"rule": 3}),
+    )
+    rule, none = tally.by_arm()
+    assert (rule.arm, rule.kills, rule.found_held, rule.left_after_1_s) == ("rule", 3, 2, 1)
+    assert rule.restore_max_ms == pytest.approx(100.0)
+    assert rule.restart_max_ms == pytest.approx(2000.0)
+    assert (rule.loop_lost, rule.programs_ended) == (0, 3)
+    assert (none.arm, none.kills, none.found_held, none.loop_lost) == ("none", 2, 0, 1)
+    assert (none.restart_max_ms, none.programs_ended) == (None, 0)
+    assert tally.figures()["programs_ended"] == 3.0
+
+
 class Interrupted:
     """A campaign that is interrupted at its third kill."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
         self.kills = 0
-        self.programs_ended = 0
+        self.ended: Counter[str] = Counter()
 
-    def kill(self, target: str) -> Kill:
+    def kill(self, target: str, arm: KilledArm) -> Kill:
         self.kills += 1
         if self.kills == 3:
             raise self.error
-        return Kill(target=target, held=True, problems=("memory.high is '1'",))
+        return Kill(target=target, arm=arm.label, held=True, problems=("memory.high is '1'",))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +178,7 @@ def test_the_counts_are_printed_however_a_campaign_ends(
     result = json.loads(printed.out)
     assert (result["interrupted"], result["kills"], result["found_held"]) == (True, 2.0, 2.0)
     assert printed.err.count("memory.high is '1'") == 2
+    assert [row["kills"] for row in result["arms"]] == [2]
     assert main(["bench", "kills", "--kills", "5"]) == code
     assert "Interrupted after 2 kills." in capsys.readouterr().out.splitlines()
     assert main(["bench", "kills", "--kills", "2", "--json"]) == 1, "a problem was counted"
@@ -167,6 +196,34 @@ def test_a_campaign_without_a_kill_prints_no_counts(
     assert capsys.readouterr().out == ""
 
 
+def test_arms_take_turns_and_those_that_held_nothing_are_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def nothing(*_: object, **__: object) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    class Calm(Interrupted):
+        def kill(self, target: str, arm: KilledArm) -> Kill:
+            return Kill(target=target, arm=arm.label, held=arm.label != "none")
+
+    monkeypatch.setattr(module, "open_sandbox", nothing)
+    monkeypatch.setattr(module, "Programs", nothing)
+    monkeypatch.setattr(
+        module, "Campaign", lambda *_, **__: contextlib.nullcontext(Calm(KeyboardInterrupt()))
+    )
+    command = ["bench", "kills", "--arms", "none,senpai,static:pause=all", "--kills", "7"]
+    assert main([*command, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    counts = {row["arm"]: (row["kills"], row["found_held"]) for row in result["arms"]}
+    assert counts == {"none": (3, 0), "senpai": (2, 2), "static:pause=all": (2, 2)}
+    assert result["left_out"] == {}
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "Held nothing when they were killed: none." in lines
+    assert main([*command, "--ends"]) == 2
+    assert "Leave out --controller and --ends" in capsys.readouterr().err
+
+
 @pytest.mark.live
 @pytest.mark.timeout(120)
 def test_a_few_kills_under_pressure_leave_nothing() -> None:
@@ -180,17 +237,17 @@ def test_a_few_kills_under_pressure_leave_nothing() -> None:
 @pytest.mark.timeout(180)
 def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
     tally = Tally()
-    bench_kills(tally, kills=8, controller=ENDING_STORM, ends=True, seed=3)
+    bench_kills(tally, kills=8, arms=(one_controller(ENDING_STORM, ends=True),), seed=3)
     assert [kill.problems for kill in tally.kills] == [()] * 8
     assert any(kill.held for kill in tally.kills)
-    assert tally.programs_ended > 0
+    assert tally.ended.total() > 0
 
 
 @pytest.mark.live
 @pytest.mark.skipif(bool(why_no_slice()), reason=why_no_slice() or "it can")
 def test_a_few_kills_while_threads_are_scheduled_leave_nothing() -> None:
     tally = Tally()
-    bench_kills(tally, kills=4, controller="dasec", seed=7)
+    bench_kills(tally, kills=4, arms=(one_controller("dasec"),), seed=7)
     assert [kill.problems for kill in tally.kills] == [()] * 4
     assert any(kill.held for kill in tally.kills)
 
@@ -199,10 +256,31 @@ def test_a_few_kills_while_threads_are_scheduled_leave_nothing() -> None:
 @pytest.mark.parametrize("controller", ["swap-assign", "mat:refaults_per_s=10"])
 def test_other_controllers_leave_nothing_either(controller: str) -> None:
     tally = Tally()
-    bench_kills(tally, kills=3, controller=controller, seed=5)
+    instants = Instants(any_time_share=0.0)
+    bench_kills(tally, kills=3, arms=(one_controller(controller),), instants=instants, seed=5)
     assert [kill.problems for kill in tally.kills] == [()] * 3
+    assert any(kill.held for kill in tally.kills)
 
 
-def test_an_unknown_controller_is_refused_before_anything_is_started() -> None:
-    with pytest.raises(ControllerError, match="no controller 'nope'"):
-        bench_kills(Tally(), kills=1, controller="nope")
+@pytest.mark.live
+@pytest.mark.timeout(180)
+def test_arms_in_turn_are_killed_while_they_hold_something_and_leave_nothing() -> None:
+    """All but ``none`` hold something from their first tick on, or from the first with memory."""
+    text = "static:pause=all,static:limit_mib=32,senpai,none"
+    arms, left_out = choose_arms(text, campaign_node())
+    tally = Tally()
+    instants = Instants(any_time_share=0.0, patience_s=6.0, without_change=True)
+    bench_kills(tally, kills=4, arms=arms, instants=instants, seed=4)
+    assert left_out == {}
+    assert [kill.problems for kill in tally.kills] == [()] * 4
+    held = {row.arm: row.found_held for row in tally.by_arm()}
+    assert held.pop("none") == 0
+    assert held == dict.fromkeys(("static:pause=all", "static:limit_mib=32", "senpai"), 1)
+
+
+def test_an_unknown_controller_is_refused_before_anything_is_started(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for option in ("--controller", "--arms"):
+        assert main(["bench", "kills", option, "nope"]) == 2
+        assert "no controller 'nope'" in capsys.readouterr().err

@@ -8,48 +8,49 @@ import random
 import signal
 import subprocess
 import time
+from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Final
 
-import psutil
-
 from stallward.actuator.client.daemon_process import Daemon, DaemonPids
-from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
-from stallward.actuator.config.tables import (
-    ControlConfig,
-    JournalConfig,
-    NodeConfig,
-    ProtectedConfig,
-    RecordConfig,
-    RestartConfig,
-    ServiceConfig,
-    SlotConfig,
-)
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import RestoreOptions
 from stallward.actuator.runtime.process_start import command_line
-from stallward.agent.controller import needs_threads
-from stallward.agent.registry import make_controller
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
+from stallward.evaluation.bench.kills.arms import KilledArm, one_controller
+from stallward.evaluation.bench.kills.daemon_config import TARGET_MS, campaign_config
+from stallward.evaluation.bench.kills.liveness import alive, loop_problems
 from stallward.evaluation.bench.kills.programs import Programs
-from stallward.evaluation.bench.kills.tally import KILL_TARGETS, Kill, requires_restore
+from stallward.evaluation.bench.kills.tally import CHECK_S, KILL_TARGETS, Kill, requires_restore
+from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.remote import remote_controller
 
-CHECK_S: Final = 1.0
-"""Time after a kill within which everything must be restored."""
-STORM: Final = f"storm:idle_s={1.25 * CHECK_S}"
-"""The controller that moves every lever all the time."""
-ENDING_STORM: Final = f"{STORM},ends=0.2"
-"""The same, which also ends a program with every fifth new state."""
-_CHANGE_TIMEOUT_S: Final = 10.0
 _POLL_S: Final = 0.01
+_START_TIMEOUT_S: Final = 60.0
+"""A daemon starts in two seconds, and in many more on a machine that other work fills."""
 _PROCESS_TIMEOUT_S: Final = 10.0
-_FLOOR_BYTES: Final = 4 << 20
 _RESTORE: Final = "stallward.actuator.guardian.restore_command"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instants:
+    """When a daemon is killed."""
+
+    any_time_share: float = 0.15
+    """The share of the kills at any time, even while the daemon starts. The others wait until the
+    daemon has changed a setting."""
+    patience_s: float = 60.0
+    """How long they wait for it. A loop that was killed starts slowly on a busy machine."""
+    without_change: bool = False
+    """Whether to kill a daemon that has changed nothing by then; otherwise that is an error."""
+
+
+IN_TURN: Final = Instants(patience_s=6.0, without_change=True)
+"""When arms that take turns are killed: some of them change no setting here."""
 
 
 class Campaign:
@@ -59,11 +60,11 @@ class Campaign:
         sandbox: The sandbox that the daemon controls.
         programs: The programs in the sandbox.
         rng: Draws the order and the times of the kills.
-        controller: The daemon's controller.
-        ends: Whether it may end programs of the background.
+        instants: When it kills.
 
     Attributes:
-        programs_ended: How many programs of the background ended, and were started again.
+        ended: Label of an arm -> how many programs of the background ended beside it, and were
+            started again.
     """
 
     def __init__(
@@ -71,21 +72,19 @@ class Campaign:
         sandbox: Sandbox,
         programs: Programs,
         rng: random.Random,
-        controller: str = STORM,
-        *,
-        ends: bool = False,
+        instants: Instants,
     ) -> None:
+        self._sandbox = sandbox
         self._groups = tuple(
             group.name for group in (sandbox.zone, sandbox.protected, *sandbox.slots)
         )
         self._programs = programs
         self._rng = rng
-        self.programs_ended = 0
-        self._config = campaign_config(sandbox, controller, ends=ends)
-        self._folder = sandbox.folder
+        self._instants = instants
+        self.ended: Counter[str] = Counter()
         self._paths = sandbox.paths
         self._config_path = sandbox.folder / "kills.toml"
-        self._config_path.write_text(config_toml(self._config), encoding="utf-8")
+        self._arm: KilledArm | None = None
         self._daemon: Daemon | None = None
         self._before: Settings = {}
 
@@ -96,8 +95,12 @@ class Campaign:
 
     def __exit__(self, *_: object) -> None:
         """Stop the daemon in order."""
+        self._stop_daemon()
+
+    def _stop_daemon(self) -> None:
         if self._daemon is not None:
             self._daemon.stop()
+            self._daemon = None
 
     def _read(self) -> Settings:
         return read_settings(self._groups, self._programs.pids, self._paths)
@@ -105,10 +108,21 @@ class Campaign:
     def _changed(self) -> tuple[str, ...]:
         return changed_settings(self._before, self._read())
 
-    def kill(self, target: str) -> Kill:
-        """Kill the processes of ``target`` at a random instant and check what follows."""
+    def kill(self, target: str, arm: KilledArm) -> Kill:
+        """Kill the processes of ``target`` at a random instant and check what follows.
+
+        Args:
+            target: A key of ``KILL_TARGETS``.
+            arm: Whose daemon is killed. If the one that runs is another's, it is stopped before.
+        """
+        if self._arm is not arm or arm.client_file is not None:
+            self._stop_daemon()  # that of a client, too: no two may hold a lease
         self._replace_ended()
-        kill = self._kill(target)
+        self._arm = arm
+        daemon = self._running_daemon(arm)
+        with _client(daemon, arm):
+            self._wait_for_an_instant(daemon)
+            kill = replace(self._kill(daemon, target), arm=arm.label)
         if self._programs.application_runs:
             return kill
         return replace(kill, problems=(*kill.problems, "the application was ended"))
@@ -119,11 +133,10 @@ class Campaign:
             # The node's own settings are read, too, and may be changed now: the first ones count.
             self._before = {**read_settings((), (pid,), self._paths), **self._before}
             group.add_pid(pid)
-            self.programs_ended += 1
+            if self._arm is not None:
+                self.ended[self._arm.label] += 1
 
-    def _kill(self, target: str) -> Kill:
-        daemon = self._running_daemon()
-        self._wait_for_an_instant(daemon)
+    def _kill(self, daemon: Daemon, target: str) -> Kill:
         pids, victims = self._victims(daemon, target)
         gap_s = self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, 0.005)])
         held = bool(self._changed())
@@ -134,7 +147,7 @@ class Campaign:
             if gap_s:
                 time.sleep(gap_s)
         if not requires_restore(target):
-            problems = _loop_problems(pids, self._paths.proc)
+            problems = loop_problems(pids, self._paths.proc)
             return Kill(target=target, held=held, problems=problems)
         if target == "all":
             return self._restart_after_all(pids, held=held)
@@ -157,10 +170,12 @@ class Campaign:
                 raise DaemonError(f"No {target} to kill. {daemon.last_words()}")
             time.sleep(_POLL_S)
 
-    def _running_daemon(self) -> Daemon:
+    def _running_daemon(self, arm: KilledArm) -> Daemon:
         if self._daemon is None:
-            self._daemon = Daemon(self._config, owned=self._folder)
-            self._daemon.start()
+            config = campaign_config(self._sandbox, arm)
+            self._config_path.write_text(config_toml(config), encoding="utf-8")
+            self._daemon = Daemon(config, owned=self._sandbox.folder)
+            self._daemon.start(_START_TIMEOUT_S)
         return self._daemon
 
     def _wait_for_an_instant(self, daemon: Daemon) -> None:
@@ -169,15 +184,18 @@ class Campaign:
         Mostly it is a little after the daemon has changed a setting; else it is any time, even
         while the daemon starts.
         """
-        if self._rng.random() < 0.85:
-            deadline_s = time.monotonic() + _CHANGE_TIMEOUT_S
-            while not self._changed():
-                if time.monotonic() > deadline_s:
-                    raise DaemonError(f"The daemon changes no setting. {daemon.last_words()}")
-                time.sleep(_POLL_S)
-            time.sleep(self._rng.uniform(0.0, 0.4))
-        else:
+        instants = self._instants
+        if self._rng.random() >= 1.0 - instants.any_time_share:
             time.sleep(self._rng.uniform(0.0, 1.5))
+            return
+        deadline_s = time.monotonic() + instants.patience_s
+        while not self._changed():
+            if time.monotonic() > deadline_s:
+                if instants.without_change:
+                    break
+                raise DaemonError(f"The daemon changes no setting. {daemon.last_words()}")
+            time.sleep(_POLL_S)
+        time.sleep(self._rng.uniform(0.0, 0.4))
 
     def _watch_restoring(self, killed_s: float) -> tuple[float | None, tuple[str, ...]]:
         """The time until restoration, and the changes that remain after :data:`CHECK_S`."""
@@ -196,11 +214,9 @@ class Campaign:
     def _await_end(self, pids: DaemonPids) -> None:
         """Wait until the processes have ended, and forget the daemon."""
         deadline_s = time.monotonic() + _PROCESS_TIMEOUT_S
-        while any(_alive(pid) for pid in pids.all) and time.monotonic() < deadline_s:
+        while any(alive(pid) for pid in pids.all) and time.monotonic() < deadline_s:
             time.sleep(_POLL_S)
-        if self._daemon is not None:
-            self._daemon.stop()
-            self._daemon = None
+        self._stop_daemon()
 
     def _restart_after_all(self, pids: DaemonPids, *, held: bool) -> Kill:
         self._await_end(pids)
@@ -220,68 +236,24 @@ class Campaign:
         subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
 
     def _run_calm_daemon(self) -> None:
-        control = replace(self._config.control, controller="none")
-        with Daemon(replace(self._config, control=control), owned=self._folder):
-            pass
+        calm = campaign_config(self._sandbox, one_controller("none"))
+        daemon = Daemon(calm, owned=self._sandbox.folder)
+        daemon.start(_START_TIMEOUT_S)
+        daemon.stop()
 
 
-def campaign_config(
-    sandbox: Sandbox, controller: str = STORM, *, ends: bool = False
-) -> DaemonConfig:
-    """The daemon that is killed; a restarted loop acts only after the checks of a kill.
-
-    A controller of the application's threads has the consent that it needs.
-
-    Args:
-        sandbox: The sandbox that it controls.
-        controller: Its controller.
-        ends: Whether that may end programs of the background.
-    """
-    folder = sandbox.folder
-    # Starting takes as long again, and then STORM waits; another controller acts at once.
-    delay_s = CHECK_S / 4 if controller.startswith(STORM) else 1.25 * CHECK_S
-    return DaemonConfig(
-        node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
-        protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
-        background=tuple(
-            SlotConfig(name=f"slot{index}", group=group.name, floor_bytes=_FLOOR_BYTES)
-            for index, group in enumerate(sandbox.slots)
-        ),
-        service=ServiceConfig(socket=folder / "kills.sock"),
-        journal=JournalConfig(path=folder / "kills.journal"),
-        control=ControlConfig(controller=controller, seed=1),
-        guard=Budgets(
-            lift_budgets=True,
-            allow_terminate=ends,
-            allow_protected_threads=needs_threads(make_controller(controller)),
-        ),
-        record=RecordConfig(dir=folder / "kills"),
-        restart=RestartConfig(delay_s=delay_s, max_delay_s=delay_s, max_per_minute=10_000),
-    )
-
-
-def _alive(pid: int) -> bool:
+@contextlib.contextmanager
+def _client(daemon: Daemon, arm: KilledArm) -> Iterator[None]:
+    """Run the process that decides beside a daemon, if the arm has one."""
+    clients = contextlib.ExitStack()
+    if arm.client_file is not None:
+        clients.enter_context(
+            remote_controller(
+                daemon.config.service.socket, arm.client_file, twin=arm.plans, slo_ms=TARGET_MS
+            )
+        )
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _loop_problems(pids: DaemonPids, proc: Path) -> tuple[str, ...]:
-    """What is wrong with the loop after other processes were killed; empty if it runs on."""
-    if pids.loop is None:
-        return ()  # it was being started
-    first = _timeslices(proc, pids.loop)
-    time.sleep(CHECK_S)
-    last = _timeslices(proc, pids.loop)
-    if first is None or last is None:
-        return (f"the loop {pids.loop} is gone",)
-    return () if last > first else (f"the loop {pids.loop} does not run",)
-
-
-def _timeslices(proc: Path, pid: int) -> int | None:
-    """How many times a process was given a CPU, or ``None`` if it has ended."""
-    try:
-        return int((proc / str(pid) / "schedstat").read_text(encoding="ascii").split()[2])
-    except (OSError, ValueError, IndexError):
-        return None
+        yield
+    finally:
+        with contextlib.suppress(ComparisonError):  # it ends with what is killed
+            clients.close()

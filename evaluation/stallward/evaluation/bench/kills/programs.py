@@ -21,10 +21,11 @@ _START_TIMEOUT_S: Final = 30.0
 _POLL_S: Final = 0.01
 
 # A program that touches its memory for ever: a file mapped read-only, or anonymous pages. It may
-# have threads besides that want a CPU all the time.
+# have threads besides that want a CPU all the time, and log how long each pass takes, in seconds.
 _PROGRAM: Final = """
 import mmap, sys, threading, time
 size, pause_s, path, busy = int(sys.argv[1]), float(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+log = open(sys.argv[5] or "/dev/null", "w", buffering=1)
 def spin():
     while True:
         pass
@@ -34,8 +35,10 @@ if path:
     with open(path, "rb") as file:
         pages = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     while True:
+        began_s = time.monotonic()
         for offset in range(0, size, 4096):
             pages[offset]
+        print(time.monotonic() - began_s, file=log)
         time.sleep(pause_s)
 pages = mmap.mmap(-1, size)
 while True:
@@ -56,6 +59,13 @@ class _Program:
     """The file that it maps; empty for anonymous pages."""
     busy_threads: int = 0
     """How many more threads it has, which want a CPU all the time."""
+    log: str = ""
+    """The file with a line for each pass over the memory, or empty."""
+
+
+def latency_log(sandbox: Sandbox) -> Path:
+    """The file in which the application logs its latencies, one a line, in seconds."""
+    return sandbox.folder / "app.latencies"
 
 
 class Programs:
@@ -76,6 +86,7 @@ class Programs:
                 pause_s=0.05,
                 path=str(folder / "app.data"),
                 busy_threads=busy_threads,
+                log=str(latency_log(sandbox)),
             ),
             _Program(group=sandbox.slots[0], size_mib=80, pause_s=0.0, path=""),
             _Program(
@@ -148,7 +159,8 @@ class Programs:
 
 
 def _start(program: _Program) -> subprocess.Popen[bytes]:
-    arguments = (program.size_mib * _MIB, program.pause_s, program.path, program.busy_threads)
+    size_bytes, threads = program.size_mib * _MIB, program.busy_threads
+    arguments = (size_bytes, program.pause_s, program.path, threads, program.log)
     return subprocess.Popen([*interpreter(), "-c", _PROGRAM, *map(str, arguments)])
 
 

@@ -208,26 +208,25 @@ def ab(
 
 @app.command("decisions", epilog="Example: stallward bench decisions --arms none,partition")
 def decisions(
-    arms: Annotated[
-        str, typer.Option(help="The arms [all that need no file], as for `compare`.")
-    ] = "",
+    arms: Annotated[str, typer.Option(help="The arms [all controllers], as for `compare`.")] = "",
     ticks: Annotated[int, typer.Option(min=10, max=10**6, help="Ticks of each.")] = 600,
     twin: Annotated[str, typer.Option(help="Fitted twin, file or name.")] = "detector-anon",
     as_json: Json = False,
 ) -> None:
     """Measure what a tick's decision costs each controller, on a twin node.
 
-    It is the CPU time of the observation, the decision and the guard.
+    It is the CPU time of the observation, the decision and the guard. `mpc` decides in a process
+    of its own on a node; here its plans are made in the tick.
     """
     from dataclasses import asdict  # noqa: PLC0415
 
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-    from stallward.evaluation.bench.decisions import arms_without_files, bench_decisions  # noqa: PLC0415
+    from stallward.evaluation.bench.decisions import bench_decisions, timed_arms  # noqa: PLC0415
     from stallward.models.registry import find_twin  # noqa: PLC0415
 
     fitted = load_fitted(find_twin(twin))
     with output.progress("bench decisions") as report:
-        costs = bench_decisions(fitted, arms or arms_without_files(), ticks=ticks, report=report)
+        costs = bench_decisions(fitted, arms or timed_arms(), ticks=ticks, report=report)
     if as_json:
         output.print_json([asdict(cost) for cost in costs])
         return
@@ -238,10 +237,12 @@ def decisions(
             f"{c.p99_us:.0f}",
             "yes" if c.needs_processes else "no",
             "yes" if c.needs_threads else "no",
+            "loop" if c.in_loop else "own process",
         )
         for c in costs
     ]
-    output.table(("arm", "p50 us", "p99 us", "processes listed", "threads listed"), rows)
+    headers = ("arm", "p50 us", "p99 us", "processes listed", "threads listed", "decides in")
+    output.table(headers, rows)
 
 
 @app.command("env", epilog="Example: stallward bench env --json")
