@@ -5,6 +5,9 @@ observation, the decision and the guard. What reading the sample and acting cost
 former depends on whether the controller looks at processes, or at the application's threads. The
 node counts as one that lacks nothing, because a decision costs the same whether or not a twin can
 act on it, and it has threads for those who look at them.
+
+A policy is run as the loop runs it. ``mpc`` decides in a process of its own on a node, because a
+plan takes longer than a tick; here its plans are made in the ticks in which they are due.
 """
 
 from __future__ import annotations
@@ -18,13 +21,15 @@ import numpy as np
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
-from stallward.agent.controller import needs_threads
+from stallward.agent.controller import Controller, needs_threads
 from stallward.agent.registry import controllers, make_controller
 from stallward.agent.threads import ThreadSample
-from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import Arm, parse_arms
 from stallward.evaluation.errors import BenchError
+from stallward.evaluation.mpc.controller import MpcController
+from stallward.models.registry import find_twin
 from stallward.training.progress import Report, silent
 
 _WARM_UP_TICKS: Final = 20
@@ -45,12 +50,17 @@ class DecisionCost:
     """Whether the sample must list processes for it."""
     needs_threads: bool
     """Whether the sample must list the application's threads for it."""
+    in_loop: bool
+    """Whether the loop waits for it. ``mpc`` decides in a process of its own."""
 
 
-def arms_without_files() -> str:
-    """The controllers that decide in the loop without a file of their own, as arms."""
-    arms = [Arm(label=entry.name, spec=entry.name) for entry in controllers()]
-    return ",".join(arm.label for arm in arms if not (arm.runs_policy or arm.decides_remotely))
+_NOT_TIMED: Final = ("onnx", "remote")
+"""They run a policy that one names, and the shipped one in another process: as ``ppo`` does."""
+
+
+def timed_arms() -> str:
+    """Every controller that has a cost of its own, as arms."""
+    return ",".join(entry.name for entry in controllers() if entry.name not in _NOT_TIMED)
 
 
 def bench_decisions(
@@ -66,16 +76,16 @@ def bench_decisions(
         report: Called with the progress.
 
     Raises:
-        BenchError: If an arm runs a policy, or is a peer.
+        BenchError: If an arm decides in another process and cannot do so here.
         StallwardError: If an arm is not known.
     """
     parsed = parse_arms(arms)
     costs = []
     for number, arm in enumerate(parsed):
-        if arm.runs_policy or arm.decides_remotely or arm.peer:
+        if arm.peer or arm.controller == "remote":
             raise BenchError(
-                f"The arm {arm.label!r} decides by a file or in a program of its own.",
-                next_step="Name controllers that decide by rules.",
+                f"The arm {arm.label!r} decides in a program of its own.",
+                next_step="Name controllers; 'ppo' is the policy that 'remote' runs.",
             )
         report(arm.label, number / len(parsed))
         costs.append(_cost(twin, arm, ticks, seed))
@@ -85,7 +95,7 @@ def bench_decisions(
 
 def _cost(twin: FittedTwin, arm: Arm, ticks: int, seed: int) -> DecisionCost:
     node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
-    controller = make_controller(arm.spec)
+    controller = _controller(twin, arm)
     engine = Engine(
         settings=EngineSettings(
             context=replace(node.context(seed=seed), lacks={}),
@@ -115,7 +125,16 @@ def _cost(twin: FittedTwin, arm: Arm, ticks: int, seed: int) -> DecisionCost:
         p99_us=float(p99_us),
         needs_processes=controller.needs_processes,
         needs_threads=needs_threads(controller),
+        in_loop=not arm.decides_remotely,
     )
+
+
+def _controller(twin: FittedTwin, arm: Arm) -> Controller:
+    """The controller of an arm; ``mpc`` plans on the node's own twin unless it names another."""
+    if arm.controller != "mpc":
+        return make_controller(arm.spec)
+    named = arm.arguments.get("path")
+    return MpcController(load_fitted(find_twin(named)) if named else twin)
 
 
 def _threads(tick: int) -> tuple[ThreadSample, ...]:
