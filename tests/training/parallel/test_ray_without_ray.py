@@ -1,4 +1,4 @@
-"""What is refused before Ray is started: by address, version or installation."""
+"""What needs no Ray: addresses, versions and installations, and whether a head still answers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import pytest
 from stallward.evaluation.cli import main
 from stallward.evaluation.cli.cluster_options import with_ray_address
 from stallward.training.errors import ClusterError, WorkerError
-from stallward.training.parallel import ray_worker
+from stallward.training.parallel import ray_lookout, ray_worker
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.ray_cluster import open_ray
+from stallward.training.parallel.ray_lookout import MOST_REFUSED, MOST_SILENT, Lookout
 from stallward.training.parallel.ray_worker import Message, run_job
 from stallward.training.parallel.versions import difference, versions_here
 
@@ -127,3 +128,56 @@ def test_progress_is_told_while_a_job_runs(monkeypatch: pytest.MonkeyPatch) -> N
         told.append(message)
         halfway = True
     assert told == [("progress", ("half", 0.5)), ("done", 7)]
+
+
+def test_a_head_that_is_silent_for_long_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_lookout, "LOOK_EVERY_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        lookout = Lookout(address, lambda: True)
+        for _ in range(2 * MOST_SILENT):
+            lookout.check()
+    for _ in range(MOST_SILENT - 1):
+        lookout.check()
+    with pytest.raises(ClusterError, match=f"cluster at {address} was lost.*same command goes on"):
+        lookout.check()
+
+
+def test_a_part_here_that_refuses_was_lost_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_lookout, "LOOK_EVERY_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        part = f"127.0.0.1:{gone.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        lookout = Lookout(address, lambda: True, {"its part on this machine": part})
+        for _ in range(MOST_REFUSED - 1):
+            lookout.check()
+        with pytest.raises(ClusterError, match=f"at {address} was lost: its part on this machine"):
+            lookout.check()
+
+
+def test_a_head_that_answers_again_was_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_lookout, "LOOK_EVERY_S", 0.0)
+    server = socket.create_server(("127.0.0.1", 0))
+    port = server.getsockname()[1]
+    lookout = Lookout(f"127.0.0.1:{port}", lambda: True)
+    for _ in range(3):
+        server.close()
+        for _ in range(MOST_SILENT - 1):
+            lookout.check()
+        server = socket.create_server(("127.0.0.1", port))
+        lookout.check()
+    server.close()
+
+
+def test_nobody_is_asked_sooner_than_it_is_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        lookout = Lookout(f"127.0.0.1:{server.getsockname()[1]}", lambda: True)
+    for _ in range(2 * MOST_SILENT):
+        lookout.check()
+
+
+def test_a_process_that_is_no_longer_connected_has_lost_its_cluster() -> None:
+    lookout = Lookout("127.0.0.1:1", lambda: False)
+    with pytest.raises(ClusterError, match="no longer connected"):
+        lookout.check()

@@ -15,8 +15,8 @@ from stallward.evaluation.cli import main
 from stallward.training.errors import DatasetError
 from stallward.training.parallel.choose import open_executor
 from stallward.training.parallel.executor import Job
-from stallward.training.parallel.storage import Storage
-from stallward.training.progress import silent
+from stallward.training.parallel.storage import Storage, parts_of
+from stallward.training.progress import Report, silent
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -73,6 +73,19 @@ def test_an_output_that_is_a_file_is_alone(url: str, tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists(), "the storage has another file"
 
 
+def test_the_parts_of_an_output_that_is_a_file_go_with_it(url: str, tmp_path: Path) -> None:
+    rule = tmp_path / "here/rule.toml"
+    for out in (rule, rule.with_name("pi.toml")):
+        parts_of(out).mkdir(parents=True)
+        (parts_of(out) / "1.json").write_text(out.name)
+    (parts_of(rule) / ".2.json.7.partial").write_text("unfinished")
+    Storage(url, rule).store()
+    Storage(url, tmp_path / "new/pi.toml").fetch()
+    assert not (tmp_path / "new").exists(), "they are parts of another file"
+    Storage(url, tmp_path / "there/rule.toml").fetch()
+    assert content(tmp_path / "there") == {"rule.toml.parts/1.json": b"rule.toml"}
+
+
 def test_each_result_is_stored_as_soon_as_it_is_kept(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +104,92 @@ def test_each_result_is_stored_as_soon_as_it_is_kept(
     with pytest.raises(DatasetError), open_executor(None, url, out) as executor:
         executor.run(jobs, silent, keep=keep)
     assert content(there) == {"0": b"done"}
+
+
+class Refusing:
+    """A command of three jobs whose storage takes what the first one left, and no more.
+
+    Args:
+        folder: Where its output and its storage are.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.out, self.shared = folder / "out", folder / "shared"
+        self.ran: list[str] = []
+        self.jobs = [
+            Job("one", lambda _: self._work("one")),
+            Job("two", self._refuse),
+            Job("three", lambda _: self._work("three")),
+        ]
+
+    def run(self) -> None:
+        """Run the jobs that are missing."""
+        missing = [job for job in self.jobs if not (self.out / job.name).exists()]
+
+        def keep(number: int, text: str) -> None:
+            self.out.mkdir(exist_ok=True)
+            (self.out / missing[number].name).write_text(text)
+
+        with open_executor(None, f"file://{self.shared}", self.out) as executor:
+            executor.run(missing, silent, keep=keep)
+
+    def _work(self, name: str) -> str:
+        self.ran.append(name)
+        return name
+
+    def _refuse(self, _report: Report) -> str:
+        self.shared.rename(self.shared.with_name("unmounted"))
+        self.shared.write_text("no directory any more")
+        return self._work("two")
+
+    def mend(self) -> None:
+        """Bring the storage back."""
+        self.shared.unlink()
+        self.shared.with_name("unmounted").rename(self.shared)
+
+
+@pytest.fixture
+def one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs run in this process."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})
+
+
+@pytest.mark.usefixtures("one_after_the_other")
+def test_storage_that_refuses_in_the_middle_costs_nothing_that_is_done(tmp_path: Path) -> None:
+    command = Refusing(tmp_path)
+    with pytest.raises(StorageError, match=r"cannot be written.*kept in --out.*goes on"):
+        command.run()
+    assert content(command.out) == {"one": b"one", "two": b"two"}
+    assert content(tmp_path / "unmounted") == {"one": b"one"}
+    command.mend()
+    command.run()
+    assert command.ran == ["one", "two", "three"], "nothing was done again"
+    assert content(command.shared) == {name: name.encode() for name in ("one", "two", "three")}
+
+
+@pytest.mark.usefixtures("one_after_the_other")
+@pytest.mark.parametrize("error", [DatasetError("no more"), KeyboardInterrupt()])
+def test_storage_that_refuses_does_not_hide_why_the_command_ended(
+    error: BaseException, tmp_path: Path
+) -> None:
+    out, shared = tmp_path / "out", tmp_path / "shared"
+
+    def fail(_report: Report) -> str:
+        shared.rename(tmp_path / "unmounted")
+        shared.write_text("no directory any more")
+        (out / "late").write_text("not stored")
+        raise error
+
+    out.mkdir()
+    with (
+        pytest.raises(type(error)) as caught,
+        open_executor(None, f"file://{shared}", out) as executor,
+    ):
+        executor.run([Job("it", fail)], silent)
+    assert caught.value is error
+    (note,) = error.__notes__
+    assert f"{shared} cannot be written" in note
+    assert "the same command goes on" in note
 
 
 @pytest.mark.parametrize(

@@ -124,12 +124,14 @@ def workers() -> list[psutil.Process]:
     return [child for child in children if "ray::ImplicitFunc" in " ".join(child.cmdline())]
 
 
-def interrupted(space_file: Path, twin: str, out: Path, storage: str) -> int:
+def interrupted(
+    space_file: Path, twin: str, out: Path, *options: str, number: signal.Signals = signal.SIGINT
+) -> int:
     """Search by the command, and interrupt it when the first trial is over."""
     program = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
     command = [sys.executable, "-c", program, "search", str(space_file), "--composed", "0"]
     with subprocess.Popen(
-        [*command, "--twin", twin, "--judged-on", twin, "--out", str(out), "--storage", storage],
+        [*command, "--twin", twin, "--judged-on", twin, "--out", str(out), *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -140,7 +142,7 @@ def interrupted(space_file: Path, twin: str, out: Path, storage: str) -> int:
             assert time.monotonic() < deadline_s
             assert process.poll() is None, process.communicate()
             time.sleep(0.1)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, number)  # as a terminal does
         try:
             _, errors = process.communicate(timeout=60)
         finally:
@@ -154,7 +156,7 @@ def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_ag
 ) -> None:
     space, storage = load_space(space_file), f"file://{tmp_path / 'storage'}"
     here, there = tmp_path / "here", tmp_path / "there"
-    assert interrupted(space_file, twin, here, storage) == 130
+    assert interrupted(space_file, twin, here, "--storage", storage) == 130
     before = load_log(here)
     assert before is not None
     assert not (here / pipeline.RECIPE_FILE).exists()
@@ -185,6 +187,24 @@ def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_ag
     assert "| 0 | 0.001 | 3 | finished | 4,096 |" in (there / TABLE_FILE).read_text()
     stored = json.loads((tmp_path / "storage" / "trials.json").read_text())
     assert len(stored["trials"]) == 3
+
+
+def test_a_search_on_a_cluster_ends_by_sigterm_and_the_cluster_stays(
+    searched_at_once: Found, space_file: Path, twin: str, tmp_path: Path
+) -> None:
+    import ray  # noqa: PLC0415 - only where it is installed
+
+    out = tmp_path / "out"
+    address = str(ray.get_runtime_context().gcs_address)
+    code = interrupted(space_file, twin, out, "--ray", address, number=signal.SIGTERM)
+    assert code == 143
+    before = load_log(out)
+    assert before is not None
+    assert 0 < len(before.over()) < 3
+    after = searched(load_space(space_file), twin, out).log
+    assert [trial.worth for trial in after.trials] == [
+        trial.worth for trial in searched_at_once.log.trials
+    ]
 
 
 def test_another_space_and_a_damaged_state_are_refused(

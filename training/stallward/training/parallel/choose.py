@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from stallward.env.errors import StorageError
 from stallward.training.parallel.executor import Executor, Job, Keep, Result, keep_nothing
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.storage import Storage
@@ -46,7 +47,8 @@ def kept_at(storage: str | None, out: Path) -> Iterator[Callable[[], None]]:
         What stores the files as they are now; it is called once more in the end.
 
     Raises:
-        StorageError: If the storage cannot be read or written.
+        StorageError: If the storage cannot be read or written. Where the command fails by itself,
+            its own error is raised, with a note that this is so, too.
     """
     if storage is None:
         yield lambda: None
@@ -56,8 +58,14 @@ def kept_at(storage: str | None, out: Path) -> Iterator[Callable[[], None]]:
     copy.fetch()
     try:
         yield copy.store
-    finally:
-        copy.store()
+    except BaseException as error:
+        try:
+            copy.store()
+        except StorageError as refused:  # why the command ended matters more
+            if refused.cause not in str(error):
+                error.add_note(str(refused))
+        raise
+    copy.store()
 
 
 @contextmanager

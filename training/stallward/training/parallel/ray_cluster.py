@@ -16,11 +16,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import psutil
-
 from stallward.actuator.runtime.process_start import safe_imports
 from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.training.errors import ClusterError
+from stallward.training.parallel.child_processes import processes_ended
 
 if TYPE_CHECKING:
     from stallward.training.parallel.ray_tasks import RayTasks
@@ -34,8 +33,6 @@ _STARTS: Final = 2
 """How often to start our own: Ray gives up after 30 s, which a busy machine may take."""
 _ANSWER_S: Final = 5.0
 """How long an address may take to answer."""
-_ENDING_S: Final = 10.0
-"""How long the processes of our own Ray may take to end by themselves."""
 _LONGEST_FOLDER: Final = 12
 """The longest path for Ray's folder: its sockets lie 94 characters below, and may have 107."""
 _SYSTEM_FOLDER: Final = Path("/tmp")  # noqa: S108 - a folder with a random name is made in it
@@ -67,22 +64,22 @@ def open_ray(address: str) -> Iterator[RayTasks]:
 def _local_ray() -> Iterator[RayTasks]:
     """Start a Ray that nobody else can use, and end all its processes in the end."""
     cpus = len(os.sched_getaffinity(0))
-    before = {process.pid for process in psutil.Process().children()}
-    with temporary_folder("ray", _short_folder()) as folder, _private_token():
-        try:
-            with _initialised(
-                folder,
-                num_cpus=cpus,
-                include_dashboard=False,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                _temp_dir=str(folder),
-                _node_ip_address=_LOOPBACK,
-            ):
-                from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
+    with (
+        temporary_folder("ray", _short_folder()) as folder,
+        _private_token(),
+        processes_ended(),
+        _initialised(
+            folder,
+            num_cpus=cpus,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=str(folder),
+            _node_ip_address=_LOOPBACK,
+        ),
+    ):
+        from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
 
-                yield RayTasks(cpus=cpus, shares_files=True)
-        finally:
-            _end_processes(before)
+        yield RayTasks(cpus=cpus, shares_files=True)
 
 
 @contextmanager
@@ -217,13 +214,3 @@ def _sigterm_kept() -> Iterator[None]:
     finally:
         signal.signal(signal.SIGTERM, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-def _end_processes(before: set[int]) -> None:
-    """Wait until the processes of our Ray have ended, and kill what does not end."""
-    started = [p for p in psutil.Process().children(recursive=True) if p.pid not in before]
-    _, alive = psutil.wait_procs(started, timeout=_ENDING_S)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(alive, timeout=_ENDING_S)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -11,10 +12,11 @@ from pathlib import Path
 from typing import Any, Final, Generic
 
 import ray
-from ray.exceptions import RayError, RayTaskError
+from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
 
 from stallward.training.errors import ClusterError, WorkerError
 from stallward.training.parallel.executor import Job, Keep, Progress, Result, keep_nothing
+from stallward.training.parallel.ray_lookout import Lookout
 from stallward.training.parallel.ray_worker import as_raised, run_job
 from stallward.training.parallel.versions import versions_here
 from stallward.training.progress import Report
@@ -47,7 +49,7 @@ class RayTasks:
 
         Raises:
             WorkerError: If a job's worker died :data:`ATTEMPTS` times.
-            ClusterError: If a job cannot be given to the cluster.
+            ClusterError: If a job cannot be given to the cluster, or the cluster was lost.
         """
         progress = Progress(len(jobs), report)
         return _Run(jobs, progress, keep or keep_nothing, self.shares_files).run()
@@ -69,6 +71,7 @@ class _Run(Generic[Result]):
         self._running: dict[Any, int] = {}
         self._versions, self._folder = versions_here(), Path.cwd()
         self._shares_files = shares_files
+        self._lookout = make_lookout()
         # Ray would try again by itself, but without bound where a worker ran out of memory.
         self._task: Any = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(run_job)
 
@@ -80,24 +83,46 @@ class _Run(Generic[Result]):
                     self._start(number)
                 while self._running:
                     raise_sigterm()
-                    streams = list(self._running)
-                    ready, _ = ray.wait(streams, num_returns=1, timeout=_WAIT_S)
+                    self._lookout.check()
+                    with self._cluster_errors():
+                        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=_WAIT_S)
                     for stream in ready:
                         self._receive(stream)
                 return self._results
             finally:
-                for stream in self._running:
-                    ray.cancel(stream, force=True)
+                self._end()
 
     def _start(self, number: int) -> None:
         self._attempts[number] += 1
-        stream = self._task.remote(
-            self._jobs[number],
-            self._versions,
-            folder=self._folder,
-            files_are_shared=self._shares_files,
-        )
+        with self._cluster_errors():
+            stream = self._task.remote(
+                self._jobs[number],
+                self._versions,
+                folder=self._folder,
+                files_are_shared=self._shares_files,
+            )
         self._running[stream] = number
+
+    def _end(self) -> None:
+        """End the tasks that still run."""
+        for stream in self._running:
+            if not ray.is_initialized():
+                return  # otherwise Ray would start another one
+            with contextlib.suppress(RayError, OSError, RuntimeError):  # the cluster may be gone
+                ray.cancel(stream, force=True)
+
+    @contextmanager
+    def _cluster_errors(self) -> Iterator[None]:
+        """Translate the errors of calls that fail only where the cluster does.
+
+        Raises:
+            ClusterError: For any error of Ray.
+        """
+        try:
+            yield
+        except (RayError, OSError, RuntimeError) as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise self._lookout.lost(reason or type(error).__name__) from error
 
     def _receive(self, stream: Any) -> None:
         """Take the next message of a job."""
@@ -109,6 +134,8 @@ class _Run(Generic[Result]):
                 f"Ray cannot run {self._jobs[number].name}: {str(error).strip()}",
                 next_step="Install this version of stallward, with its extra `ray`, on all nodes.",
             ) from error
+        except LocalRayletDiedError as error:
+            raise self._lookout.lost("its part on this machine died") from error
         except (RayError, StopIteration) as error:
             self._try_again(stream, number, error)
             return
@@ -123,6 +150,7 @@ class _Run(Generic[Result]):
 
     def _try_again(self, stream: Any, number: int, error: Exception) -> None:
         del self._running[stream]
+        self._lookout.check()
         name = self._jobs[number].name
         if self._attempts[number] >= ATTEMPTS:
             reason = str(error).strip().partition("\n")[0]
@@ -133,6 +161,17 @@ class _Run(Generic[Result]):
             ) from error
         self._progress.of_job(number, f"{name}: its worker died; it is tried again", 0.0)
         self._start(number)
+
+
+def make_lookout() -> Lookout:
+    """Look out for the cluster that this process is connected to."""
+    context = ray.get_runtime_context()
+    others = {}
+    for node in ray.nodes():
+        if node["NodeID"] == context.get_node_id():
+            address = f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"
+            others["its part on this machine"] = address
+    return Lookout(str(context.gcs_address), ray.is_initialized, others)
 
 
 @contextmanager

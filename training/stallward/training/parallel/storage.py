@@ -14,18 +14,25 @@ from stallward.env.storage import StorageFolder
 
 _FILE_ENDINGS: Final = (".json", ".toml")
 """An output with one of these is a file, any other one a directory."""
+_PARTS_ENDING: Final = ".parts"
 _State = tuple[int, int]
 """Size and time of change of a file."""
 _OTHER: Final[_State] = (-1, -1)
 """The state of a file that is stored with another content, as far as is known."""
 
 
+def parts_of(out: Path) -> Path:
+    """The directory for what is done of an output that is a file, until it can be written."""
+    return out.with_name(f"{out.name}{_PARTS_ENDING}")
+
+
 class Storage:
-    """The copy of one output.
+    """The copy of one output, and of its parts.
 
     Args:
         url: A directory of the storage, for example ``s3://bucket/run`` or ``file:///mnt/run``.
-        out: The output of the command: a directory, or a file that ends in .json or .toml.
+        out: The output of the command: a directory, or a file that ends in .json or .toml, which
+            may have parts beside it (:func:`parts_of`).
 
     Raises:
         StorageError: If there is no such kind of storage, or what it needs is not installed.
@@ -91,18 +98,25 @@ class Storage:
             return None
         if self._out.suffix not in _FILE_ENDINGS:
             return self._out.joinpath(*parts)
-        return self._out if name == self._out.name else None
+        ours = name == self._out.name or parts[0] == parts_of(self._out).name
+        return self._out.parent.joinpath(*parts) if ours else None
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        if self._out.suffix in _FILE_ENDINGS:
-            if self._out.exists():
-                yield self._out.name, self._out
+        if self._out.suffix not in _FILE_ENDINGS:
+            yield from _files_below(self._out, self._out)
             return
-        for path in sorted(self._out.rglob("*")):
-            inside = path.relative_to(self._out)
-            unfinished = any(p.startswith(".") or p.endswith(".partial") for p in inside.parts)
-            if path.is_file() and not unfinished:
-                yield inside.as_posix(), path
+        yield from _files_below(parts_of(self._out), self._out.parent)
+        if self._out.exists():
+            yield self._out.name, self._out
+
+
+def _files_below(folder: Path, root: Path) -> Iterator[tuple[str, Path]]:
+    """The finished files in a directory, named from ``root``."""
+    for path in sorted(folder.rglob("*")):
+        inside = path.relative_to(folder)
+        unfinished = any(p.startswith(".") or p.endswith(".partial") for p in inside.parts)
+        if path.is_file() and not unfinished:
+            yield path.relative_to(root).as_posix(), path
 
 
 def _state(path: Path) -> _State:

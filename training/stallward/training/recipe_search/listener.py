@@ -36,7 +36,8 @@ class Listener:
         limit_s: The most time of all commands together.
         report: Called with the progress.
         store: Called after a trial is over.
-        interrupt: Called often; a signal that came meanwhile may act in it.
+        interrupt: Called often. What it raises ends the search: a signal that came meanwhile, or
+            a cluster that was lost.
     """
 
     def __init__(
@@ -152,7 +153,7 @@ class Listening(Callback):  # type: ignore[misc]
     """Passes on what Ray Tune tells."""
 
     def on_step_begin(self, iteration: int, trials: list[Any], **info: Any) -> None:
-        """Let a signal act."""
+        """Let end what has to."""
         listener().interrupt()
 
     def on_trial_start(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:

@@ -14,8 +14,8 @@ from ray import tune
 from ray.tune.search.basic_variant import BasicVariantGenerator
 
 from stallward.agent.control_law.thresholds import spans
-from stallward.training.errors import SearchError
-from stallward.training.parallel.ray_tasks import ATTEMPTS, sigterm_held_back
+from stallward.training.errors import ClusterError, SearchError
+from stallward.training.parallel.ray_tasks import ATTEMPTS, make_lookout, sigterm_held_back
 from stallward.training.ppo.recipe import Recipe
 from stallward.training.progress import Report
 from stallward.training.recipe_search.listener import Listener, Listening, OutOfTime, listening
@@ -59,9 +59,18 @@ def run_trials(
 
     Raises:
         SearchError: If the state of an earlier command cannot be read.
+        ClusterError: If the cluster was lost.
     """
-    budget = search.space.budget
-    with sigterm_held_back() as interrupt, _environment():
+    budget, lookout = search.space.budget, make_lookout()
+    with sigterm_held_back() as raise_sigterm, _environment():
+
+        def interrupt() -> None:
+            raise_sigterm()
+            try:
+                lookout.check()
+            except ClusterError as error:
+                raise _LostError(error) from error
+
         follower = Listener(
             log,
             folder,
@@ -71,9 +80,24 @@ def run_trials(
             store=store,
             interrupt=interrupt,
         )
-        with listening(follower):
-            _tuner(search, folder / TUNE_FOLDER).fit()
+        try:
+            with listening(follower):
+                _tuner(search, folder / TUNE_FOLDER).fit()
+        except _LostError as lost:
+            raise lost.error from None
     return follower.log
+
+
+class _LostError(BaseException):
+    """The cluster was lost.
+
+    After an ``Exception`` Ray Tune would end its trials, for which it needs the cluster: without
+    one, Ray ends this process by ``_exit``.
+    """
+
+    def __init__(self, error: ClusterError) -> None:
+        super().__init__(error)
+        self.error = error
 
 
 def _tuner(search: Search, place: Path) -> Any:

@@ -1,0 +1,97 @@
+"""A cluster of two nodes, of which one is taken away while it works."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from stallward.training.parallel.executor import Job
+from stallward.training.parallel.ray_cluster import open_ray
+from stallward.training.progress import Report
+
+pytestmark = [
+    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
+    pytest.mark.slow,
+    pytest.mark.ray,
+    pytest.mark.timeout(240),
+    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture
+def cluster() -> Iterator[Any]:
+    """A cluster whose head does no work."""
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - only where it is installed
+
+    with (
+        tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        patch.setenv("RAY_TMPDIR", folder)
+        head = {"num_cpus": 0, "include_dashboard": False}
+        made = Cluster(initialize_head=True, head_node_args=head)
+        try:
+            yield made
+        finally:
+            made.shutdown()
+
+
+def _where(folder: Path, name: str, report: Report) -> str:
+    """Say on which node this job runs, if that is not the one that will be taken away."""
+    import ray  # noqa: PLC0415
+
+    node = str(ray.get_runtime_context().get_node_id())
+    with (folder / name).open("a") as tries:
+        tries.write(f"{node}\n")
+    report("working", 0.5)
+    while not all((folder / path).exists() for path in ("one", "two")):
+        time.sleep(0.1)
+    if (folder / "taken").read_text() == node:
+        time.sleep(600.0)
+    return node
+
+
+def test_the_jobs_of_a_node_that_is_taken_away_are_done_by_another(
+    cluster: Any, tmp_path: Path
+) -> None:
+    import ray  # noqa: PLC0415
+
+    both = [cluster.add_node(num_cpus=1) for _ in range(2)]
+    cluster.wait_for_nodes()
+    messages: list[str] = []
+    with open_ray(cluster.address) as executor:
+        from ray import cloudpickle  # noqa: PLC0415
+
+        cloudpickle.register_pickle_by_value(sys.modules[__name__])
+        assert executor.workers(9) == 2
+        mine = ray.get_runtime_context().get_node_id()
+        taken = next(node for node in both if node.node_id != mine)
+        (tmp_path / "taken").write_text(taken.node_id)
+
+        def take_away() -> None:
+            while not all((tmp_path / name).exists() for name in ("one", "two")):
+                time.sleep(0.1)
+            cluster.remove_node(taken, allow_graceful=False)
+
+        taker = Thread(target=take_away)
+        taker.start()
+        nodes = executor.run(
+            [Job(name, partial(_where, tmp_path, name)) for name in ("one", "two")],
+            lambda message, _: messages.append(message),
+        )
+        taker.join()
+    assert nodes[0] == nodes[1] != taken.node_id
+    tries = sorted(len((tmp_path / name).read_text().split()) for name in ("one", "two"))
+    assert tries == [1, 2], "what ran on the other node ran once"
+    assert [m for m in messages if "it is tried again" in m]
