@@ -96,7 +96,7 @@ def test_a_fit_is_the_same_twin(on_ray: RayTasks, tmp_path: Path) -> None:
         fit_twin(places, out=tmp_path / name, generations=2, executor=executor)
         for name, executor in (("here", IN_THIS_PROCESS), ("there", on_ray))
     )
-    for one, other in zip(here, there, strict=True):
+    for one, other in zip(here.files, there.files, strict=True):
         assert load_fitted(one).draws == load_fitted(other).draws
         assert load_fitted(one).weights == load_fitted(other).weights
 

@@ -290,6 +290,13 @@ def known(value: float | None) -> float:
     return value
 
 
+@pytest.fixture
+def few_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run few blocks on a twin, where no test looks at how near its figures come."""
+    for name in ("_TWIN_BLOCKS", "_OWN_BLOCKS"):
+        monkeypatch.setattr(f"stallward.evaluation.fidelity.measure.{name}", 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
     """A fidelity measured with a known fit, and the number of recordings that each fit got."""
@@ -387,6 +394,7 @@ def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit:
     assert "<script" not in page
 
 
+@pytest.mark.usefixtures("few_blocks")
 def test_one_arm_alone_can_be_left_out(
     twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -420,6 +428,7 @@ def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fi
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_blocks")
 def test_a_policy_is_run_only_if_it_is_the_recorded_one(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,20 +1,25 @@
-"""The twins that a name stands for, in training and in validation; and a fit that repeats."""
+"""The twins that a name stands for in training and validation; fits that repeat or go on."""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from stallward.env.recording.stored import RecordingFolder
+from stallward.env.recording.stored import RecordingFolder, StoredRecording
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
+from stallward.evaluation.cli import main
 from stallward.training.errors import TrainingError
-from stallward.training.pipeline.fit import fit_twin
+from stallward.training.parallel.local_processes import IN_THIS_PROCESS
+from stallward.training.pipeline import fit as pipeline
+from stallward.training.pipeline.fit import TwinFiles, fit_twin
 from stallward.training.pipeline.recordings import fit_recordings
 from stallward.training.pipeline.train import load_twins
 
@@ -53,12 +58,123 @@ def test_a_fit_bounded_by_generations_gives_the_same_twin_again(tmp_path: Path) 
         for name in ("ample", "background", "static-limit-0.35")
     ]
     places = [Path(__file__).parents[3] / path for path in recordings]
-    files = [
-        fit_twin(places, out=tmp_path / f"{name}.json", generations=2)[0] for name in ("a", "b")
-    ]
-    one, other = map(load_fitted, files)
+    files = [fit_twin(places, out=tmp_path / f"{name}.json", generations=2) for name in ("a", "b")]
+    assert not [written for written in files if written.kept]
+    one, other = (load_fitted(written.files[0]) for written in files)
     assert (one.draws, one.weights) == (other.draws, other.weights)
     assert one.provenance["generations"] == 2
+
+
+@pytest.fixture
+def two_scenarios() -> list[Path]:
+    names = ("detector-anon", "detector-phases")
+    return [Path(__file__).parents[3] / f"recordings/{name}-none-s1" for name in names]
+
+
+@dataclass
+class Fitting:
+    """Fits that take no time; all twins are alike."""
+
+    scenarios: list[str] = field(default_factory=list)
+    """Those that were fitted, in order."""
+    interrupted_at: str = ""
+
+    def fit(self, recordings: Sequence[StoredRecording], **_: object) -> FittedTwin:
+        name = recordings[0].scenario
+        if name == self.interrupted_at:
+            raise KeyboardInterrupt
+        self.scenarios.append(name)
+        return twin_of(name)
+
+
+def twin_of(scenario: str) -> FittedTwin:
+    twin = small_twin()
+    return replace(twin, scenario=replace(twin.scenario, name=scenario))
+
+
+@pytest.fixture
+def fitting(monkeypatch: pytest.MonkeyPatch) -> Fitting:
+    fitting = Fitting()
+    monkeypatch.setattr(pipeline, "fit_recordings", fitting.fit)
+    return fitting
+
+
+def fit(places: Sequence[Path], out: Path, **options: Any) -> TwinFiles:
+    return fit_twin(places, out=out, executor=IN_THIS_PROCESS, **options)
+
+
+def test_an_interrupted_fit_goes_on_with_the_scenarios_that_are_missing(
+    two_scenarios: list[Path], fitting: Fitting, tmp_path: Path
+) -> None:
+    out = tmp_path / "twins"
+    fitting.interrupted_at = "detector-phases"
+    with pytest.raises(KeyboardInterrupt):
+        fit(two_scenarios, out)
+    first = out / "detector-anon.json"
+    before = first.stat().st_ino
+    fitting.interrupted_at = ""
+    both = fit(two_scenarios, out)
+    assert fitting.scenarios == ["detector-anon", "detector-phases"]
+    assert both == TwinFiles(files=(first, out / "detector-phases.json"), kept=(first,))
+    assert first.stat().st_ino == before
+    assert fit(two_scenarios, out).kept == both.files
+    assert fit(two_scenarios, out, again=True).kept == ()
+    assert fitting.scenarios == ["detector-anon", "detector-phases"] * 2
+
+
+def test_a_twin_of_other_recordings_settings_or_versions_is_fitted_again(
+    two_scenarios: list[Path],
+    fitting: Fitting,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place = shutil.copytree(two_scenarios[0], tmp_path / "recording")
+    other = two_scenarios[0].with_name("detector-anon-ample-s1")
+    out = tmp_path / "twin.json"
+    changes: list[tuple[list[Path], dict[str, Any]]] = [
+        ([place], {}),
+        ([place, other], {}),
+        ([place], {"seed": 2}),
+        ([place], {"generations": 3}),
+        ([place], {"seconds": 9.0}),
+        ([place], {"start": twin_of("detector-anon")}),
+    ]
+    for places, options in changes:
+        assert fit(places, out, **options).kept == (), options
+        assert fit(places, out, **options).kept == (out,), options
+    fit([place], out)
+    run = place / "run.json"
+    run.write_text(run.read_text() + "\n")
+    assert fit([place], out).kept == (), "a changed recording was not fitted again"
+    with monkeypatch.context() as changed:
+        changed.setattr(pipeline, "versions_here", lambda: {"numpy": "0.1"})
+        assert fit([place], out).kept == (), "a twin of another version was kept"
+    assert fit([place], out).kept == ()
+    save_fitted(out, replace(load_fitted(out), provenance={}))
+    assert fit([place], out).kept == (), "nothing says how it was fitted"
+    assert len(fitting.scenarios) == len(changes) + 5
+
+
+@pytest.mark.usefixtures("fitting")
+def test_the_command_says_which_twins_it_kept(
+    two_scenarios: list[Path],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # jobs run in this process
+    out = tmp_path / "twins"
+    command = ["fit", *map(str, two_scenarios), "--out", str(out)]
+    assert main(command) == 0
+    first = capsys.readouterr()
+    assert "is kept" not in first.err
+    assert main(command) == 0
+    second = capsys.readouterr()
+    assert second.out == first.out
+    assert second.err.count("is kept") == 2
+    assert "--again" in second.err
+    assert main([*command, "--again"]) == 0
+    assert "is kept" not in capsys.readouterr().err
 
 
 def test_recordings_whose_work_was_counted_in_different_units_are_refused(tmp_path: Path) -> None:

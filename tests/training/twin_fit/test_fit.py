@@ -227,7 +227,7 @@ def test_a_catalogue_gives_the_same_twin_as_directories(recordings: Path, tmp_pa
     written = fit_twin(
         [place], selection=Selection(arm="none"), out=tmp_path / "twin.json", generations=1
     )
-    assert load_fitted(written[0]).provenance["recordings"] == ["none"]
+    assert load_fitted(written.files[0]).provenance["recordings"] == ["none"]
 
 
 def test_few_recordings_are_held_and_the_latest_used_stay(

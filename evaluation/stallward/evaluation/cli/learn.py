@@ -57,6 +57,9 @@ def fit(
     recorded_arm: OfArm = "",
     node: OfNode = "",
     days: OfDays = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="Fit those twins again, too, that could be kept.")
+    ] = False,
     ray: Ray = None,
     storage: Storage = None,
     seed: Seed = 1,
@@ -64,8 +67,11 @@ def fit(
     """Fit the twin to recordings.
 
     The result is a distribution of parameters for each scenario. Recordings that are held out for
-    the test are ignored. With --unseen the twin of any scenario is made without its runs under
-    pressure, as `stallward fidelity` does for scenarios that no fit has seen.
+    the test are ignored. After an interruption the same command goes on: twins in --out that are
+    fitted to the same recordings with the same settings and version are kept.
+
+    With --unseen the twin of any scenario is made without its runs under pressure, as `stallward
+    fidelity` does for scenarios that no fit has seen.
     """
     from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.fit import fit_twin, transfer_twins  # noqa: PLC0415
@@ -74,16 +80,14 @@ def fit(
     places = recordings or ["recordings"]
     selection = selection_of(scenario, recorded_arm, node, days)
     with open_executor(ray, storage, out) as executor, output.progress("fit") as report:
-        written = (
-            transfer_twins(
-                places,
-                selection=selection,
-                out=out,
-                fitted=load_twins(("default",)),
-                report=report,
+        kept: tuple[Path, ...] = ()
+        if unseen:
+            fitted = load_twins(("default",))
+            files = transfer_twins(
+                places, selection=selection, out=out, fitted=fitted, report=report
             )
-            if unseen
-            else fit_twin(
+        else:
+            written = fit_twin(
                 places,
                 selection=selection,
                 out=out,
@@ -93,11 +97,17 @@ def fit(
                 held_out=held_out,
                 seed=seed,
                 start=load_twins((start,))[0] if start else None,
+                again=again,
                 executor=executor,
                 report=report,
             )
+            files, kept = list(written.files), written.kept
+    for path in kept:
+        output.note(
+            f"{path} is kept: it was fitted to these recordings in this way before. --again fits "
+            "it again."
         )
-    for path in written:
+    for path in files:
         output.line(f"{path}")
 
 
@@ -235,7 +245,8 @@ def tune(
 ) -> None:
     """Search the thresholds of a rule on fitted twins (CMA-ES).
 
-    Thresholds are scored and chosen like policies. Use them as the arm RULE:path=FILE.
+    Thresholds are scored and chosen like policies. Use them as the arm RULE:path=FILE. An
+    interrupted command goes on when it is repeated: finished searches are kept in OUT.parts.
     """
     from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.train import tune_rule  # noqa: PLC0415

@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from stallward.agent.errors import UsageError
 from stallward.env.catalogue.find import find_recordings
+from stallward.env.errors import TwinError
 from stallward.env.recording.split import Part
 from stallward.env.recording.stored import MOST_HELD, Selection, StoredRecording, spread
 from stallward.env.scenario.file import scenario_from
-from stallward.env.twin.inputs.fitted import FittedTwin, save_fitted
+from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted, twin_to_json
 from stallward.training.errors import TrainingError
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.versions import versions_here
 from stallward.training.pipeline.outputs import check_file
 from stallward.training.pipeline.recordings import drop_held_out, fit_recordings
 from stallward.training.progress import Report, silent
+
+_DETERMINED_BY: Final = "fit_sha256"
+"""The key in a twin's provenance for a digest of everything that determined its fit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwinFiles:
+    """The files of the twins that were asked for."""
+
+    files: tuple[Path, ...]
+    """One for each scenario."""
+    kept: tuple[Path, ...]
+    """Those of them that an earlier call had fitted in the same way."""
 
 
 def fit_twin(
@@ -33,10 +51,15 @@ def fit_twin(
     held_out: bool = False,
     seed: int = 1,
     start: FittedTwin | None = None,
+    again: bool = False,
     executor: Executor = LOCAL,
     report: Report = silent,
-) -> list[Path]:
+) -> TwinFiles:
     """Fit one twin to every scenario recorded in ``places``, except those held out for tests.
+
+    Each twin is written as soon as it is fitted. A file that has the twin of the same recordings
+    and settings, fitted by the same versions, is kept, so that the same call goes on after an
+    interruption.
 
     Args:
         places: Recordings, directories of them, or catalogues.
@@ -49,11 +72,9 @@ def fit_twin(
             look at their twins.
         seed: The seed of the search.
         start: A fitted twin of the only scenario, from which the search starts.
+        again: Fit those twins again, too, whose files could be kept.
         executor: Runs the fits.
         report: Called with the progress.
-
-    Returns:
-        The files written.
 
     Raises:
         StallwardError: If there is nothing to fit.
@@ -77,19 +98,55 @@ def fit_twin(
             next_step="Name recordings of that scenario, or begin without --start.",
         )
     files = _files(by_scenario, out)
-    each_s = time_for_each(seconds, len(files), executor)
+    settings = {"seconds": seconds, "generations": generations, "seed": seed}
+    digests = {
+        name: _determined_by(recordings, settings, start)
+        for name, recordings in by_scenario.items()
+    }
+    missing = [name for name in files if again or _digest_in(files[name]) != digests[name]]
+    each_s = time_for_each(seconds, len(missing), executor)
     fit = partial(fit_recordings, seconds=each_s, generations=generations, seed=seed, start=start)
-    written = list(files.values())
+
+    def keep(number: int, twin: FittedTwin) -> None:
+        name = missing[number]
+        provenance = {**twin.provenance, _DETERMINED_BY: digests[name]}
+        save_fitted(files[name], replace(twin, provenance=provenance))
+
     executor.run(
         [
-            Job(name, partial(_fit, fit, recordings), _files_of(recordings))
-            for name, recordings in by_scenario.items()
+            Job(name, partial(_fit, fit, by_scenario[name]), _files_of(by_scenario[name]))
+            for name in missing
         ],
         report,
-        # Written at once, even if another fit fails later.
-        keep=lambda number, twin: save_fitted(written[number], twin),
+        keep=keep,
     )
-    return written
+    return TwinFiles(
+        files=tuple(files.values()),
+        kept=tuple(file for name, file in files.items() if name not in missing),
+    )
+
+
+def _determined_by(
+    recordings: Sequence[StoredRecording],
+    settings: Mapping[str, float | None],
+    start: FittedTwin | None,
+) -> str:
+    """A digest of everything that determines a fit, the order of recordings and the code too."""
+    described = {
+        "recordings": [recording.sha256() for recording in recordings],
+        "settings": settings,
+        "start": None if start is None else twin_to_json(start),
+        "versions": versions_here(),
+    }
+    return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+
+def _digest_in(file: Path) -> object:
+    """What determined the twin in a file; ``None`` if there is none, or one without the digest."""
+    try:
+        return load_fitted(file).provenance.get(_DETERMINED_BY)
+    except TwinError:
+        return None
 
 
 def transfer_twins(

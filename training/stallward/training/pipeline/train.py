@@ -16,6 +16,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.training.errors import TrainingError
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.storage import parts_of
 from stallward.training.pipeline.outputs import check_file, check_writable
 from stallward.training.pipeline.recordings import PART_USES
 from stallward.training.progress import Report, silent
@@ -153,6 +154,7 @@ def train_policy(
     if out.exists() and not (out / SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
+    rules = _rules(thresholds)  # a wrong name is refused before twins are read, which takes longer
     loaded = load_twins(twins)
     refuse_held_out(loaded)
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
@@ -166,7 +168,6 @@ def train_policy(
         seeds=seeds,
         composing=SyntheticScenarioSettings(per_twin=synthetic),
     )
-    rules = _rules(thresholds)  # fails before hours of training
     if decisions is not None:
         args = replace(args, total_steps=decisions)
     if seconds is not None:
@@ -217,6 +218,8 @@ def tune_rule(
 ) -> None:
     """Search the thresholds of a rule on fitted twins, and write them to a file.
 
+    Finished searches are kept beside ``out``, so that the same call goes on after an interruption.
+
     Args:
         rule: The name of the rule.
         twins: The twins to search on, by file or name.
@@ -250,7 +253,15 @@ def tune_rule(
     loaded = load_twins(twins)
     refuse_held_out(loaded)
     validation = validation_twins(judged_on)
-    result = tune(rule, loaded, settings, report, judged_on=validation, executor=executor)
+    result = tune(
+        rule,
+        loaded,
+        settings,
+        report,
+        judged_on=validation,
+        folder=parts_of(out),
+        executor=executor,
+    )
     out.parent.mkdir(parents=True, exist_ok=True)
     building = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building.write_text(

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +32,7 @@ from stallward.training.selection.rollout import Outcome, evaluate, rollout_step
 from stallward.training.selection.selection import make_selection
 from stallward.training.selection.static_settings import make_constraints
 from stallward.training.synthetic_scenarios import make_synthetic_scenarios
+from stallward.training.tuning.kept_searches import KeptSearches, SearchResult
 from stallward.training.tuning.settings import (
     Tunable,
     TuneResult,
@@ -42,22 +44,6 @@ _FRESH_SEED: Final = 10_000
 """Added to the seed, for nodes that the search has not seen."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _SearchResult:
-    """The result of one search."""
-
-    seed: int
-    """The seed of the search."""
-    thresholds: Any
-    """The best thresholds, as the rule's dataclass."""
-    outcome: Outcome
-    """Their outcome on fresh nodes of the twins of the search."""
-    steps: int
-    """Decisions spent."""
-    generations: int
-    """Generations of the search."""
-
-
 def tune(
     name: str,
     twins: Sequence[FittedTwin],
@@ -65,6 +51,7 @@ def tune(
     report: Report | None = None,
     *,
     judged_on: Sequence[FittedTwin] = (),
+    folder: Path | None = None,
     executor: Executor = LOCAL,
 ) -> TuneResult:
     """Search the thresholds of the rule ``name``.
@@ -75,6 +62,8 @@ def tune(
         settings: The settings of the search.
         report: Called with the progress.
         judged_on: Validation twins, which decide which search is kept; by default ``twins``.
+        folder: Where each search is kept as soon as it is finished. Those that are already there,
+            with the same twins, settings and code, are not made again.
         executor: Runs the searches.
 
     Raises:
@@ -85,12 +74,22 @@ def tune(
     if not twins:
         raise TrainingError("There is no twin to tune on.", next_step="Run `stallward fit`.")
     seeds = range(settings.seed, settings.seed + settings.seeds)
-    each_s = time_for_each(settings.max_seconds, settings.seeds, executor)
-    search = partial(_search, name, twins, settings)
-    searches = executor.run(
-        [Job(f"the search of seed {seed}", partial(search, seed, each_s)) for seed in seeds],
+    kept = KeptSearches(folder, rule, twins, settings)
+    found = {seed: search for seed in seeds if (search := kept.load(seed)) is not None}
+    missing = [seed for seed in seeds if seed not in found]
+    each_s = time_for_each(settings.max_seconds, len(missing), executor)
+    search_of = partial(_search, name, twins, settings)
+
+    def keep(_number: int, search: SearchResult) -> None:
+        kept.save(search)
+        found[search.seed] = search
+
+    executor.run(
+        [Job(f"the search of seed {seed}", partial(search_of, seed, each_s)) for seed in missing],
         lambda message, share: report(message, 0.95 * share),
+        keep=keep,
     )
+    searches = [found[seed] for seed in seeds]
     report("evaluating", 0.95)
     selection = make_selection(
         twins,
@@ -106,7 +105,7 @@ def tune(
     best = int(np.argmax([merit.value for merit in merits]))
     fresh = selection.on_fresh_nodes()
     outcomes = fresh.outcomes(arms[best])
-    steps = sum(found.steps for found in searches)
+    steps = sum(search.steps for search in searches)
     report("done", 1.0)
     return TuneResult(
         thresholds=candidates[best],
@@ -147,7 +146,7 @@ def _search(
     seed: int,
     max_seconds: float,
     report: Report,
-) -> _SearchResult:
+) -> SearchResult:
     """Run one search in a worker process."""
     return _Search(find_tunable(name), twins, settings, seed, max_seconds, report).run()
 
@@ -186,7 +185,7 @@ class _Search:
         self._steps = 0
         self._curve: list[float] = []
 
-    def run(self) -> _SearchResult:
+    def run(self) -> SearchResult:
         """Search until the decisions or the time are spent, then choose on fresh nodes."""
         settings = self._settings
         began_s = time.monotonic()
@@ -236,7 +235,7 @@ class _Search:
             seconds=seconds,
         )
 
-    def _choose(self) -> _SearchResult:
+    def _choose(self) -> SearchResult:
         """Choose between the best of late generations, the final mean and the defaults."""
         settings = self._settings
         late = self._generation_best[len(self._generation_best) // 2 :]
@@ -250,7 +249,7 @@ class _Search:
             self._evaluate(thresholds, nodes, fresh_seed, length_s) for thresholds in candidates
         ]
         best = int(np.argmax([outcome.score_low for outcome in outcomes]))
-        return _SearchResult(
+        return SearchResult(
             seed=self._seed,
             thresholds=candidates[best],
             outcome=outcomes[best],
