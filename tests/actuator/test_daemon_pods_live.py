@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from pod_rollouts import soak
 from pod_sandbox import MIB, UNLIMITED, PodSandbox, frozen, limit_of, pod_sandbox
 
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
+from stallward.actuator.errors import DaemonUnavailableError
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kubernetes.groups import Driver, Qos
 from stallward.agent.desired import DesiredState, SlotDesire
@@ -39,13 +41,29 @@ def box(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[PodSandbox]:
 
 
 def missing(client: ActuatorClient) -> str:
-    return "\n".join(client.status().missing)
+    try:
+        return "\n".join(client.status().missing)
+    except DaemonUnavailableError as error:  # its loop was killed, and starts
+        return f"pods: none known. {error}"
+
+
+def hold(client: ActuatorClient, desired: DesiredState) -> None:
+    """Have something held for a minute, as soon as the loop takes commands."""
+
+    def is_taken() -> bool:
+        try:
+            client.apply(desired, lease_s=60.0, holder="test")
+        except DaemonUnavailableError:
+            return False
+        return True
+
+    assert wait_for(is_taken), missing(client)
 
 
 def test_pods_come_and_go_under_a_daemon_and_nothing_of_them_is_left(box: PodSandbox) -> None:
     with Daemon(box.config()) as daemon, daemon.client() as client:
         assert "pods: none for protected, batch-1, batch-2" in missing(client)
-        client.apply(HELD, lease_s=60.0, holder="test")
+        hold(client, HELD)
         first = box.start(1)
         assert wait_for(lambda: "none for protected, batch-2" in missing(client)), missing(client)
         assert not frozen(first), "nothing is held for an application that is not there"
@@ -66,7 +84,7 @@ def test_pods_come_and_go_under_a_daemon_and_nothing_of_them_is_left(box: PodSan
         assert wait_for(lambda: not frozen(second) and not frozen(third))
         assert wait_for(lambda: daemon.pids.loop not in {None, loop})
         assert wait_for(lambda: "pods: none" not in missing(client)), missing(client)
-        client.apply(HELD, lease_s=60.0, holder="test")
+        hold(client, HELD)
         assert wait_for(lambda: frozen(second)), missing(client)
         box.stop(2)  # the application ends: nothing is held for it any more
         assert wait_for(lambda: not frozen(second) and not frozen(third))
@@ -94,11 +112,11 @@ def test_pods_that_share_a_slot_are_all_restored_whatever_is_killed(box: PodSand
         box.start(1, "app", **APP)
         pods = [box.start(number, qos=qos) for number, qos in enumerate(Qos, 2)]
 
-        def hold(groups: list[Cgroup]) -> None:
-            client.apply(SHARED, lease_s=60.0, holder="test")
+        def hold_all(groups: list[Cgroup]) -> None:
+            hold(client, SHARED)
             assert wait_for(lambda: all(map(is_held, groups))), missing(client)
 
-        hold(pods)
+        hold_all(pods)
         limits = [int(limit_of(group)) for group in pods]
         assert all(20 * MIB <= limit <= 60 * MIB for limit in limits), "each has a third, about"
         assert wait_for(lambda: len(client.status().pods[0]) == 3)
@@ -113,7 +131,7 @@ def test_pods_that_share_a_slot_are_all_restored_whatever_is_killed(box: PodSand
         os.kill(daemon.pids.loop or 0, signal.SIGKILL)
         assert wait_for(lambda: all(map(is_free, left)))
         assert wait_for(lambda: "pods: none" not in missing(client)), missing(client)
-        hold(left)
+        hold_all(left)
         # One vanishes as guardian and loop are killed: the next start restores the others.
         loop = daemon.pids.loop
         box.stop(3)
@@ -123,3 +141,10 @@ def test_pods_that_share_a_slot_are_all_restored_whatever_is_killed(box: PodSand
     with Daemon(box.config(slots=1, group_by="all")):
         assert wait_for(lambda: all(map(is_free, left)))
     assert not (box.folder / "journal").exists()
+
+
+def test_slots_follow_rollout_after_rollout_and_kills_of_the_loop(box: PodSandbox) -> None:
+    found = soak(box, 12, kill_every=5)
+    assert (len(found.bound_s), found.kills) == (12, 2)
+    assert (found.left_held, found.journal_left) == (0, False)
+    assert found.files <= 3

@@ -70,7 +70,9 @@ def test_the_chart_is_installed_used_and_removed(cluster: ControlPlane, notes: s
     helm(cluster, "uninstall", "stallward")
     assert not pod.frozen
     assert pod.limit_bytes == usual_bytes
-    kinds = "daemonsets,jobs,serviceaccounts,roles,rolebindings,configmaps,services"
+    kinds = (
+        "daemonsets,jobs,serviceaccounts,roles,rolebindings,configmaps,services,networkpolicies"
+    )
     left = cluster.kubectl("-n", NAMESPACE, "get", kinds, "-o", "name")
     assert "stallward" not in left, left
     assert "stallward" not in cluster.kubectl(

@@ -3,80 +3,39 @@
 from __future__ import annotations
 
 import json
-import shutil
-import subprocess
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from helm_chart import (
+    CHART,
+    EVERYTHING,
+    ROOT,
+    TLS,
+    configuration,
+    helm,
+    needs_helm,
+    pod_of,
+    refusal,
+    render,
+)
 from test_docs import unknown_words
 from unit_settings import config_of, settings
 
-from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import parse_config
 
-ROOT = Path(__file__).parents[2]
-CHART = ROOT / "deploy/chart"
 KUBERNETES = ("1.29", "1.33", "1.36")
 """The oldest that the chart allows, and newer ones."""
-EVERYTHING = {"dashboard": {"enabled": True}, "podMonitor": {"enabled": True}}
 CONFIG = "/etc/stallward/stallward.toml"
-_HELM = shutil.which("helm") or str(ROOT / "build/helm/bin/helm")
 
-pytestmark = pytest.mark.skipif(
-    not Path(_HELM).exists(),
-    reason="helm is not installed: run scripts/setup.sh helm, which builds it where there is Go",
-)
-
-
-def helm(
-    folder: Path, command: Sequence[str], values: Mapping[str, Any]
-) -> subprocess.CompletedProcess[str]:
-    """Run Helm on the chart with values of a user."""
-    file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(dict(values)))
-    return subprocess.run(
-        [_HELM, *command, "--values", file],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-
-
-def render(
-    folder: Path, values: Mapping[str, Any] = EVERYTHING, *, release: str = "stallward"
-) -> dict[str, dict[str, Any]]:
-    """The objects of the chart by kind; those of the hook have "uninstall" before their kind."""
-    command = ["template", release, str(CHART), "--namespace", "guard", "--kube-version", "1.33"]
-    done = helm(folder, command, values)
-    assert done.returncode == 0, done.stderr
-    objects: dict[str, dict[str, Any]] = {}
-    for one in yaml.safe_load_all(done.stdout):
-        hook = "helm.sh/hook" in one["metadata"].get("annotations", {})
-        key = f"uninstall {one['kind']}" if hook else one["kind"]
-        if key == "ConfigMap" and one["metadata"]["name"].endswith("-dashboard"):
-            key = "dashboard"
-        assert key not in objects
-        objects[key] = one
-    return objects
+pytestmark = needs_helm
 
 
 @pytest.fixture(scope="module")
 def chart(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
     return render(tmp_path_factory.mktemp("chart"))
-
-
-def pod_of(chart: Mapping[str, Any]) -> dict[str, Any]:
-    pod: dict[str, Any] = chart["DaemonSet"]["spec"]["template"]["spec"]
-    return pod
-
-
-def configuration(chart: Mapping[str, Any]) -> DaemonConfig:
-    return parse_config(chart["ConfigMap"]["data"]["stallward.toml"])
 
 
 def test_a_linter_finds_nothing(tmp_path: Path) -> None:
@@ -94,10 +53,10 @@ def test_what_is_rendered_fits_the_schema_of_kubernetes(
     assert set(chart) == {
         "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "Service",
         "PodMonitor", "NetworkPolicy", "dashboard", "uninstall ServiceAccount", "uninstall Role",
-        "uninstall RoleBinding", "uninstall Job",
+        "uninstall RoleBinding", "uninstall Job", "CronJob",
     }  # fmt: skip
     for kind, one in chart.items():
-        if kind != "PodMonitor":  # its schema is the operator's, which is in no package
+        if kind != "PodMonitor":  # its schema is the operator's: test_custom_resources.py
             kubernetes_validate.validate(one, version, strict=True)
     broken = {**chart["DaemonSet"], "spec": {"template": {}}}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -247,11 +206,18 @@ def test_whatever_selects_the_pods_finds_them_and_their_port(
         policy["podSelector"]["matchLabels"],
     ):
         assert selected.items() <= labels.items()
-    ((port,),) = [container["ports"] for container in template["spec"]["containers"]]
-    assert monitor["podMetricsEndpoints"][0]["port"] == port["name"]
-    assert service["ports"][0]["targetPort"] == port["name"]
-    assert policy["ingress"][0]["ports"][0]["port"] == port["containerPort"]
-    assert configuration(chart).service.metrics == f"0.0.0.0:{port['containerPort']}"
+    (daemon,) = template["spec"]["containers"]
+    ports = {port["name"]: port["containerPort"] for port in daemon["ports"]}
+    assert monitor["podMetricsEndpoints"][0]["port"] == "metrics"
+    # The endpoints of a headless service have the pods' ports.
+    assert {p["name"]: (p["targetPort"], p["port"]) for p in service["ports"]} == {
+        name: (name, number) for name, number in ports.items()
+    }
+    assert [rule["ports"][0]["port"] for rule in policy["ingress"]] == list(ports.values())
+    config = configuration(chart)
+    assert config.service.metrics == f"0.0.0.0:{ports['metrics']}"
+    assert config.remote is not None
+    assert config.remote.address == f"0.0.0.0:{ports['remote']}"
 
 
 def test_the_dashboard_is_that_of_the_documentation(chart: dict[str, dict[str, Any]]) -> None:
@@ -292,11 +258,11 @@ def test_a_change_of_the_configuration_replaces_the_pods(
         notes = objects["DaemonSet"]["spec"]["template"]["metadata"]["annotations"]
         return str(notes["checksum/config"])
 
-    changed = render(tmp_path, {"config": {"control": {"dry_run": False}}})
+    changed = render(tmp_path, {**EVERYTHING, "config": {"control": {"dry_run": False}}})
     assert checksum(changed) != checksum(chart)
     assert not configuration(changed).control.dry_run
     assert configuration(changed).protected == configuration(chart).protected
-    assert checksum(render(tmp_path, {"maxUnavailable": "10%"})) == checksum(chart)
+    assert checksum(render(tmp_path, {**EVERYTHING, "maxUnavailable": "10%"})) == checksum(chart)
 
 
 def test_without_metrics_nothing_listens(tmp_path: Path) -> None:
@@ -341,9 +307,16 @@ def test_two_releases_share_no_name(chart: dict[str, dict[str, Any]], tmp_path: 
         ({"config": {"background": []}}, "background"),
         ({"config": {"journal": {"path": "/x"}}}, "journal"),
         ({"config": {"service": {"socket": "/x"}}}, "service"),
+        ({"config": {"remote": {"address": "0.0.0.0:7443"}}}, "remote"),
         ({"config": {"control": {"dry_run": "no"}}}, "dry_run"),
         ({"image": {"repository": ""}}, "repository"),
         ({"metrics": {"port": 80}}, "port"),
+        ({"remote": {"enabled": True}}, "remote.secretName"),
+        ({"remote": {**TLS, "port": 9180}}, "remote.port"),
+        ({"remote": {**TLS, "port": 443}}, "port"),
+        ({"remote": {**TLS, "operators": [""]}}, "operators"),
+        ({"collect": {"nodes": ["node-7"]}}, "collect.to"),
+        ({"collect": {"nodes": ["node 7"], "to": "s3://b/r"}}, "nodes"),
         ({"hostPaths": {"run": "run/stallward"}}, "run"),
         ({"metrics": {"enabled": False}, "podMonitor": {"enabled": True}}, "metrics.enabled"),
     ],
@@ -352,12 +325,8 @@ def test_two_releases_share_no_name(chart: dict[str, dict[str, Any]], tmp_path: 
 def test_values_that_cannot_be_meant_are_refused_by_name(
     tmp_path: Path, values: dict[str, Any], named: str
 ) -> None:
-    done = helm(tmp_path, ["template", "x", str(CHART), "--kube-version", "1.33"], values)
-    assert done.returncode != 0
-    assert named in done.stderr
+    assert named in refusal(tmp_path, values)
 
 
 def test_a_cluster_that_ends_sidecars_at_any_time_is_refused(tmp_path: Path) -> None:
-    done = helm(tmp_path, ["template", "x", str(CHART), "--kube-version", "1.28"], {})
-    assert done.returncode != 0
-    assert "kubeVersion" in done.stderr
+    assert "kubeVersion" in refusal(tmp_path, {}, version="1.28")

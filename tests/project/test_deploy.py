@@ -89,7 +89,7 @@ def ray_job() -> dict[str, Any]:
 
 
 def test_the_pods_of_the_ray_job_fit_the_schema_of_kubernetes(ray_job: dict[str, Any]) -> None:
-    """The schema of the job itself is the operator's, which is in no package."""
+    """The schema of the job itself is the operator's: ``test_custom_resources.py``."""
     kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=NOT_INSTALLED)
     kubernetes_validate.validate(ray_job["PersistentVolumeClaim"], KUBERNETES, strict=True)
     cluster = ray_job["RayJob"]["spec"]["rayClusterSpec"]

@@ -49,6 +49,23 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{- $metrics := dict "metrics" (printf "0.0.0.0:%v" .Values.metrics.port) "metrics_public" true -}}
 {{- $own = mergeOverwrite $own (dict "service" $metrics) -}}
 {{- end -}}
+{{- with .Values.remote -}}
+{{- if .enabled -}}
+{{- if not .secretName -}}
+{{- fail "remote.enabled needs remote.secretName: a Secret with tls.crt, tls.key and ca.crt." -}}
+{{- end -}}
+{{- if and $.Values.metrics.enabled (eq (int .port) (int $.Values.metrics.port)) -}}
+{{- fail "remote.port is that of the metrics: choose another one." -}}
+{{- end -}}
+{{- $remote := dict
+  "address" (printf "0.0.0.0:%v" .port)
+  "certificate" "/etc/stallward-tls/tls.crt"
+  "key" "/etc/stallward-tls/tls.key"
+  "client_ca" "/etc/stallward-tls/ca.crt"
+  "operators" (.operators | default list) -}}
+{{- $own = mergeOverwrite $own (dict "remote" $remote) -}}
+{{- end -}}
+{{- end -}}
 {{- $all := mergeOverwrite (deepCopy .Values.config) $own -}}
 {{- /* Not in the values: Helm would merge it into what a user writes there. */}}
 {{- if not $all.protected }}{{ $_ := set $all "protected" (dict "pod" (dict "role" "protected")) }}{{ end }}

@@ -125,6 +125,30 @@ def test_daemons_that_kill_what_we_pause_are_named(bare: Paths) -> None:
     assert finding.next_step
 
 
+@pytest.mark.parametrize(
+    ("agent", "does"),
+    [
+        (
+            "koordlet",
+            "limits pods (memoryQOS: memory.min, memory.low, memory.high; CPU suppress) and "
+            "evicts them (BEMemoryEvict)",
+        ),
+        ("katalyst-agent", "limits, reclaims and evicts pods (memory advisor)"),
+    ],
+)
+def test_another_agent_of_a_cluster_is_named_with_its_settings(
+    bare: Paths, agent: str, does: str
+) -> None:
+    assert not any(one.name == agent for one in examine(bare).findings)
+    process = bare.proc / "4711"
+    process.mkdir()
+    (process / "comm").write_text(f"{agent}\n")
+    found = finding_of(examine(bare), agent)
+    assert (found.area, found.state) == ("node", "degraded")
+    assert found.why == f"runs as process 4711 and {does}, also what is paused"
+    assert found.next_step == "Stop it, or exempt the groups that stallward looks after."
+
+
 def config(tmp_path: Path, **changes: object) -> DaemonConfig:
     values: dict[str, object] = {
         "node": NodeConfig(zone="/", cgroup=tmp_path / "no-cgroups"),

@@ -64,7 +64,17 @@ def kubelet(tmp_path: Path) -> Kubelet:
     return Kubelet(tmp_path)
 
 
-def test_without_a_kubelet_there_is_nothing_to_say(kubelet: Kubelet) -> None:
+def test_without_pods_and_a_kubelet_there_is_nothing_to_say(kubelet: Kubelet) -> None:
+    slots = [
+        replace(slot, pod=None, group=f"b{i}") for i, slot in enumerate(kubelet.config.background)
+    ]
+    protected = replace(kubelet.config.protected, pod=None, group="app")
+    kubelet.config = replace(
+        kubelet.config,
+        protected=protected,
+        background=tuple(slots),
+        kubernetes=KubernetesConfig(),
+    )
     assert kubelet.findings() == {}
 
 
@@ -133,6 +143,18 @@ def test_a_configuration_that_cannot_be_read_is_said_with_the_next_step(kubelet:
     assert said.state == "degraded"
     assert "/etc/kubelet.yaml cannot be read" in said.why
     assert "CAP_SYS_PTRACE" in said.next_step
+    assert "get nodes/proxy (rbac.nodesProxy of the chart)" in said.next_step
+
+
+def test_where_pods_are_followed_a_kubelet_that_is_not_seen_is_said(kubelet: Kubelet) -> None:
+    said = kubelet.findings()["kubelet"]
+    assert (said.area, said.state) == ("configuration", "degraded")
+    assert said.why == (
+        "no process that can be seen is a kubelet (in k3s it is part of another program), and the "
+        "API server is not asked where pods come from a file, so it is not known when it evicts"
+    )
+    assert "evictionHard" in said.next_step
+    assert "node.keep_available_bytes" in said.next_step
 
 
 @pytest.mark.parametrize("content", ["[1]", "{", "evictionHard: 3", "\tx: 1", "featureGates: [1]"])
@@ -159,6 +181,25 @@ def test_the_api_is_asked_first_and_goes_without_the_right(kubelet: Kubelet, api
     assert api.requests[-1]["path"] == "/api/v1/nodes/node-7/proxy/configz"
     api.kubelet = ["nothing"]
     assert kubelet.findings()["eviction"].state == "works"
+
+
+def test_a_kubelet_inside_another_program_is_known_by_the_api_only(
+    kubelet: Kubelet, api: FakeApi
+) -> None:
+    server = KubernetesConfig(server=api.url, node="node-7")
+    kubelet.config = replace(kubelet.config, kubernetes=server)
+    process = kubelet.proc / "914"
+    process.mkdir()
+    (process / "comm").write_text("k3s-server\n")
+    said = kubelet.findings()["kubelet"]
+    assert said.state == "degraded"
+    assert "the API server does not say what it is told" in said.why
+    assert "nodes/proxy" in said.why, "it has the server's own words"
+    assert said.why.endswith(", so it is not known when it evicts")
+    assert "get nodes/proxy (rbac.nodesProxy of the chart)" in said.next_step
+    assert "list and watch pods" not in said.next_step
+    api.kubelet = {"kubeletconfig": {"evictionHard": {"memory.available": "500Mi"}}}
+    assert set(kubelet.findings()) == {"eviction"}
 
 
 def test_the_doctor_says_it(kubelet: Kubelet) -> None:

@@ -15,7 +15,6 @@ from pods import uid_of, written
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
 from stallward.actuator.doctor.pods import PodsFound, try_pods
-from stallward.actuator.kernel.privileges import OTHER_DAEMONS
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.store import PodSource
 from stallward.actuator.kubernetes.watcher import make_source
@@ -183,7 +182,3 @@ def test_a_configuration_without_pods_asks_nobody(cluster: Cluster) -> None:
         kubernetes=KubernetesConfig(),
     )
     assert try_pods(plain, {}) == PodsFound()
-
-
-def test_other_agents_of_clusters_are_known() -> None:
-    assert {"koordlet", "katalyst-agent"} <= OTHER_DAEMONS.keys()

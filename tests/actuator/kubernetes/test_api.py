@@ -119,6 +119,7 @@ def test_a_dropped_connection_loses_nothing(api: FakeApi, follower: Follower) ->
 
 def test_a_server_that_is_down_leaves_what_was_known(api: FakeApi, follower: Follower) -> None:
     wait_for(lambda: follower.names == ["first"])
+    wait_for(lambda: api.watches)  # a connection that is just being made would wait for its limit
     api.stop()
     wait_for(lambda: "cannot be used" in follower.fault)
     assert "What is known stays in force" in follower.fault

@@ -38,7 +38,9 @@ _ROOM: Final = 1.25
 def try_kubelet(
     config: DaemonConfig, environment: Mapping[str, str] = os.environ
 ) -> list[Finding]:
-    """Compare the kubelet's thresholds with what the daemon keeps free; nothing without a kubelet.
+    """Compare the kubelet's thresholds with what the daemon keeps free.
+
+    Where pods are followed, a kubelet whose thresholds are not known is a finding, too.
 
     Args:
         config: The configuration.

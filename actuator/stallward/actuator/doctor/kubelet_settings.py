@@ -28,6 +28,7 @@ AVAILABLE: Final = "memory.available"
 _DEFAULT_HARD: Final = "100Mi"
 _MOST_BYTES: Final = 1 << 20
 _MOST: Final = 2.0**62
+_GRANT: Final = "let its service account get nodes/proxy (rbac.nodesProxy of the chart)"
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)([KMGTPE]i|[kMGTPE]|)")
 _UNITS: Final = {"": 1} | {
     f"{'K' if binary and name == 'k' else name}{'i' if binary else ''}": base ** (power + 1)
@@ -57,18 +58,29 @@ def read_kubelet(
 
     Args:
         paths: The kernel's files.
-        config: Where the API server is; ``None`` not to ask it.
+        config: Where the API server is; ``None`` where no pods are followed: then it is not asked,
+            and there need not be a kubelet.
         environment: Where the node's name and the cluster's server are looked up.
 
     Raises:
         KubeletConfigError: If there is a kubelet, and its settings cannot be read.
     """
-    told = None if config is None else _ask(config, environment)
-    if told is not None:
-        return settings_of(told, {}, "configz")
+    silent = ""
+    if config is not None:
+        told, silent = _ask(config, environment)
+        if told is not None:
+            return settings_of(told, {}, "configz")
     pid = _find(paths.proc)
     if pid is None:
-        return None
+        if config is None:
+            return None
+        raise KubeletConfigError(
+            "no process that can be seen is a kubelet (in k3s it is part of another program), and "
+            f"{silent}",
+            next_step=f"Give the doctor the processes of the node, or {_GRANT} while it runs. Or "
+            "look up evictionHard of the kubelet, and keep a quarter more free by "
+            "node.keep_available_bytes.",
+        )
     flags = parse_flags((_bytes(paths.proc / pid / "cmdline") or b"").decode("utf-8", "replace"))
     root = paths.proc / pid / "root"
     table: dict[str, Any] = {}
@@ -78,7 +90,8 @@ def read_kubelet(
         if content is None:
             raise KubeletConfigError(
                 f"the kubelet's {flags['config']} cannot be read",
-                next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes.",
+                next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes, "
+                f"or {_GRANT} while it runs.",
             )
         table = parse_file(content or b"{}", path)
     if "config-dir" in flags:
@@ -87,13 +100,15 @@ def read_kubelet(
     return settings_of(table, flags, flags.get("config", "its command line"))
 
 
-def _ask(config: KubernetesConfig, environment: Mapping[str, str]) -> Any:
-    """What the API server says; ``None`` if it may not, since few have the right to ask."""
+def _ask(config: KubernetesConfig, environment: Mapping[str, str]) -> tuple[Any, str]:
+    """What the API server says, or ``None`` and why not, since few have the right to ask."""
     try:
         source = make_source(config, environment)
-        return source.kubelet_config() if isinstance(source, ApiPods) else None
-    except (NodeError, PodsError):
-        return None
+        if not isinstance(source, ApiPods):
+            return None, "the API server is not asked where pods come from a file"
+        return source.kubelet_config(), ""
+    except (NodeError, PodsError) as error:
+        return None, f"the API server does not say what it is told: {error.cause.rstrip('.')}"
 
 
 def parse_file(content: bytes, path: Path) -> dict[str, Any]:
