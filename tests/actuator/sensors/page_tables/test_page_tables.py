@@ -164,16 +164,20 @@ def test_malformed_smaps_is_refused(text: bytes) -> None:
         parse_smaps(text, RSS, "smaps")
 
 
+# A change of their protection has the processor forget which pages it has marked as referenced.
 PROGRAM = f"""
-import mmap, sys
-memory = mmap.mmap(-1, 4096 * {PAGE_BYTES}, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+import ctypes, mmap, sys
+size = 4096 * {PAGE_BYTES}
+memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 memory.madvise(mmap.MADV_NOHUGEPAGE)
 for page in range(1000):
     memory[page * {PAGE_BYTES}] = 1
-others = bytearray(32 << 20)
+start = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+protect = ctypes.CDLL(None).mprotect
 print(flush=True)
 for line in sys.stdin:
-    sum(others[::4096])  # the processor forgets which pages it has marked as referenced
+    for protection in (mmap.PROT_READ, mmap.PROT_READ | mmap.PROT_WRITE):
+        protect(start, ctypes.c_size_t(size), protection)
     for page in range(int(line)):
         memory[page * {PAGE_BYTES}] = 2
     print(flush=True)
