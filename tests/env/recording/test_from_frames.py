@@ -367,6 +367,14 @@ def test_the_command_writes_the_recordings_and_a_summary(
     assert "--out" in capsys.readouterr().err
 
 
+def test_a_pod_says_of_which_node_it_is(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0))
+    _log(node, (400.0, 700.0))
+    command = ["record", "edge", "--from", str(node), "--config", str(node / "stallward.toml")]
+    assert main([*command, "--node", "edge-7.example.org", "--out", str(node / "out")]) == 0
+    assert RecordingFolder.open(node / "out" / "0001-ppo").node == "edge-7.example.org"
+
+
 MIDNIGHT_S = 6_400.0
 """CLOCK_MONOTONIC at the first midnight (UTC) after the boot."""
 NEXT_DAY = date(2023, 11, 15)

@@ -98,6 +98,7 @@ def convert_frames(
     most_piece_s: float = MOST_PIECE_S,
     most_pieces: int = MOST_PIECES,
     days: tuple[date | None, date | None] | None = None,
+    node_name: str = "",
 ) -> Converted:
     """Write recordings below ``out`` from the frames that a daemon left in ``source``.
 
@@ -111,6 +112,7 @@ def convert_frames(
         most_pieces: The most recordings of each controller.
         days: The first and the last day (UTC) to take; ``None`` for no bound. Pieces then end by
             the clock, so that a day that is over gives the same recordings each time.
+        node_name: The node's name; by default that of this machine, which in a pod is the pod's.
 
     Raises:
         UsageError: If there are no frames in ``source``, no log of requests, or ``out`` exists.
@@ -130,7 +132,7 @@ def convert_frames(
     left_out[_OTHER_DAY] = other_days_s
     logged = logged_requests(settings.latency, requests, pieces)
     folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
-    building = _Building(folder, settings, name, left_out)
+    building = _Building(folder, settings, name, node_name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
     try:
         for piece, ticks, log in zip(pieces, ticks_of, logged, strict=True):
@@ -220,9 +222,9 @@ class _Building:
     """Writes the recordings of a trace one by one."""
 
     def __init__(
-        self, out: Path, settings: DaemonConfig, name: str, left_out: dict[str, float]
+        self, out: Path, settings: DaemonConfig, name: str, node: str, left_out: dict[str, float]
     ) -> None:
-        self._out, self._settings, self._name = out, settings, name
+        self._out, self._settings, self._name, self._node = out, settings, name, node
         self._left_out = left_out
         self.written: list[Path] = []
         self.ticks = self.requests = 0
@@ -274,7 +276,7 @@ class _Building:
             sandbox_bytes=min(limit_bytes, node.memory_total_bytes),
             slo_ms=settings.control.slo_ms if slo_ms is None else slo_ms,
             node=node,
-            node_name=node_name,
+            node_name=self._node or node_name,
             request_rate_per_s=requests.scheduled_s.size / piece.length_s,
             swap_bytes=last.node.swap_total_bytes,
             slot_names=tuple(slot.name for slot in settings.background),

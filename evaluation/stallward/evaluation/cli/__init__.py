@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _mistake(error: Exception) -> int:
     """Print one sentence about an error that the user can act on; raise any other error again."""
     if isinstance(error, StallwardError):
-        _print_error(str(error))
+        _print_error(" ".join([str(error), *getattr(error, "__notes__", ())]))
     elif isinstance(error, ModuleNotFoundError):
         _print_error(_missing(error))
     elif isinstance(error, BrokenPipeError):

@@ -77,6 +77,9 @@ def record(
             metavar="FROM..TO", help="With --from: only these days (UTC), the same each time."
         ),
     ] = "",
+    node: Annotated[
+        str, typer.Option(help="With --from: the node's name [that of this machine].")
+    ] = "",
 ) -> None:
     """Record one run under one controller (needs root).
 
@@ -106,6 +109,7 @@ def record(
             most_piece_s=piece_seconds,
             most_pieces=pieces,
             days=days,
+            node=node,
         )
     else:
         _one(scenario, arm, condition, seconds, burn_in_seconds, seed, out)
@@ -129,6 +133,7 @@ def _convert(
     most_piece_s: float,
     most_pieces: int,
     days: str,
+    node: str,
 ) -> None:
     from stallward.env.recording.from_frames import convert_frames  # noqa: PLC0415
     from stallward.env.recording.stored import days_of  # noqa: PLC0415
@@ -149,6 +154,7 @@ def _convert(
             most_piece_s=most_piece_s,
             most_pieces=most_pieces,
             days=days_of(days) if days else None,
+            node_name=node,
         )
     output.note(converted.summary)
     for path in converted.recordings:
