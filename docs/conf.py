@@ -83,7 +83,7 @@ NAVIGATION: Final = {
         "explanation/threat-model",
         "glossary",
     ),
-    "Results": ("results", "arms", "lab/index"),
+    "Results": ("results", "arms", "documents", "lab/index"),
     "Reference": (
         "reference/config",
         "reference/controllers",

@@ -8,14 +8,20 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
 from arms_picture import arms_picture
 
 from stallward.evaluation.report.text import cell, seconds, target
-from stallward.evaluation.results.comparison import ComparisonResult, Metrics, load_result
+from stallward.evaluation.results.comparison import (
+    RESULT_FILE,
+    ComparisonResult,
+    Metrics,
+    load_result,
+)
 
 DOCS: Final = Path(__file__).parents[1] / "docs"
 HEAD: Final = """\
@@ -25,7 +31,8 @@ Every [controller](reference/controllers.md) that ships, on the same load and th
 Intervals are 95 %, over the windows of one block of each arm, or over blocks if there are
 several. So they do not contain how far two blocks of the same arm may be apart, and only large
 differences mean anything. *Work* is the background's, relative to having the machine alone;
-*ended* is how many of its programs the arm ended.
+*ended* is how many of its programs the arm ended. `peer:` is a program of others itself, beside
+the same load; the arm of the same name without it is a rule made from its source.
 
 ```sh
 make arms    # an hour, as root; makes this page again
@@ -35,12 +42,18 @@ make arms    # an hour, as root; makes this page again
 """
 
 
-def page(results: Sequence[ComparisonResult]) -> str:
-    """The page, from one comparison a scenario. Pure."""
-    return "\n".join([HEAD, *(_section(result) for result in results)])
+def page(results: Sequence[ComparisonResult], measured: Mapping[str, date]) -> str:
+    """The page, from one comparison a scenario. Pure.
+
+    Args:
+        results: The comparisons.
+        measured: Name of a scenario -> when its comparison was over.
+    """
+    sections = [_section(result, measured[result.scenario]) for result in results]
+    return "\n".join([HEAD, *sections])
 
 
-def _section(result: ComparisonResult) -> str:
+def _section(result: ComparisonResult, measured: date) -> str:
     table, method, node = result.table, result.method, result.node
     arms = sorted(
         table.arms.items(), key=lambda item: -(item[1].metrics.slo_attainment.value or 0.0)
@@ -57,7 +70,7 @@ def _section(result: ComparisonResult) -> str:
             f"Target: {target(table)} ({table.slo_source}). {method.rounds} "
             f"{'round' if method.rounds == 1 else 'rounds'} of {seconds(method.block_s)} after "
             f"{seconds(method.burn_in_s)} of burn-in; Linux {node.kernel.partition('-')[0]}, "
-            f"{node.kind} cgroups, {node.cpu_count} CPUs.",
+            f"{node.kind} cgroups, {node.cpu_count} CPUs; {measured:%Y-%m-%d}.",
             100,
         ),
         "",
@@ -84,11 +97,18 @@ def _row(label: str, metrics: Metrics, ended: int) -> str:
 
 def main() -> None:
     """Write the page from the directories on the command line."""
-    results = [load_result(Path(name)) for name in sys.argv[1:]]
-    if not results:
+    directories = list(map(Path, sys.argv[1:]))
+    if not directories:
         sys.exit(f"usage: python {sys.argv[0]} DIRECTORY...")
+    results = list(map(load_result, directories))
+    measured = {
+        result.scenario: datetime.fromtimestamp(
+            (directory / RESULT_FILE).stat().st_mtime, tz=UTC
+        ).date()
+        for result, directory in zip(results, directories, strict=True)
+    }
     for name, content in (
-        ("arms.md", page(results)),
+        ("arms.md", page(results, measured)),
         ("pictures/arms.svg", arms_picture(results)),
     ):
         (DOCS / name).write_text(content, encoding="utf-8")

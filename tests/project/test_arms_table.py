@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import runpy
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -31,7 +32,12 @@ def test_it_has_every_arm_with_its_intervals_and_says_who_was_left_out() -> None
         }
     )
     left_out = replace(result.method, left_out={"ws-flush": "'ws-flush' needs cachestat."})
-    text = make_page([replace(result, method=left_out), replace(result, scenario="other")])
+    text = make_page(
+        [replace(result, method=left_out), replace(result, scenario="other")],
+        {"small": date(2026, 11, 28), "other": date(2026, 11, 29)},
+    )
+    assert "2026-11-28." in text.partition("## other")[0]
+    assert "2026-11-29." in text.partition("## other")[2]
     lines = text.splitlines()
     assert lines[0] == "# Every arm, live"
     assert [line for line in lines if line.startswith("## ")] == ["## small", "## other"]

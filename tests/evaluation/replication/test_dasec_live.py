@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.agent.threads import ThreadRef
 from stallward.evaluation.replication.dasec.applications import APPLICATIONS, Application
 from stallward.evaluation.replication.dasec.session import DasecSession, open_dasec_session
 from stallward.evaluation.replication.dasec.steps import Setting
@@ -30,13 +31,18 @@ def test_an_application_answers_beside_batch_jobs_and_is_seen(
     if application in HEADERS and not Path(HEADERS[application]).exists():
         pytest.skip(f"{HEADERS[application]} is not installed")
     session.prepare(application)
-    run = session.run(Setting(application=application, ratio=2, controller="dasec"), 1)
+    with ThreadWatch(session.sandbox.protected, session.sandbox.paths.proc) as watch:
+        run = session.run(Setting(application=application, ratio=2, controller="dasec"), 1)
     assert run.requests > 50
     assert run.answered_per_s > 0
     assert run.batch_per_s, "the batch jobs had the processors"
     assert run.threads is not None
     assert run.threads.threads >= 2
     assert run.threads.running > 0
+    settings: dict[ThreadRef, set[object]] = {}
+    for thread in (thread for reading in watch.readings for thread in reading.threads):
+        settings.setdefault(thread.ref, set()).add((thread.slice_us, thread.nice, thread.cpus))
+    assert any(len(values) > 1 for values in settings.values()), "it answered no interference"
 
 
 def test_alone_no_batch_job_runs(session: DasecSession) -> None:
