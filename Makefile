@@ -23,7 +23,7 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "not live and not vm and not kubernetes and not slow"
 
 test:  ## all tests that this machine allows; says which were skipped and why
-	@scripts/setup.sh workloads peers valgrind proto checks helm
+	@scripts/setup.sh workloads peers valgrind proto checks helm crds
 	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) \
 	  -m "not live and not vm and not kubernetes and not ray"; \
 	calm=$$?; \
@@ -91,9 +91,10 @@ build/twins:
 	@mv build/twins.new build/twins
 
 arms:  ## compare every controller on two scenarios, live, and write docs/arms.md (an hour, as root)
-	@scripts/setup.sh workloads
-	@for scenario in $(ARMS_SCENARIOS); do .venv/bin/stallward compare $$scenario --arms all --live \
-	  --blocks 1 --block-seconds 24 --burn-in-seconds 8 --out build/arms/$$scenario || exit 1; done
+	@scripts/setup.sh workloads peers
+	@for scenario in $(ARMS_SCENARIOS); do .venv/bin/stallward compare $$scenario --live \
+	  --arms all,peer:earlyoom,peer:nohang,peer:oomd --blocks 1 --block-seconds 24 \
+	  --burn-in-seconds 8 --out build/arms/$$scenario || exit 1; done
 	@.venv/bin/python scripts/arms_table.py $(addprefix build/arms/,$(ARMS_SCENARIOS))
 
 clean:  ## remove build output

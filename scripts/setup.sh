@@ -7,7 +7,8 @@
 #                                        arms named peer:NAME run, "vm" and "uml" for what
 #                                        `make test-vm` needs to boot its machines, "proto" for the
 #                                        generator of the wire code, "checks" for the group of that
-#                                        name in pyproject.toml, "helm" for what renders the chart.
+#                                        name in pyproject.toml, "helm" for what renders the chart,
+#                                        "crds" for the definitions of the resources of operators.
 set -eu
 cd "$(dirname "$0")/.."
 PATH="$PATH:/usr/sbin:/sbin"
@@ -20,6 +21,7 @@ uml=""
 proto=""
 checks=""
 helm=""
+crds=""
 workloads_all=""
 packages=""
 workloads="gcc git memcached nginx-light postgresql redis-server stress-ng xz-utils zstd"
@@ -93,6 +95,7 @@ for package in $packages; do
     proto)      proto=yes ;;
     checks)     checks="--group checks" ;;
     helm)       helm=yes ;;
+    crds)       crds=yes ;;
     *)          say "unknown package $package"; exit 2 ;;
   esac
 done
@@ -189,5 +192,29 @@ install_helm() {
 }
 if [ -n "$helm" ] && ! install_helm; then
   say "not installed: helm, and no Go that builds it; the tests of the chart are skipped until then."
+fi
+# The definitions of RayJob and PodMonitor, which are too large to keep here. Go takes them from its
+# proxy, too, by the hashes of its checksum database.
+install_crds() {
+  if [ -e build/crds/ray.io_rayjobs.yaml ] &&
+    [ -e build/crds/monitoring.coreos.com_podmonitors.yaml ]; then return 0; fi
+  command -v go >/dev/null 2>&1 || return 1
+  say "fetching the definitions of RayJob and PodMonitor into build/crds"
+  mkdir -p build/crds
+  fetched=0
+  for one in \
+    github.com/ray-project/kuberay/ray-operator@v1.6.2/config/crd/bases/ray.io_rayjobs.yaml \
+    github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
+  do
+    module="${one%%@*}" rest="${one#*@}"
+    GOMODCACHE="$PWD/build/crds/mod" GOFLAGS=-modcacherw \
+      go mod download "$module@${rest%%/*}" >/dev/null 2>&1 &&
+      install -m 644 "build/crds/mod/$one" build/crds/ || fetched=1
+  done
+  rm -rf build/crds/mod
+  return $fetched
+}
+if [ -n "$crds" ] && ! install_crds; then
+  say "not installed: the definitions of RayJob and PodMonitor; their tests are skipped until then."
 fi
 say "ready ($(.venv/bin/python --version))"

@@ -48,7 +48,7 @@ def test_git_ignores_no_package(folder: str) -> None:
     assert done.returncode == 1
 
 
-def test_a_clone_takes_less_than_80_mb() -> None:
+def test_a_clone_takes_less_than_84_mb() -> None:
     """The files and their history. Every committed file stays in every clone."""
     files_bytes = sum(path.stat().st_size for path in tracked())
     # Packed as for a clone: in a working copy, new objects lie about one by one and larger.
@@ -60,7 +60,7 @@ def test_a_clone_takes_less_than_80_mb() -> None:
         check=True,
     )
     history_bytes = len(pack.stdout)
-    assert files_bytes + history_bytes < 80_000_000, (files_bytes, history_bytes)
+    assert files_bytes + history_bytes < 84_000_000, (files_bytes, history_bytes)
 
 
 def test_there_are_no_catch_all_modules() -> None:
