@@ -294,6 +294,11 @@ def test_another_process_uses_a_cluster_by_its_address(on_ray: RayTasks, address
     assert results[0][0] == 4, "the cluster did not end with it"
 
 
+def test_a_process_with_a_ray_of_its_own_is_not_connected_to_a_cluster(address: str) -> None:
+    with pytest.raises(ClusterError, match=r"has used a Ray of its own.*in another process"):
+        open_ray(address).__enter__()
+
+
 def test_another_version_of_ray_is_refused(address: str) -> None:
     done = _connect(address, "1.0.0")
     assert done.returncode == 1

@@ -53,7 +53,8 @@ def open_ray(address: str) -> Iterator[RayTasks]:
 
     Raises:
         ModuleNotFoundError: If Ray is not installed.
-        ClusterError: If Ray cannot be started or reached, or has another version.
+        ClusterError: If Ray cannot be started or reached, has another version, or was started on
+            this machine by this process before and a cluster is wanted now.
     """
     address = address or os.environ.get("RAY_ADDRESS", "") or HERE
     with _local_ray() if address == HERE else _connection(address) as executor:
@@ -86,6 +87,12 @@ def _local_ray() -> Iterator[RayTasks]:
 def _connection(address: str) -> Iterator[RayTasks]:
     """Connect to a cluster."""
     _check_address(address)
+    if _token.cache_info().currsize:
+        raise ClusterError(
+            f"This process has used a Ray of its own before, so it cannot work with {address}: "
+            "Ray would still ask everybody for that one's token.",
+            next_step="Connect to the cluster in another process.",
+        )
     with temporary_folder("ray") as folder, _initialised(folder, address=address) as ray:
         from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
 
