@@ -66,7 +66,7 @@ from stallward.actuator.work.config import FileWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.errors import PolicyError, StallwardError
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import WorkFault, WorkSample, WorkSource
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -227,7 +227,7 @@ def write_policy(path: Path, *, paused: bool = True, nan: bool = False, **metada
     bias[1 if paused else 0] = 5.0
     if nan:
         bias[0] = np.nan
-    weights = numpy_helper.from_array(np.zeros((OBSERVATION_SIZE, total), np.float32), "w")
+    weights = numpy_helper.from_array(np.zeros((BASIC.size, total), np.float32), "w")
     nodes = [helper.make_node("Gemm", ["observation", "w", "b"], ["logits"])]
     sizes = numpy_helper.from_array(np.array(ACTION_SIZES, dtype=np.int64), "sizes")
     parts = [f"part{i}" for i in range(len(ACTION_SIZES))]
@@ -239,7 +239,7 @@ def write_policy(path: Path, *, paused: bool = True, nan: bool = False, **metada
     graph = helper.make_graph(
         nodes,
         "policy",
-        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, BASIC.size])],
         [
             helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(ACTION_SIZES)]),
             helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, total]),
@@ -251,8 +251,8 @@ def write_policy(path: Path, *, paused: bool = True, nan: bool = False, **metada
         "schema_hash": schema_hash(),
         "schema": json.dumps(schema()),
         "ticks_per_action": "1",
-        "observation_low": json.dumps([-1e9] * OBSERVATION_SIZE),
-        "observation_high": json.dumps([1e9] * OBSERVATION_SIZE),
+        "observation_low": json.dumps([-1e9] * BASIC.size),
+        "observation_high": json.dumps([1e9] * BASIC.size),
         "ood_limit": "0.5",
         **metadata,
     }

@@ -24,7 +24,7 @@ from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import parse_metadata
 from stallward.agent.errors import ControllerError, PolicyError
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.agent.sharing.contention import read_contention
 from stallward.env.errors import RecordingError, TwinError
 from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
@@ -168,8 +168,8 @@ def _policy() -> Target:
         "stallward.schema_hash": schema_hash(),
         "stallward.schema": json.dumps(schema()),
         "stallward.ticks_per_action": "2",
-        "stallward.observation_low": json.dumps([-1.0] * OBSERVATION_SIZE),
-        "stallward.observation_high": json.dumps([3.0] * OBSERVATION_SIZE),
+        "stallward.observation_low": json.dumps([-1.0] * BASIC.size),
+        "stallward.observation_high": json.dumps([3.0] * BASIC.size),
         "stallward.ood_limit": "0.2",
         "stallward.provenance": '{"seed": 1}',
     }
@@ -182,7 +182,7 @@ def _policy() -> Target:
         return parse_metadata(Path("p.onnx"), metadata, "0" * 64)
 
     def check(_content: bytes, value: Any) -> None:
-        assert len(value.observation_low) == len(value.observation_high) == OBSERVATION_SIZE
+        assert len(value.observation_low) == len(value.observation_high) == BASIC.size
         low, high = np.float32(value.observation_low), np.float32(value.observation_high)
         assert np.isfinite(low).all()
         assert np.isfinite(high).all()

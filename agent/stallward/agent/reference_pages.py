@@ -6,8 +6,13 @@ from typing import Final
 
 from stallward.agent.action_table import LEVELS, SET_POINTS
 from stallward.agent.desired import LIMIT_RATIOS, PROFILES, SLOTS, Tuning
-from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
-from stallward.agent.observation.feature_table import NODE_FEATURES, SLOT_FEATURES, Feature
+from stallward.agent.observation.encoder import BASIC, HISTORY_S, OBSERVATION_SIZE, PHASES
+from stallward.agent.observation.feature_table import (
+    NODE_FEATURES,
+    PHASE_FEATURES,
+    SLOT_FEATURES,
+    Feature,
+)
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, Kept, SlotShare
 
 SHARE_MEANINGS: Final = {
@@ -68,8 +73,12 @@ def observation_page() -> str:
             f"An observation has {OBSERVATION_SIZE} numbers (float32, finite): the features of the"
             f" node, those of {SLOTS}",
             f"background slots, then moving averages ({averages}) of the features marked as"
-            " remembered. A",
-            "feature that is absent is 0.",
+            " remembered,",
+            "then the phases of the slots. A feature that is absent is 0.",
+            "",
+            f"A policy reads the first {BASIC.size} numbers (`{BASIC.name}`), or all"
+            f" (`{PHASES.name}`). Its file says which, and",
+            "`stallward train --features` chooses.",
             "",
             "## Node",
             "",
@@ -80,6 +89,12 @@ def observation_page() -> str:
             "",
             head,
             *_rows(SLOT_FEATURES, "slotN_"),
+            "",
+            "Its phases, at the end of an observation",
+            "([what a phase is](../explanation/working-set.md#when-a-phase-ends)):",
+            "",
+            head,
+            *_rows(PHASE_FEATURES, "slotN_"),
             "",
             "## Action",
             "",

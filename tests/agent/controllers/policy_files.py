@@ -13,8 +13,9 @@ from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.observation.encoder import (
-    OBSERVATION_NAMES,
+    BASIC,
     OBSERVATION_SIZE,
+    FeatureSet,
     schema,
     schema_hash,
 )
@@ -22,16 +23,16 @@ from stallward.agent.observation.encoder import (
 ZEROS = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 
 
-def metadata(table: ActionTable = LEVELS) -> dict[str, str]:
+def metadata(table: ActionTable = LEVELS, features: FeatureSet = BASIC) -> dict[str, str]:
     """The metadata of a policy; one of set-points holds for longer, and has numbers."""
     numbers = json.dumps(as_values(PartitionThresholds()))
     return {
-        "stallward.schema_hash": schema_hash(table),
-        "stallward.schema": json.dumps(schema(table)),
+        "stallward.schema_hash": schema_hash(table, features),
+        "stallward.schema": json.dumps(schema(table, features)),
         **({"stallward.partition": numbers} if table is SET_POINTS else {}),
         "stallward.ticks_per_action": "2",
-        "stallward.observation_low": json.dumps([-1.0] * OBSERVATION_SIZE),
-        "stallward.observation_high": json.dumps([3.0] * OBSERVATION_SIZE),
+        "stallward.observation_low": json.dumps([-1.0] * features.size),
+        "stallward.observation_high": json.dumps([3.0] * features.size),
         "stallward.ood_limit": "0.2",
         "stallward.provenance": "{}",
     }
@@ -41,19 +42,21 @@ def write_policy(
     path: Path,
     entries: dict[str, str] | None = None,
     bias: float = 0.0,
-    inputs: int = OBSERVATION_SIZE,
+    inputs: int | None = None,
     *,
     table: ActionTable = LEVELS,
+    features: FeatureSet = BASIC,
+    sees: str = "zone_psi_memory_full_share",
     calm: float = 1.0,
 ) -> Path:
-    """A policy that holds slot 0 back when the zone's `full` share is above half of ``calm``.
+    """A policy that holds slot 0 back when what it sees is above half of ``calm``.
 
     In the table of limit levels it pauses the slot; as a set-point, the slot is to wait.
     """
-    sizes = table.sizes
+    sizes, inputs = table.sizes, inputs or features.size
     size = sum(sizes)
     weights = np.zeros((inputs, size), dtype=np.float32)
-    weights[OBSERVATION_NAMES.index("zone_psi_memory_full_share"), 1] = 2.0
+    weights[features.names.index(sees), 1] = 2.0
     biases = np.full(size, bias, dtype=np.float32)
     biases[0] += calm
     starts = np.cumsum((0, *sizes))
@@ -84,6 +87,6 @@ def write_policy(
         constants,
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, metadata(table) if entries is None else entries)
+    helper.set_model_props(model, metadata(table, features) if entries is None else entries)
     onnx.save(model, str(path))
     return path

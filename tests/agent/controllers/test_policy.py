@@ -24,7 +24,7 @@ from stallward.agent.controllers import policy_file
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import RELEASED
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE, schema
+from stallward.agent.observation.encoder import BASIC, OBSERVATION_NAMES, PHASES, schema
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import SlotState
 from stallward.agent.testing import CONTEXT, check_controller, make_sample
@@ -53,7 +53,7 @@ def test_an_action_is_held_and_then_inferred_anew(tmp_path: Path) -> None:
     controller = OnnxController(write_policy(tmp_path / "p.onnx"))
     controller.reset(CONTEXT)
     stalled = ZEROS.copy()
-    stalled[OBSERVATION_NAMES.index("zone_psi_memory_full_share")] = 1.0
+    stalled[BASIC.names.index("zone_psi_memory_full_share")] = 1.0
     paused = [
         controller.decide(make_sample(i), o).desired.slot(0).paused
         for i, o in enumerate([ZEROS, stalled, ZEROS, ZEROS, stalled])
@@ -65,7 +65,7 @@ def test_a_policy_leaves_a_node_without_background_work_alone(tmp_path: Path) ->
     controller = OnnxController(write_policy(tmp_path / "p.onnx"))
     controller.reset(CONTEXT)
     stalled = ZEROS.copy()
-    stalled[OBSERVATION_NAMES.index("zone_psi_memory_full_share")] = 1.0
+    stalled[BASIC.names.index("zone_psi_memory_full_share")] = 1.0
     sample = make_sample(0)
     empty = replace(sample, slot_states=tuple(SlotState() for _ in sample.slots))
     assert controller.decide(sample, stalled).desired.slot(0).paused
@@ -77,12 +77,29 @@ def test_the_score_is_the_share_of_features_outside_training(tmp_path: Path) -> 
     controller.reset(CONTEXT)
     strange = ZEROS.copy()
     strange[:10] = 99.0
-    assert controller.decide(make_sample(0), strange).score == pytest.approx(10 / OBSERVATION_SIZE)
+    assert controller.decide(make_sample(0), strange).score == pytest.approx(10 / BASIC.size)
+
+
+def test_a_policy_reads_as_much_of_an_observation_as_its_schema_names(tmp_path: Path) -> None:
+    phase = "slot0_since_phase_change"
+    both = (
+        OnnxController(write_policy(tmp_path / "basic.onnx")),
+        OnnxController(write_policy(tmp_path / "phases.onnx", features=PHASES, sees=phase)),
+    )
+    observation = ZEROS.copy()
+    observation[OBSERVATION_NAMES.index(phase)] = 5.0
+    basic, phases = (policy.decide(make_sample(0), observation) for policy in both)
+    assert not basic.desired.slot(0).paused
+    assert basic.score == 0.0, "what it does not read is not outside its training"
+    assert phases.desired.slot(0).paused
+    assert phases.score == pytest.approx(1 / PHASES.size)
+    assert [policy.metadata.features for policy in both] == [BASIC, PHASES]
+    assert both[0].schema_hash != both[1].schema_hash
 
 
 def _other_schema(entries: dict[str, str]) -> None:
     other = schema()
-    names = list(OBSERVATION_NAMES)
+    names = list(BASIC.names)
     names[3] = "moon_phase"
     other["names"] = names
     entries["stallward.schema"] = json.dumps(other)
@@ -98,7 +115,7 @@ def _short_bounds(entries: dict[str, str]) -> None:
 
 
 def _nan_bounds(entries: dict[str, str]) -> None:
-    entries["stallward.observation_high"] = json.dumps([float("nan")] * OBSERVATION_SIZE)
+    entries["stallward.observation_high"] = json.dumps([float("nan")] * BASIC.size)
 
 
 def _nan_limit(entries: dict[str, str]) -> None:
@@ -457,12 +474,12 @@ def test_a_policy_that_returns_nan_is_refused_at_once(tmp_path: Path) -> None:
 
 def test_a_policy_with_another_input_size_is_refused_at_once(tmp_path: Path) -> None:
     with pytest.raises(PolicyError, match="does not run"):
-        OnnxController(write_policy(tmp_path / "p.onnx", inputs=OBSERVATION_SIZE - 1))
+        OnnxController(write_policy(tmp_path / "p.onnx", inputs=BASIC.size - 1))
 
 
 def test_an_observation_with_nan_is_refused_and_named(tmp_path: Path) -> None:
     controller = OnnxController(write_policy(tmp_path / "p.onnx"))
     observation = ZEROS.copy()
-    observation[OBSERVATION_NAMES.index("swap_in_rate")] = np.nan
+    observation[BASIC.names.index("swap_in_rate")] = np.nan
     with pytest.raises(PolicyError, match="swap_in_rate"):
         controller.decide(make_sample(0), observation)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -10,14 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from stallward.agent.desired import MIB
+from stallward.agent.desired import MIB, SLOTS
 from stallward.agent.observation.encoder import (
+    BASIC,
+    FEATURE_SETS,
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
+    PHASES,
     ObservationEncoder,
+    schema,
     schema_hash,
 )
-from stallward.agent.observation.raw import RawFrame, to_raw
+from stallward.agent.observation.feature_table import PHASE_FEATURES
+from stallward.agent.observation.raw import NODE, SLOT, RawFrame, to_raw
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
 from stallward.agent.testing import make_sample
 
@@ -124,6 +130,54 @@ def test_the_observation_is_finite_even_when_values_are_missing_or_absurd(
     encoder.encode(to_raw(make_sample(0)))
     encoder.encode(to_raw(sample))
     assert np.isfinite(encoder.encode(to_raw(replace(sample, time_s=10.0 + gap)))).all()
+
+
+def test_an_observation_begins_with_what_older_policies_read() -> None:
+    assert OBSERVATION_NAMES[: BASIC.size] == BASIC.names
+    assert FEATURE_SETS == {"basic": BASIC, "phases": PHASES}
+    assert PHASES.size == BASIC.size + len(PHASE_FEATURES) * SLOTS
+    assert not [name for name in BASIC.names if "phase" in name]
+    assert schema(features=PHASES)["names"] == list(PHASES.names)
+    assert schema_hash() == schema_hash(features=BASIC) != schema_hash(features=PHASES)
+
+
+def test_the_phases_of_a_slot_end_an_observation() -> None:
+    """It grows to 90 MiB, keeps that size for 6 s, doubles, and is gone after 12 s."""
+    encoder = ObservationEncoder()
+    seen = []
+    for tick in range(130):
+        mib = min(9 * tick, 90) if tick < 70 else 180
+        raw = to_raw(make_sample(tick))
+        raw.node[NODE["time_s"]] = 0.1 * tick
+        raw.node[NODE["zone_limit_bytes"]] = 600 * MIB
+        raw.slots[0][SLOT["usage_bytes"]] = 0.7 * mib * MIB
+        raw.slots[0][SLOT["swap_bytes"]] = 0.3 * mib * MIB
+        if tick >= 120:
+            raw.slots[0] = RawFrame.empty().slots[0]
+        observation = encoder.encode(raw)
+        names = ("in_phase", "phase_ratio", "since_phase_change")
+        seen.append(tuple(value(observation, f"slot0_{name}") for name in names))
+    assert seen[15] == (0.0, 0.0, 2.0), "it has just grown"
+    assert seen[60] == pytest.approx((1.0, 90 / 600, 2.0))
+    ended = next(tick for tick in range(60, 130) if not seen[tick][0])
+    assert 70 < ended <= 74
+    assert seen[ended] == (0.0, 0.0, 0.0)
+    assert seen[110] == pytest.approx(
+        (1.0, 180 / 600, math.log2(1 + 0.1 * (110 - ended)) / 4), rel=1e-5
+    )
+    assert seen[125] == (0.0, 0.0, 0.0), "there is no group"
+    encoder.reset()
+    assert value(encoder.encode(to_raw(make_sample(0))), "slot0_since_phase_change") == 2.0
+
+
+def test_a_slot_whose_memory_cannot_be_read_keeps_its_phase() -> None:
+    encoder = ObservationEncoder()
+    for tick in range(40):
+        raw = to_raw(make_sample(tick))
+        raw.node[NODE["time_s"]] = 0.1 * tick
+        raw.slots[0][SLOT["usage_bytes"]] = math.nan if tick > 30 else 90.0 * MIB
+        observation = encoder.encode(raw)
+    assert value(observation, "slot0_in_phase") == 1.0
 
 
 def test_the_schema_hash_is_stable_within_a_version() -> None:

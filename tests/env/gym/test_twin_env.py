@@ -19,7 +19,12 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.errors import UsageError
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import (
+    BASIC,
+    OBSERVATION_NAMES,
+    OBSERVATION_SIZE,
+    PHASES,
+)
 from stallward.agent.observation.raw import NODE
 from stallward.env.errors import TwinError
 from stallward.env.gym.twin_env import TwinEnv
@@ -127,7 +132,7 @@ def test_the_same_seed_repeats() -> None:
 
 def test_the_batch_resets_in_the_same_step_and_reports_episodes() -> None:
     vec = TwinVec([TWIN], 64, SimulationSettings(episode_s=4.0), seed=3)
-    assert np.shape(vec.reset()) == (64, OBSERVATION_SIZE)
+    assert np.shape(vec.reset()) == (64, BASIC.size)
     finished = 0
     for _ in range(25):
         seen, rewards, dones, infos = vec.step(np.tile(RUN, (64, 1)))
@@ -175,6 +180,35 @@ def test_actions_have_no_effect_during_a_roll_in_and_all_effect_after_it() -> No
     assert (np.max(seen, axis=0)[:, paused] > 0.0).all(), "no roll-in unless asked for"
 
 
+def test_the_phases_are_shown_where_they_are_asked_for() -> None:
+    basic, phases = TwinEnv(twins=(TWIN,)), TwinEnv(twins=(TWIN,), features="phases")
+    assert phases.observation_space.shape == (PHASES.size,)
+    (seen, _), (more, _) = basic.reset(seed=7), phases.reset(seed=7)
+    for _ in range(20):
+        np.testing.assert_array_equal(more[: BASIC.size], seen)
+        seen, more = basic.step(RUN)[0], phases.step(RUN)[0]
+    assert more[OBSERVATION_NAMES.index("slot0_since_phase_change")] > 0.0
+    with pytest.raises(UsageError, match=r"no features 'moon'.*basic, phases"):
+        TwinEnv(twins=(TWIN,), features="moon")
+
+
+def test_a_batch_shows_the_features_that_its_policies_read() -> None:
+    settings = SimulationSettings(episode_s=4.0)
+    some, all_of_them = (
+        TwinVec([TWIN], 16, settings, features=features, asymmetric=True, seed=3)
+        for features in (BASIC, PHASES)
+    )
+    seen, more = np.asarray(some.reset()), np.asarray(all_of_them.reset())
+    for _ in range(15):
+        assert seen.shape == (16, BASIC.size + some.critic_only)
+        assert more.shape == (16, OBSERVATION_SIZE + all_of_them.critic_only)
+        np.testing.assert_array_equal(more[:, : BASIC.size], seen[:, : BASIC.size])
+        critic = slice(-some.critic_only, None)
+        np.testing.assert_array_equal(more[:, critic], seen[:, critic])
+        seen, more = (np.asarray(v.step(np.tile(RUN, (16, 1)))[0]) for v in (some, all_of_them))
+    assert (more[:, OBSERVATION_NAMES.index("slot0_in_phase")] == 1.0).any()
+
+
 def test_only_an_asymmetric_critic_sees_what_no_policy_can_know() -> None:
     roomy = replace(TWIN, scenario=replace(SCENARIO, name="roomy", zone_bytes=8 << 30))
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=4.0)
@@ -186,13 +220,14 @@ def test_only_an_asymmetric_critic_sees_what_no_policy_can_know() -> None:
     full.simulation.terms.prices[:, 1] = (np.e**4 - 1.0, 1.0, 1.0)
     full.reward_scales[:] = (0.25, 0.5)
     seen, both = np.asarray(plain.reset()), np.asarray(full.reset())
+    count = BASIC.size
     finished, held = 0, 0
     for _ in range(45):
         assert both.shape == (64, *full.observation_space.shape)  # type: ignore[misc]
-        np.testing.assert_array_equal(both[:, :OBSERVATION_SIZE], seen)
-        scenario = both[:, OBSERVATION_SIZE : OBSERVATION_SIZE + 2]
+        np.testing.assert_array_equal(both[:, :count], seen)
+        scenario = both[:, count : count + 2]
         np.testing.assert_array_equal(scenario, np.eye(2)[full.simulation.scenario])
-        first_price = both[scenario[:, 1] > 0.0, OBSERVATION_SIZE + 2]
+        first_price = both[scenario[:, 1] > 0.0, count + 2]
         np.testing.assert_allclose(first_price, 1.0, rtol=1e-6)
         rolling_in, before = both[:, -1] > 0.0, full.simulation.scenario.copy()
         seen, of_plain, _, _ = (np.asarray(x) for x in plain.step(np.tile(RUN, (64, 1))))

@@ -17,7 +17,7 @@ from single_file_ppo import train
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.action_table import LEVELS
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC, PHASES
 from stallward.env.errors import TwinError
 from stallward.env.gym.spaces import to_choices, to_continuous
 from stallward.env.gym.vector_env import TwinVectorEnv
@@ -45,7 +45,7 @@ def test_one_seed_repeats_everything_and_nodes_differ(env: TwinVectorEnv) -> Non
         return np.array(observations)
 
     first = run(1)
-    assert first.shape == (11, 3, OBSERVATION_SIZE)
+    assert first.shape == (11, 3, BASIC.size)
     np.testing.assert_array_equal(run(1), first)
     assert not np.array_equal(run(2), first)
     assert not np.array_equal(first[:, 0], first[:, 1])
@@ -61,6 +61,19 @@ def test_it_is_the_same_environment_as_the_single_one(env: TwinVectorEnv) -> Non
         apart, reward, _, _, info = single.step(actions[0])
         assert rewards[0] == pytest.approx(float(reward))
         assert infos["progress"][0] == pytest.approx(info["progress"])
+
+
+def test_it_shows_the_phases_where_they_are_asked_for() -> None:
+    keywords = KEYWORDS | {"features": "phases"}
+    env = gymnasium.make_vec("stallward/Twin-v0", num_envs=3, **keywords)
+    single = gymnasium.make("stallward/Twin-v0", **keywords)
+    together, apart = env.reset(seed=7)[0], single.reset(seed=7)[0]
+    assert together.shape == (3, PHASES.size)
+    for _ in range(10):
+        np.testing.assert_array_equal(together[0], apart)
+        assert env.observation_space.contains(together)
+        together = env.step(np.zeros(SHAPE, dtype=np.int64))[0]
+        apart = single.step(np.zeros(SHAPE[1:], dtype=np.int64))[0]
 
 
 def test_an_episode_that_ends_begins_anew_in_the_same_step(env: TwinVectorEnv) -> None:

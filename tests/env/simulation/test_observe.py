@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation.encoder import (
+    BASIC,
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
     ObservationEncoder,
@@ -120,6 +121,43 @@ def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node(
     assert (np.array(rooms) == 2.0).any()
     assert ((np.array(rooms) > 0.0) & (np.array(rooms) < 2.0)).any()
     assert (np.array(swapped) > 0.2).any()
+
+
+def test_phases_are_encoded_as_on_a_node() -> None:
+    """Sizes that keep still, jump, grow, vanish and cannot be read, at uneven times."""
+    rng = np.random.default_rng(6)
+    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
+    state = Arrays(ENCODER, encoders, np.arange(NODES))
+    state.fresh, state.known_ms = 1.0, np.nan
+    references = [ObservationEncoder(20.0) for _ in range(NODES)]
+    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    sizes = rng.uniform(5e6, 2e8, (SLOTS, NODES))
+    phases = slice(BASIC.size, OBSERVATION_SIZE)
+    in_phase = [OBSERVATION_NAMES.index(f"slot{i}_in_phase") for i in range(SLOTS)]
+    shares, ends, before = [], 0, None
+    for k in range(400):
+        random_frame(rng, frames, 0.1 * k)
+        frame = Arrays(FRAME, frames, np.arange(NODES))
+        jumps = rng.random(sizes.shape) < 0.01
+        sizes = np.where(jumps, rng.uniform(1e6, 2e8, sizes.shape), sizes)
+        held = sizes * np.exp(rng.normal(0.0, 0.01, sizes.shape))
+        unknown = rng.random(sizes.shape) < 0.02
+        frame.usage_bytes = np.where(unknown, np.nan, 0.7 * held)
+        frame.swap_bytes = 0.3 * held
+        frame.present = (rng.random((SLOTS, NODES)) > 0.003).astype(float)
+        if k % 50 == 49:
+            state.fresh = np.where(np.arange(NODES) < 8, 1.0, state.fresh)
+            for row in range(8):
+                references[row].reset()
+        _encode_all(frames, encoders, out, SLOTS)
+        expected = encoded(references, raw_frames(frames, np.arange(NODES)))
+        assert_same(out[:, phases], expected[:, phases])
+        shares.append(out[:, in_phase].mean())
+        if before is not None:
+            ends += int(((before == 1.0) & (out[:, in_phase] == 0.0)).sum())
+        before = out[:, in_phase].copy()
+    assert 0.3 < np.mean(shares[50:]) < 0.99
+    assert ends > 500
 
 
 @pytest.mark.parametrize("ticks", [1, 2])

@@ -17,7 +17,13 @@ import torch
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder, schema_hash
+from stallward.agent.observation.encoder import (
+    BASIC,
+    PHASES,
+    FeatureSet,
+    ObservationEncoder,
+    schema_hash,
+)
 from stallward.agent.observation.raw import to_raw
 from stallward.agent.set_points import decode_set_points
 from stallward.env.testing import HOG, small_twin
@@ -40,25 +46,28 @@ from stallward.training.network.slot_policy import SlotPolicy
 EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
 
-def random_policy(seed: int = 0, table: ActionTable = LEVELS) -> TrainedPolicy:
+def random_policy(
+    seed: int = 0, table: ActionTable = LEVELS, features: FeatureSet = BASIC
+) -> TrainedPolicy:
     rng = np.random.default_rng(seed)
 
     def normal(*shape: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
         return rng.normal(0.0, 0.3, shape).astype(np.float32)
 
     return TrainedPolicy(
-        fine=LOG_SCALES,
-        mean=normal(OBSERVATION_SIZE),
-        scale=np.abs(normal(OBSERVATION_SIZE)) + np.float32(0.1),
-        low=np.full(OBSERVATION_SIZE, -1.0, dtype=np.float32),
-        high=np.full(OBSERVATION_SIZE, 1.0, dtype=np.float32),
-        w0=normal(64, OBSERVATION_SIZE),
+        fine=LOG_SCALES[: features.size],
+        mean=normal(features.size),
+        scale=np.abs(normal(features.size)) + np.float32(0.1),
+        low=np.full(features.size, -1.0, dtype=np.float32),
+        high=np.full(features.size, 1.0, dtype=np.float32),
+        w0=normal(64, features.size),
         b0=normal(64),
         w1=normal(64, 64),
         b1=normal(64),
         w2=normal(sum(table.sizes), 64),
         b2=normal(sum(table.sizes)),
         table=table,
+        features=features,
         partition=PartitionThresholds(margin_share=0.125),
         ticks_per_action=2,
         provenance={"seed": seed},
@@ -73,7 +82,7 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(
     path = tmp_path / "policy.onnx"
     export_policy(policy, path)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    drawn = np.random.default_rng(1).normal(0.0, 2.0, (10_000, OBSERVATION_SIZE))
+    drawn = np.random.default_rng(1).normal(0.0, 2.0, (10_000, BASIC.size))
     observations = drawn.astype(np.float32)
     with torch.no_grad():
         expected = Actor(policy)(torch.from_numpy(observations)).numpy()
@@ -97,10 +106,10 @@ def shared_network(
     """A policy as training makes it, with weights at random, and its arrays."""
     rng = np.random.default_rng(3)
     torch.manual_seed(4)
-    mean = rng.normal(0.0, 0.5, OBSERVATION_SIZE).astype(np.float32)
-    scale = rng.uniform(0.1, 2.0, OBSERVATION_SIZE).astype(np.float32)
+    mean = rng.normal(0.0, 0.5, BASIC.size).astype(np.float32)
+    scale = rng.uniform(0.1, 2.0, BASIC.size).astype(np.float32)
     policy = SlotPolicy(
-        gymnasium.spaces.Box(-np.inf, np.inf, (OBSERVATION_SIZE + critic_features,)),
+        gymnasium.spaces.Box(-np.inf, np.inf, (BASIC.size + critic_features,)),
         gymnasium.spaces.MultiDiscrete(list(table.sizes)),
         lambda _left: 1e-3,
         table=table,
@@ -110,12 +119,13 @@ def shared_network(
         for weight in policy.action_net.parameters():
             weight.mul_(gain)
     arrays = actor_arrays(policy)
-    ones = np.ones(OBSERVATION_SIZE, dtype=np.float32)
+    ones = np.ones(BASIC.size, dtype=np.float32)
     trained = TrainedPolicy(
         **arrays,
         low=-ones,
         high=ones,
         table=table,
+        features=BASIC,
         partition=PartitionThresholds(),
         ticks_per_action=2,
         provenance={},
@@ -135,14 +145,14 @@ def test_the_trained_policy_predicts_what_the_exported_file_decides(
     path = tmp_path / "policy.onnx"
     export_policy(trained, path)
     rng = np.random.default_rng(5)
-    drawn = rng.normal(0.0, 1.0, (1000, OBSERVATION_SIZE + critic_features))
+    drawn = rng.normal(0.0, 1.0, (1000, BASIC.size + critic_features))
     drawn *= 10.0 ** rng.uniform(-3.0, 2.0, drawn.shape)  # shares, ratios and seconds
     observations = drawn.astype(np.float32)
     predicted, _ = policy.predict(observations, deterministic=True)
     on_node = load_policy(path)
-    decided = np.array([on_node._infer(row[:OBSERVATION_SIZE]) for row in observations])
+    decided = np.array([on_node._infer(row[: BASIC.size]) for row in observations])
     with torch.no_grad():
-        logits = Actor(trained)(torch.from_numpy(observations[:, :OBSERVATION_SIZE])).numpy()
+        logits = Actor(trained)(torch.from_numpy(observations[:, : BASIC.size])).numpy()
     heads = np.split(logits, np.cumsum(table.sizes)[:-1], axis=1)
     sorted_heads = [np.sort(head, axis=1) for head in heads]
     lead = np.stack([head[:, -1] - head[:, -2] for head in sorted_heads], axis=1)
@@ -164,17 +174,18 @@ def test_a_policy_file_holds_what_a_node_needs_and_has_a_card(
     assert f"action table `{table.name}`" in path.with_suffix(".md").read_text()
     assert controller.metadata.ticks_per_action == 2
     assert controller.metadata.provenance["seed"] == 0
-    assert controller.metadata.observation_low == (-1.0,) * OBSERVATION_SIZE
+    assert controller.metadata.observation_low == (-1.0,) * BASIC.size
     assert digest in path.with_suffix(".md").read_text()
     assert path.stat().st_size < 100_000
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
+@pytest.mark.parametrize("features", [BASIC, PHASES], ids=lambda each: each.name)
 @EACH_TABLE
 def test_the_code_on_the_card_runs_the_policy_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: ActionTable
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: ActionTable, features: FeatureSet
 ) -> None:
-    export_policy(random_policy(table=table), tmp_path / "policy.onnx")
+    export_policy(random_policy(table=table, features=features), tmp_path / "policy.onnx")
     monkeypatch.chdir(tmp_path)
     _, _, code = (tmp_path / "policy.md").read_text().partition("```python\n")
     names: dict[str, Any] = {}
@@ -317,7 +328,7 @@ def test_broken_policies_are_refused(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="w2 has shape"):
         replace(random_policy(), w2=np.zeros((3, 64), dtype=np.float32))
     with pytest.raises(TrainingError, match="log scale of a feature is negative"):
-        replace(random_policy(), fine=-LOG_SCALES)
+        replace(random_policy(), fine=-LOG_SCALES[: BASIC.size])
     with pytest.raises(TrainingError, match="not finite"):
         replace(random_policy(), b2=np.full(sum(ACTION_SIZES), np.nan, dtype=np.float32))
     blocked = tmp_path / "file"

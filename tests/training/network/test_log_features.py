@@ -9,13 +9,13 @@ import torch
 from stallward.agent.action_table import LEVELS
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC
 from stallward.training.network.actor import HIDDEN, NormalisedObservations, actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy
 
-AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+AT = {name: i for i, name in enumerate(BASIC.names)}
 
 
 def test_stalls_latencies_and_their_averages_are_magnified() -> None:
@@ -29,10 +29,10 @@ def test_stalls_latencies_and_their_averages_are_magnified() -> None:
 
 def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
     shares = np.array([0.0, 0.001, 0.003, 0.1, 0.5, 1.0], dtype=np.float32)
-    rows = np.zeros((len(shares), OBSERVATION_SIZE), dtype=np.float32)
+    rows = np.zeros((len(shares), BASIC.size), dtype=np.float32)
     rows[:, AT["protected_psi_memory_some_share"]] = shares
     rows[:, AT["zone_usage_ratio"]] = shares
-    magnified = with_log_features(rows, LOG_SCALES)
+    magnified = with_log_features(rows, LOG_SCALES[: BASIC.size])
     stalls = magnified[:, AT["protected_psi_memory_some_share"]]
     assert (stalls[0], stalls[-1]) == (0.0, 1.0)
     assert (np.diff(stalls) > 0.05).all()
@@ -43,37 +43,38 @@ def test_a_stall_of_a_thousandth_is_far_from_none_and_order_is_kept() -> None:
 
 
 def test_negative_values_of_magnified_features_become_zero() -> None:
-    rows = np.full((1, OBSERVATION_SIZE), -0.5, dtype=np.float32)
-    magnified = with_log_features(rows, LOG_SCALES)
-    assert (magnified[0] == np.where(LOG_SCALES > 0.0, 0.0, -0.5)).all()
+    rows = np.full((1, BASIC.size), -0.5, dtype=np.float32)
+    magnified = with_log_features(rows, LOG_SCALES[: BASIC.size])
+    assert (magnified[0] == np.where(LOG_SCALES[: BASIC.size] > 0.0, 0.0, -0.5)).all()
 
 
 def test_the_trained_and_the_exported_policy_act_alike() -> None:
     torch.manual_seed(1)
     rng = np.random.default_rng(1)
-    mean = rng.normal(0.2, 0.1, OBSERVATION_SIZE).astype(np.float32)
-    scale = rng.uniform(0.1, 0.5, OBSERVATION_SIZE).astype(np.float32)
+    mean = rng.normal(0.2, 0.1, BASIC.size).astype(np.float32)
+    scale = rng.uniform(0.1, 0.5, BASIC.size).astype(np.float32)
     trained = SlotPolicy(
-        gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
+        gymnasium.spaces.Box(-64.0, 64.0, (BASIC.size,)),
         gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         lambda _left: 1e-3,
         net_arch=list(HIDDEN),
         features_extractor_class=NormalisedObservations,
-        features_extractor_kwargs={"fine": LOG_SCALES, "mean": mean, "scale": scale},
+        features_extractor_kwargs={"fine": LOG_SCALES[: BASIC.size], "mean": mean, "scale": scale},
         ortho_init=False,
         table=LEVELS,
     )
-    bounds = np.ones(OBSERVATION_SIZE, dtype=np.float32)
+    bounds = np.ones(BASIC.size, dtype=np.float32)
     exported = TrainedPolicy(
         **actor_arrays(trained),
         low=-bounds,
         high=bounds,
         table=LEVELS,
+        features=BASIC,
         partition=PartitionThresholds(),
         ticks_per_action=2,
         provenance={},
     )
-    observations = rng.exponential(0.05, (500, OBSERVATION_SIZE)).astype(np.float32)
+    observations = rng.exponential(0.05, (500, BASIC.size)).astype(np.float32)
     actions, _ = trained.predict(observations, deterministic=True)
     assert (actions == exported.act(observations)).all(axis=1).mean() > 0.99
     assert len(np.unique(actions, axis=0)) > 5

@@ -11,7 +11,7 @@ import torch
 
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC, PHASES, FeatureSet
 from stallward.training.network.slot_policy import (
     WIDTH,
     SlotLayers,
@@ -21,13 +21,14 @@ from stallward.training.network.slot_policy import (
     pooled_over_slots,
 )
 
-AT = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
+AT = {name: i for i, name in enumerate(PHASES.names)}
+EACH_SET = pytest.mark.parametrize("features", [BASIC, PHASES], ids=lambda each: each.name)
 EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
 
-def network(table: ActionTable) -> tuple[SlotLayers, SlotOutputs]:
+def network(table: ActionTable, features: FeatureSet = BASIC) -> tuple[SlotLayers, SlotOutputs]:
     torch.manual_seed(1)
-    return SlotLayers(), SlotOutputs(table)
+    return SlotLayers(features), SlotOutputs(table)
 
 
 def logits_of(
@@ -37,10 +38,13 @@ def logits_of(
     return logits
 
 
+@EACH_SET
 @EACH_TABLE
-def test_slots_in_another_order_are_treated_alike(table: ActionTable) -> None:
-    layers, outputs = network(table)
-    observations = torch.randn(50, OBSERVATION_SIZE)
+def test_slots_in_another_order_are_treated_alike(
+    table: ActionTable, features: FeatureSet
+) -> None:
+    layers, outputs = network(table, features)
+    observations = torch.randn(50, features.size)
     logits = logits_of(layers, outputs, observations)
     assert logits.shape == (50, sum(table.sizes))
     node = sum(table.node_sizes)
@@ -48,7 +52,7 @@ def test_slots_in_another_order_are_treated_alike(table: ActionTable) -> None:
     for order in permutations(range(SLOTS)):
         column = [
             AT[f"slot{order[int(name[4])]}{name[5:]}"] if name.startswith("slot") else AT[name]
-            for name in OBSERVATION_NAMES
+            for name in features.names
         ]
         again = logits_of(layers, outputs, observations[:, column])
         expected = of_slots[:, list(order)].reshape(50, -1)
@@ -61,7 +65,7 @@ def test_slots_in_another_order_are_treated_alike(table: ActionTable) -> None:
 
 def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
     layers, outputs = network(LEVELS)
-    observations = torch.zeros(1, OBSERVATION_SIZE)
+    observations = torch.zeros(1, BASIC.size)
     before = logits_of(layers, outputs, observations)[0, :8]
     for name in ("latency_p95_ratio", "slot2_usage_ratio"):
         other = observations.clone()
@@ -69,12 +73,13 @@ def test_the_logits_of_a_slot_depend_on_the_node_and_on_other_slots() -> None:
         assert not torch.allclose(logits_of(layers, outputs, other)[0, :8], before, atol=1e-3)
 
 
+@EACH_SET
 @EACH_TABLE
-def test_the_dense_form_computes_the_same_logits(table: ActionTable) -> None:
-    layers, outputs = network(table)
-    observations = torch.randn(200, OBSERVATION_SIZE)
+def test_the_dense_form_computes_the_same_logits(table: ActionTable, features: FeatureSet) -> None:
+    layers, outputs = network(table, features)
+    observations = torch.randn(200, features.size)
     arrays = dense_weights(layers, outputs)
-    assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, OBSERVATION_SIZE)
+    assert arrays["w0"].shape == ((SLOTS + 1) * WIDTH, features.size)
     values = observations.numpy()
     for k in range(2):
         values = np.tanh(values @ arrays[f"w{k}"].T + arrays[f"b{k}"])
@@ -86,13 +91,13 @@ def test_the_dense_form_computes_the_same_logits(table: ActionTable) -> None:
 def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
     torch.manual_seed(2)
     policy = SlotPolicy(
-        gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,)),
+        gymnasium.spaces.Box(-64.0, 64.0, (BASIC.size,)),
         gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         lambda _left: 1e-3,
         net_arch=[8],
         table=LEVELS,
     )
-    observations = torch.randn(20, OBSERVATION_SIZE)
+    observations = torch.randn(20, BASIC.size)
     for slot in range(SLOTS):
         observations[:, AT[f"slot{slot}_present"]] = 1.0 if slot < 2 else -1.0
     some = torch.tensor(ACTION_SIZES) - 1
@@ -114,7 +119,7 @@ def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
 
 
 def test_values_of_slots_are_pooled_over_all_slots() -> None:
-    values = np.arange(float(OBSERVATION_SIZE))
+    values = np.arange(float(BASIC.size))
     pooled = pooled_over_slots(values)
     usage = [AT[f"slot{slot}_usage_ratio"] for slot in range(SLOTS)]
     assert (pooled[usage] == values[usage].mean()).all()

@@ -12,6 +12,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import stallward.env  # noqa: F401 - registers the environments
+from stallward.agent.observation.encoder import BASIC, PHASES, FeatureSet
 from stallward.env.gym.spaces import to_choices
 from stallward.env.gym.twin_env import TwinEnv
 from stallward.training.errors import DatasetError
@@ -33,16 +34,18 @@ def test_the_checker_of_gymnasium_finds_nothing(env: ReplayEnv) -> None:
     check_env(env)
 
 
-def test_what_comes_next_is_what_was_recorded_whatever_the_action(env: ReplayEnv) -> None:
+@pytest.mark.parametrize("features", [BASIC, PHASES], ids=lambda each: each.name)
+def test_what_comes_next_is_what_was_recorded_whatever_the_action(features: FeatureSet) -> None:
+    env = ReplayEnv(EXCITE, features=features.name)
     run = load_runs(EXCITE)[0].logged
     first, info = env.reset(options={"recording": 0})
     assert info["recording"] == "detector-anon-excite-s1"
-    np.testing.assert_array_equal(first, run.observations[0])
+    np.testing.assert_array_equal(first, run.observations[0, : features.size])
     agreed = 0
     for tick in range(20):
         action = run.actions[tick] if tick % 2 else np.zeros_like(run.actions[tick])
         observation, reward, terminated, truncated, info = env.step(action)
-        np.testing.assert_array_equal(observation, run.observations[tick + 1])
+        np.testing.assert_array_equal(observation, run.observations[tick + 1, : features.size])
         np.testing.assert_array_equal(info["logged_action"], run.actions[tick])
         assert reward == pytest.approx(run.reward[tick])
         assert 0.0 < info["propensity"] <= 1.0
@@ -94,7 +97,7 @@ def test_other_libraries_read_the_recordings_as_a_minari_dataset(
     (episode,) = list(dataset)
     steps = len(run.actions) - 1
     assert (dataset.total_episodes, dataset.total_steps) == (1, steps)
-    np.testing.assert_array_equal(episode.observations, run.observations)
+    np.testing.assert_array_equal(episode.observations, run.observations[:, : BASIC.size])
     np.testing.assert_array_equal(episode.actions, run.actions[:-1])
     np.testing.assert_allclose(episode.rewards, run.reward[:-1])
     np.testing.assert_allclose(episode.infos["propensity"][1:], run.propensity[:-1])

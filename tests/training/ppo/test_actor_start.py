@@ -11,7 +11,7 @@ from stable_baselines3 import PPO
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC
 from stallward.agent.set_points import AUTO, decode_set_points
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.testing import small_twin
@@ -24,8 +24,8 @@ from stallward.training.ppo.callback import TimeBudget
 from stallward.training.ppo.train import make_model
 
 ARGS = Args(n_envs=8, n_steps=8, batch_size=64)
-ZEROS = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
-ONES = np.ones(OBSERVATION_SIZE, dtype=np.float32)
+ZEROS = np.zeros(BASIC.size, dtype=np.float32)
+ONES = np.ones(BASIC.size, dtype=np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def model() -> PPO:
 def observations() -> NDArray[np.float32]:
     """Observations of all kinds, some far outside what occurs."""
     rng = np.random.default_rng(1)
-    drawn = rng.normal(0.0, 1.0, (500, OBSERVATION_SIZE))
+    drawn = rng.normal(0.0, 1.0, (500, BASIC.size))
     return (drawn * 10.0 ** rng.uniform(-2.0, 2.0, drawn.shape)).astype(np.float32)
 
 
@@ -54,6 +54,7 @@ def as_policy(model: PPO) -> TrainedPolicy:
         low=-ONES,
         high=ONES,
         table=SET_POINTS,
+        features=BASIC,
         partition=PartitionThresholds(),
         ticks_per_action=10,
         provenance={},
@@ -79,8 +80,8 @@ def test_each_head_makes_its_first_choice_with_the_set_probability(model: PPO) -
 
 def test_it_explores_every_choice(model: PPO) -> None:
     torch.manual_seed(1)
-    padded = np.zeros((4000, OBSERVATION_SIZE + 5), dtype=np.float32)
-    padded[:, :OBSERVATION_SIZE] = np.resize(observations(), (4000, OBSERVATION_SIZE))
+    padded = np.zeros((4000, BASIC.size + 5), dtype=np.float32)
+    padded[:, : BASIC.size] = np.resize(observations(), (4000, BASIC.size))
     drawn, _ = model.predict(padded)
     for entry, size in enumerate(SET_POINTS.sizes):
         assert set(np.unique(drawn[:, entry])) == set(range(size)), entry

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from stallward.agent.observation.encoder import BASIC, OBSERVATION_SIZE, PHASES
 from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays
+from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays, save_policy
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.policy_arm import arm_of_policy
 from stallward.training.ppo.train import train
@@ -248,6 +249,29 @@ def test_a_training_of_the_critic_alone_keeps_partition() -> None:
 
 
 @pytest.mark.slow
+def test_a_policy_can_read_the_phases_of_the_slots(tmp_path: Path) -> None:
+    result = train([TWIN], replace(BRIEF, features=PHASES.name), folder=tmp_path / "run")
+    policy = result.policy
+    assert policy.features is PHASES
+    assert policy.w0.shape[1] == PHASES.size
+    save_policy(tmp_path / "saved", policy)
+    kept = load_policy_arrays(tmp_path / "saved")
+    assert (kept.features, weights(kept)) == (PHASES, weights(policy))
+    export_policy(policy, tmp_path / "policy.onnx")
+    on_node = load_policy(tmp_path / "policy.onnx")
+    assert on_node.metadata.features is PHASES
+    rng = np.random.default_rng(1)
+    observations = rng.exponential(0.5, (50, OBSERVATION_SIZE)).astype(np.float32)
+    for observation in observations:
+        np.testing.assert_allclose(
+            on_node.logits(observation), policy.logits(observation[None])[0], atol=1e-4
+        )
+    others = observations.copy()
+    others[:, BASIC.size :] += 1.0
+    assert not np.allclose(policy.logits(others), policy.logits(observations), atol=1e-3)
+
+
+@pytest.mark.slow
 def test_training_stops_when_its_time_is_over() -> None:
     began_s = time.monotonic()
     result = train(
@@ -263,5 +287,7 @@ def test_settings_that_cannot_run_are_refused() -> None:
         Args(n_envs=100, n_steps=3)
     with pytest.raises(TrainingError, match="positive"):
         Args(seeds=0)
+    with pytest.raises(TrainingError, match=r"no features 'moon'.*basic, phases"):
+        Args(features="moon")
     with pytest.raises(TrainingError, match="no twin"):
         train([])

@@ -18,7 +18,7 @@ from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices
 from stallward.agent.action_table import LEVELS
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS, PROFILES, SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
@@ -42,7 +42,7 @@ Programs are fresh, strained and broken down in 4/7, 2/7 and 1/7 of the steps, s
 earns 3/7 by running half the time and loses 5/7.
 """
 
-AT = {name: k for k, name in enumerate(OBSERVATION_NAMES)}
+AT = {name: k for k, name in enumerate(BASIC.names)}
 Actions = NDArray[np.int64]
 
 
@@ -58,7 +58,7 @@ class RunAndRest(VecEnv):
         self.render_mode = None
         super().__init__(
             nodes,
-            gymnasium.spaces.Box(-64.0, 64.0, (OBSERVATION_SIZE,), np.float32),
+            gymnasium.spaces.Box(-64.0, 64.0, (BASIC.size,), np.float32),
             gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
         )
         self._rng = np.random.default_rng(seed)
@@ -102,7 +102,7 @@ class RunAndRest(VecEnv):
         """Ask for new limits and another profile; returns the observations of the nodes."""
         self._levels = self._rng.integers(len(LIMIT_RATIOS), size=self._levels.shape)
         self._profiles = self._rng.integers(len(PROFILES), size=self.num_envs)
-        observations = np.zeros((self.num_envs, OBSERVATION_SIZE), dtype=np.float32)
+        observations = np.zeros((self.num_envs, BASIC.size), dtype=np.float32)
         observations[:, AT["zone_usage_ratio"]] = self._profiles - 1.0
         for slot in range(PRESENT):
             observations[:, AT[f"slot{slot}_present"]] = 1.0
@@ -158,7 +158,7 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
         gae_lambda=0.9, settings=SimulationSettings(),
     )  # fmt: skip
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
-    mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
+    mean, scale = (np.full(BASIC.size, value, dtype=np.float32) for value in (0.0, 1.0))
     # The policy tells present slots from absent ones by this.
     mean[[AT[f"slot{slot}_present"] for slot in range(SLOTS)]] = 0.5
     model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))
@@ -169,6 +169,7 @@ def test_ppo_learns_to_rest_in_time_and_to_match_what_is_asked_for() -> None:
             low=mean,
             high=mean,
             table=LEVELS,
+            features=BASIC,
             partition=PartitionThresholds(),
             ticks_per_action=2,
             provenance={},
@@ -191,7 +192,7 @@ def test_learning_leaves_nothing_in_the_temporary_directory(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     args = Args(n_envs=4, n_steps=4, batch_size=16, settings=SimulationSettings())
     vec = RunAndRest(args.n_envs, steps=64, seed=1)
-    mean, scale = (np.full(OBSERVATION_SIZE, value, dtype=np.float32) for value in (0.0, 1.0))
+    mean, scale = (np.full(BASIC.size, value, dtype=np.float32) for value in (0.0, 1.0))
     model = make_model(vec, args, mean, scale, seed=1, budget=TimeBudget(float("inf")))
     model.learn(16)
     assert list(tmp_path.iterdir()) == []

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.control_law.thresholds import spans
+from stallward.agent.observation.encoder import FEATURE_SETS
 from stallward.evaluation.cli import main
+from stallward.evaluation.cli.learn import Features
 from stallward.training.errors import RecipeError
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.recipe import Recipe, read_recipe, recipe_text, recipe_values
@@ -61,6 +63,12 @@ def test_train_refuses_a_recipe_that_is_not_there(
     assert main(["train", "--recipe", recipe, "--out", out]) == 2
     assert "none.toml cannot be read" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_train_offers_every_set_of_features(capsys: pytest.CaptureFixture[str]) -> None:
+    assert [each.value for each in Features] == list(FEATURE_SETS)
+    assert main(["train", "--features", "moon"]) == 2
+    assert "moon" in capsys.readouterr().err
 
 
 def test_the_page_about_searches_lists_every_setting() -> None:

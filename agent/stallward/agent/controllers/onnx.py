@@ -1,9 +1,10 @@
 """``onnx``: runs any exported policy file, after checking it.
 
-A policy is one ONNX file. Its input is ``observation`` (float32, ``[1, OBSERVATION_SIZE]``, not
-normalised: the network does that itself). Its outputs are ``action`` (int64, one entry per
-component of the action table) and ``logits``. Its metadata holds the schema with which it was
-trained; a file with another schema is refused, with the first difference in the message.
+A policy is one ONNX file. Its input is ``observation`` (float32, ``[1, N]`` with the first numbers
+of an observation, not normalised: the network does that itself). Its outputs are ``action``
+(int64, one entry per component of the action table) and ``logits``. Its metadata holds the schema
+with which it was trained; a file with another schema is refused, with the first difference in the
+message.
 
 It runs on every node. A signal that is absent is 0 in the observation, as the schema says,
 and an action moves the levers that there are.
@@ -32,7 +33,7 @@ from stallward.agent.controllers.runtime_errors import runtime_cause
 from stallward.agent.desired import RELEASED, check_action, decode_action
 from stallward.agent.errors import ActionError, ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import OBSERVATION_NAMES
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import Sample
 from stallward.agent.set_points import decode_set_points
@@ -63,7 +64,8 @@ class OnnxController:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.metadata, session = _open(path)
-        self._run = _Inference(path, session)
+        self._inputs = self.metadata.features.size
+        self._run = _Inference(path, session, self._inputs)
         self._partition = PartitionController(self.metadata.partition)
         self._low = np.asarray(self.metadata.observation_low, dtype=np.float32)
         self._high = np.asarray(self.metadata.observation_high, dtype=np.float32)
@@ -78,8 +80,8 @@ class OnnxController:
         """
         rng = np.random.default_rng(0)
         low, high = self._low.astype(np.float64), self._high.astype(np.float64)
-        inside = rng.uniform(low, high, size=(_PROBES, OBSERVATION_SIZE))
-        zeros = np.zeros(OBSERVATION_SIZE)
+        inside = rng.uniform(low, high, size=(_PROBES, self._inputs))
+        zeros = np.zeros(self._inputs)
         least_s = math.inf
         for number, observation in enumerate((zeros, low, high, *inside), start=1):
             begin_s = time.perf_counter()
@@ -149,8 +151,9 @@ class OnnxController:
             self._release()
         elif self._held_ticks == 0 or self._answers_at_once():
             self._action = self._infer(observation)
-            outside = (observation < self._low) | (observation > self._high)
-            self._score = np.count_nonzero(outside) / OBSERVATION_SIZE
+            seen = observation[: self._inputs]
+            outside = (seen < self._low) | (seen > self._high)
+            self._score = np.count_nonzero(outside) / self._inputs
             self._held_ticks = self.metadata.ticks_per_action
         self._held_ticks = max(self._held_ticks - 1, 0)
         if self.metadata.table is SET_POINTS:
@@ -209,15 +212,20 @@ class _Inference:
     Without the binding each run would check and copy them anew, which takes as long as the
     network itself.
 
+    Args:
+        path: The policy file, for messages.
+        session: Its session.
+        inputs: How many numbers of an observation it reads.
+
     Raises:
         PolicyError: If the policy does not run.
     """
 
-    def __init__(self, path: Path, session: Any) -> None:
+    def __init__(self, path: Path, session: Any, inputs: int) -> None:
         from onnxruntime import OrtValue  # noqa: PLC0415 - see _open
 
         self._session = session
-        self._observation = np.zeros((1, OBSERVATION_SIZE), dtype=np.float32)
+        self._observation = np.zeros((1, inputs), dtype=np.float32)
         try:
             outputs = session.run(list(_OUTPUTS), {_INPUT: self._observation})
         except Exception as error:  # ORT raises its own types without a common base
@@ -236,7 +244,7 @@ class _Inference:
 
     def __call__(self, observation: NDArray[np.float32]) -> tuple[NDArray[Any], NDArray[Any]]:
         """Return action and logits, in arrays that the next call overwrites."""
-        self._observation[0] = observation
+        self._observation[0] = observation[: self._observation.shape[1]]
         self._session.run_with_iobinding(self._binding)
         action, logits = self._outputs
         return action, logits

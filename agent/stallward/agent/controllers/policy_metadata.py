@@ -14,7 +14,13 @@ from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable, find_a
 from stallward.agent.control_law.thresholds import make_thresholds
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.errors import PolicyError, ThresholdError
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import (
+    BASIC,
+    FEATURE_SETS,
+    FeatureSet,
+    schema,
+    schema_hash,
+)
 
 PREFIX: Final = "stallward."
 _MAX_TICKS: Final = 1_000_000
@@ -29,6 +35,8 @@ class PolicyMetadata:
     schema_hash: str
     table: ActionTable
     """What the entries of its actions are."""
+    features: FeatureSet
+    """What it reads of an observation."""
     partition: PartitionThresholds
     """The numbers of ``partition`` that it was trained with, if its actions are set-points."""
     ticks_per_action: int
@@ -44,11 +52,11 @@ class PolicyMetadata:
     sha256: str
 
 
-def _first_difference(policy_schema: object, table: ActionTable) -> str:
+def _first_difference(policy_schema: object, table: ActionTable, features: FeatureSet) -> str:
     """Describe the first entry in which a policy's schema differs from this version's."""
     if not isinstance(policy_schema, Mapping):
         return "the file holds no schema"
-    for key, here in schema(table).items():
+    for key, here in schema(table, features).items():
         in_policy = policy_schema.get(key)
         if in_policy == here:
             continue
@@ -75,10 +83,11 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
     try:
         policy_hash = entries[f"{PREFIX}schema_hash"]
         policy_schema = json.loads(entries[f"{PREFIX}schema"])
-        table = _table_of(policy_schema)
+        table, features = _table_of(policy_schema), _features_of(policy_schema)
         metadata = PolicyMetadata(
             schema_hash=policy_hash,
             table=table,
+            features=features,
             partition=_partition_of(entries, path) if table is SET_POINTS else PARTITION,
             ticks_per_action=int(entries[f"{PREFIX}ticks_per_action"]),
             observation_low=tuple(json.loads(entries[f"{PREFIX}observation_low"])),
@@ -92,15 +101,16 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
             f"{path} is an ONNX file but not a stallward policy ({error!r}).",
             next_step="Export it with `stallward export`.",
         ) from error
-    if policy_hash != schema_hash(table):
+    if policy_hash != schema_hash(table, features):
+        difference = _first_difference(policy_schema, table, features)
         raise PolicyError(
-            f"{path} was trained for another schema: {_first_difference(policy_schema, table)}.",
+            f"{path} was trained for another schema: {difference}.",
             next_step="Train and export it again with this version.",
         )
     bounds = {len(metadata.observation_low), len(metadata.observation_high)}
-    if bounds != {OBSERVATION_SIZE}:
+    if bounds != {features.size}:
         raise PolicyError(
-            f"{path} has training bounds for {sorted(bounds)} features, not {OBSERVATION_SIZE}.",
+            f"{path} has training bounds for {sorted(bounds)} features, not {features.size}.",
             next_step="Export it again with `stallward export`.",
         )
     if not _numbers_are_valid(metadata):
@@ -115,6 +125,12 @@ def _table_of(policy_schema: object) -> ActionTable:
     """The action table that a schema names; that of rules where it names none that is known."""
     name = policy_schema.get("action_table") if isinstance(policy_schema, Mapping) else None
     return find_action_table(name) or LEVELS
+
+
+def _features_of(policy_schema: object) -> FeatureSet:
+    """What a schema reads of an observation; the basic features where it is none that is known."""
+    names = policy_schema.get("names") if isinstance(policy_schema, Mapping) else None
+    return next((s for s in FEATURE_SETS.values() if list(s.names) == names), BASIC)
 
 
 def _partition_of(entries: Mapping[str, str], path: Path) -> PartitionThresholds:

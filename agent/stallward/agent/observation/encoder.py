@@ -1,4 +1,4 @@
-"""The only definition of the observation: the features of a frame, and their history.
+"""The only definition of the observation: features of a frame, their history, and phases.
 
 The features are in :mod:`stallward.agent.observation.feature_table`. :class:`ObservationEncoder`
 runs on a node; the twin compiles the same table for thousands of nodes.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
@@ -21,6 +22,7 @@ from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
     FRAME_NAMES,
     NODE_FEATURES,
+    PHASE_FEATURES,
     SLOT_FEATURES,
 )
 from stallward.agent.observation.features import FrameFeatures
@@ -32,24 +34,58 @@ HISTORY_S: Final = (1.0, 8.0)
 _REMEMBERED: Final = tuple(i for i, f in enumerate(FRAME_FEATURES) if f.remembered)
 _select_remembered: Final = itemgetter(*_REMEMBERED)
 _ZEROS: Final = (0.0,) * len(_REMEMBERED)
-OBSERVATION_NAMES: Final = FRAME_NAMES + tuple(
-    f"{FRAME_NAMES[i]}_{tau_s:g}s" for tau_s in HISTORY_S for i in _REMEMBERED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureSet:
+    """How much of an observation a policy reads: its first numbers, up to a size.
+
+    An observation can grow at its end, and the policies that exist go on reading what they read.
+    """
+
+    name: str
+    meanings: tuple[str, ...]
+    """The features with their meanings, those of slots once."""
+    names: tuple[str, ...]
+    """The name of each number."""
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return len(self.names)
+
+
+BASIC: Final = FeatureSet(
+    name="basic",
+    meanings=(
+        *(f"{f.name}: {f.meaning}" for f in NODE_FEATURES),
+        *(f"slot_{f.name}: {f.meaning}" for f in SLOT_FEATURES),
+    ),
+    names=FRAME_NAMES
+    + tuple(f"{FRAME_NAMES[i]}_{tau_s:g}s" for tau_s in HISTORY_S for i in _REMEMBERED),
 )
+"""The features of a frame, and their moving averages."""
+PHASES: Final = FeatureSet(
+    name="phases",
+    meanings=(*BASIC.meanings, *(f"slot_{f.name}: {f.meaning}" for f in PHASE_FEATURES)),
+    names=BASIC.names + tuple(f"slot{i}_{f.name}" for i in range(SLOTS) for f in PHASE_FEATURES),
+)
+"""The phases of the slots, too."""
+FEATURE_SETS: Final = {features.name: features for features in (BASIC, PHASES)}
+OBSERVATION_NAMES: Final = PHASES.names
 OBSERVATION_SIZE: Final = len(OBSERVATION_NAMES)
 
 
-def schema(table: ActionTable = LEVELS) -> dict[str, object]:
+def schema(table: ActionTable = LEVELS, features: FeatureSet = BASIC) -> dict[str, object]:
     """The observation and action schema, as written into a policy's metadata.
 
     Args:
         table: The action table of the policy.
+        features: What it reads.
     """
     return {
-        "observation": [
-            *(f"{f.name}: {f.meaning}" for f in NODE_FEATURES),
-            *(f"slot_{f.name}: {f.meaning}" for f in SLOT_FEATURES),
-        ],
-        "names": list(OBSERVATION_NAMES),
+        "observation": list(features.meanings),
+        "names": list(features.names),
         "history_s": list(HISTORY_S),
         "slots": SLOTS,
         "action_table": table.name,
@@ -58,9 +94,10 @@ def schema(table: ActionTable = LEVELS) -> dict[str, object]:
     }
 
 
-def schema_hash(table: ActionTable = LEVELS) -> str:
+def schema_hash(table: ActionTable = LEVELS, features: FeatureSet = BASIC) -> str:
     """SHA-256 of the schema's canonical JSON; a policy's file holds the hash of its training."""
-    return hashlib.sha256(json.dumps(schema(table), sort_keys=True).encode()).hexdigest()
+    canonical = json.dumps(schema(table, features), sort_keys=True)
+    return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 class ObservationEncoder:
@@ -94,7 +131,7 @@ class ObservationEncoder:
         Returns:
             An array of shape ``(OBSERVATION_SIZE,)``, finite, float32.
         """
-        features, elapsed_s = self._features.compute(frame)
+        features, phases, elapsed_s = self._features.compute(frame)
         now = _select_remembered(features)
         if elapsed_s is None:
             self._averages = [now] * len(HISTORY_S)
@@ -105,4 +142,5 @@ class ObservationEncoder:
                 self._averages[k] = tuple([mean + (new - mean) * share for mean, new in past])
         for averages in self._averages:
             features += averages
+        features += phases
         return np.array(features, dtype=np.float32)

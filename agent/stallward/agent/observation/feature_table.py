@@ -303,6 +303,31 @@ SLOT_FEATURES: Final = (
 )
 """Of each of the ``SLOTS`` slots; all 0 where there is no group."""
 
+PHASE_COLUMNS: Final = ("in_phase", "phase_bytes", "since_phase_change_s")
+"""What :mod:`stallward.agent.observation.phase_change` knows of a slot."""
+PHASE_FEATURES: Final = (
+    _plain(
+        name="in_phase",
+        column="in_phase",
+        meaning="1 in a phase, in which the group keeps its size; 0 in a transition",
+    ),
+    _of_limit(
+        name="phase_ratio",
+        column="phase_bytes",
+        meaning="mean size in this phase, in memory and swap / zone limit; 0 in a transition",
+    ),
+    Feature(
+        name="since_phase_change",
+        column="since_phase_change_s",
+        kind=Kind.LOG,
+        fold=4.0,
+        most=2.0,
+        meaning="log2(1 + s since a phase ended) / 4, at most 2; 2 before the first end",
+    ),
+)
+"""Of each of the ``SLOTS`` slots; all 0 where there is no group. They end an observation, and only
+policies that name them in their schema read them."""
+
 FRAME_NAMES: Final = tuple(f.name for f in NODE_FEATURES) + tuple(
     f"slot{i}_{f.name}" for i in range(SLOTS) for f in SLOT_FEATURES
 )

@@ -12,16 +12,20 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from stallward.agent.desired import SLOTS
 from stallward.agent.observation.demand import FORGET_S, Demand, known_sum
 from stallward.agent.observation.feature_table import (
     CONSTANTS,
     FRAME_FEATURES,
     NODE_FEATURES,
+    PHASE_COLUMNS,
+    PHASE_FEATURES,
     SLOT_FEATURES,
     Feature,
     Kind,
 )
 from stallward.agent.observation.latency_baseline import LatencyBaseline
+from stallward.agent.observation.phase_change import PhaseDetector
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 
 _SHORTEST_S: Final = 1e-6
@@ -92,13 +96,18 @@ _ROOM: Final = _CONSTANT["room_bytes"]
 _WANTED: Final = _CONSTANT["wanted_bytes"]
 _NODE_PLAN: Final = _FeaturePlan(NODE_FEATURES, _columns(NODE, _CONSTANT))
 _SLOT_PLAN: Final = _FeaturePlan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
+_PHASE_PLAN: Final = _FeaturePlan(
+    PHASE_FEATURES,
+    _columns({name: i for i, name in enumerate(PHASE_COLUMNS)}, SLOT, NODE, _CONSTANT),
+)
 _ZEROS: Final = [0.0] * len(FRAME_FEATURES)
+_NO_PHASES: Final = [0.0] * (SLOTS * len(PHASE_FEATURES))
 
 
 class FrameFeatures:
     """Computes the features of one node.
 
-    It keeps the previous frame, the latency baseline and the demand.
+    It keeps the previous frame, the latency baseline, the demand, and the phases of the slots.
 
     Args:
         slo_ms: The latency target of the node.
@@ -109,8 +118,7 @@ class FrameFeatures:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
         self._baseline = LatencyBaseline()
         self._demand_bytes = demand_bytes
-        self._demand = Demand(FORGET_S, demand_bytes)
-        self._previous: RawFrame | None = None
+        self.reset()
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target."""
@@ -119,21 +127,23 @@ class FrameFeatures:
     def reset(self) -> None:
         """Forget the previous frame; the next one is treated as the first."""
         self._demand = Demand(FORGET_S, self._demand_bytes)
-        self._previous = None
+        self._phases = [PhaseDetector() for _ in range(SLOTS)]
+        self._previous: RawFrame | None = None
 
-    def compute(self, frame: RawFrame) -> tuple[list[float], float | None]:
+    def compute(self, frame: RawFrame) -> tuple[list[float], list[float], float | None]:
         """The features of one tick.
 
         Args:
             frame: The raw counters. The frame is kept, so it must not be changed afterwards.
 
         Returns:
-            The features in the order of ``FRAME_NAMES``, finite; and the seconds since the
-            previous frame. Without one the seconds are ``None`` and all rates are 0.
+            The features in the order of ``FRAME_NAMES``, finite; the ``PHASE_FEATURES`` of each
+            slot, finite; and the seconds since the previous frame. Without one the seconds are
+            ``None`` and all rates are 0.
         """
         previous = self._previous
         self._previous = frame
-        node, features = frame.node, _ZEROS.copy()
+        node, features, phases = frame.node, _ZEROS.copy(), _NO_PHASES.copy()
         elapsed_s = None if previous is None else node[_TIME] - previous.node[_TIME]
         # A counter that went back was reset, and an absent one is NaN: neither gives a rate.
         rates = previous is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
@@ -146,14 +156,38 @@ class FrameFeatures:
         _set_levels(_NODE_PLAN, features, 0, node_row)
         first = len(NODE_FEATURES)
         for index, slot in enumerate(frame.slots):
+            phase = self._follow_phase(index, slot, elapsed_s or 0.0)
             if slot[_PRESENT] > 0.0:
+                _set_levels(
+                    _PHASE_PLAN,
+                    phases,
+                    index * len(PHASE_FEATURES),
+                    [*phase, *slot, *node_row],
+                )
                 if rates and previous is not None:
                     _set_rates(_SLOT_PLAN, features, first, slot, previous.slots[index], per_s)
                 _set_levels(_SLOT_PLAN, features, first, [*slot, *node_row])
             first += len(SLOT_FEATURES)
         if not math.isfinite(sum(features)):
             features = [_finite(value) for value in features]
-        return features, elapsed_s
+        if not math.isfinite(sum(phases)):
+            phases = [_finite(value) for value in phases]
+        return features, phases, elapsed_s
+
+    def _follow_phase(
+        self, index: int, slot: Sequence[float], elapsed_s: float
+    ) -> tuple[float, float, float]:
+        """Take one more look at the size of a slot; the ``PHASE_COLUMNS`` then.
+
+        A slot without a group holds nothing; one whose memory cannot be read keeps its phase.
+        """
+        detector = self._phases[index]
+        if not slot[_PRESENT] > 0.0:
+            detector.update(0.0, elapsed_s)
+        elif not math.isnan(slot[_USAGE]):
+            detector.update(known_sum(slot[_USAGE], slot[_SWAP]), elapsed_s)
+        size_bytes = detector.phase_bytes
+        return float(size_bytes is not None), size_bytes or 0.0, detector.since_change_s
 
     def _measure_room(self, frame: RawFrame, elapsed_s: float) -> None:
         """Set the demand, the room that it leaves, and what the slots want."""

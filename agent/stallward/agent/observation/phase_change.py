@@ -15,7 +15,6 @@ allowance, or shorter than that, are no phases.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -59,13 +58,12 @@ class PhaseDetector:
         self.since_change_s = math.inf
         self._mean = 0.0
         self._above = self._below = 0.0
-        self._recent: deque[tuple[float, float]] = deque()
-        self._clock_s = 0.0
+        self._restart()
 
     def _restart(self) -> None:
         """Forget the present phase."""
         self.phase_bytes = None
-        self._recent.clear()
+        self._lowest, self._highest, self._still_s = -math.inf, math.inf, 0.0
 
     def update(self, size_bytes: float, elapsed_s: float) -> bool:
         """Take one more size.
@@ -78,7 +76,6 @@ class PhaseDetector:
             Whether a phase has ended with this size.
         """
         passed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S)
-        self._clock_s += passed_s
         self.since_change_s += passed_s
         if not size_bytes >= LEAST_BYTES:
             ended = self.phase_bytes is not None
@@ -86,14 +83,14 @@ class PhaseDetector:
             return self._end() if ended else False
         value = math.log(size_bytes)
         if self.phase_bytes is None:
-            self._settle(value)
+            self._settle(value, passed_s)
             return False
         deviation = value - self._mean
         self._above = max(self._above + (deviation - self._numbers.allowance) * passed_s, 0.0)
         self._below = max(self._below + (-deviation - self._numbers.allowance) * passed_s, 0.0)
         if max(self._above, self._below) > self._numbers.threshold_s:
             self._restart()
-            self._settle(value)
+            self._settle(value, passed_s)
             return self._end()
         self._mean += deviation * (1.0 - math.exp(-passed_s / self._numbers.averaged_s))
         self.phase_bytes = math.exp(self._mean)
@@ -104,20 +101,18 @@ class PhaseDetector:
         self.since_change_s = 0.0
         return True
 
-    def _settle(self, value: float) -> None:
+    def _settle(self, value: float, passed_s: float) -> None:
         """Begin a phase once the size has kept still."""
-        recent = self._recent
-        recent.append((self._clock_s, value))
-        while len(recent) > 1 and recent[1][0] <= self._clock_s - self._numbers.settle_s:
-            recent.popleft()
-        values = [one for _, one in recent]
-        still_s = self._clock_s - recent[0][0]
-        if still_s < self._numbers.settle_s or max(values) - min(values) > self._numbers.allowance:
-            return
-        self._mean = value
-        self.phase_bytes = math.exp(value)
-        self._above = self._below = 0.0
-        recent.clear()
+        self._lowest = min(self._lowest, value)
+        self._highest = max(self._highest, value)
+        self._still_s += passed_s
+        if self._highest - self._lowest > self._numbers.allowance:
+            self._lowest = self._highest = value
+            self._still_s = 0.0
+        elif self._still_s >= self._numbers.settle_s:
+            self._mean = value
+            self.phase_bytes = math.exp(value)
+            self._above = self._below = 0.0
 
 
 class PhaseChanges:

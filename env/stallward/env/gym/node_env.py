@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.agent.action_table import LEVELS
 from stallward.agent.desired import SLOTS, decode_action
-from stallward.agent.observation.encoder import ObservationEncoder
+from stallward.agent.observation.encoder import BASIC, ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame, to_raw
 from stallward.env.gym.node_view import Scene
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
-from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
 from stallward.env.gym.twin_nodes import settings_of
 from stallward.env.objective import check_quantile, mean_progress, reward, window_severity
 from stallward.env.sandbox.block import make_workplace
@@ -58,12 +58,14 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         cache_dir: Folder for the scenario's data and the swap file.
         continuous: Whether actions are numbers from -1 to 1
             (:func:`stallward.env.gym.spaces.to_choices`).
+        features: What is shown of an observation, one of ``FEATURE_SETS`` in
+            :mod:`stallward.agent.observation.encoder`.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
 
     Raises:
         ScenarioError: If there is no such scenario.
         TwinError: If a setting is unknown.
-        UsageError: If there is no such render mode.
+        UsageError: If there is no such render mode, or no such features.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
@@ -80,10 +82,13 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         cache_dir: str | Path | None = None,
         *,
         continuous: bool = False,
+        features: str = BASIC.name,
         render_mode: str | None = None,
     ) -> None:
-        self.observation_space, self.action_space = spaces(continuous=continuous)
-        self._continuous = continuous
+        self._continuous, self._features = continuous, find_features(features)
+        self.observation_space, self.action_space = spaces(
+            features=self._features, continuous=continuous
+        )
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
         self.settings = settings_of(settings)
@@ -140,7 +145,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         names = tuple(group.name for group in self.scenario.background)
         scene = Scene(title=self.scenario.name, target_ms=self.slo_ms, slot_names=names)
         self._renderer.begin(0, scene, raw)
-        return self._encoder.encode(raw), {"missing": self._block.node.missing()}
+        return self._observe(raw), {"missing": self._block.node.missing()}
 
     def step(
         self, action: Actions
@@ -160,7 +165,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
             self._wait()
             self._last = self._block.node.read(self._sequence, time.monotonic())
             raw = to_raw(self._last)
-            observation = self._encoder.encode(raw)
+            observation = self._observe(raw)
             violated[k] = self._violated(raw)
             self._renderer.step(0, raw)
         self._steps += 1
@@ -179,6 +184,9 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
             "switches": float(switches.sum()),
         }
         return observation, value, False, bool(ended), info
+
+    def _observe(self, raw: RawFrame) -> NDArray[np.float32]:
+        return self._encoder.encode(raw)[: self._features.size]
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """The node as it is now, as text or as a picture, ``(400, 640, 3)``."""

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.action_table import LEVELS, ActionTable
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.errors import UsageError
+from stallward.agent.observation.encoder import BASIC, FEATURE_SETS, FeatureSet
 from stallward.env.simulation.simulation import OBSERVATION_BOUND
 
 Actions = NDArray[np.int64] | NDArray[np.float32]
@@ -17,19 +18,20 @@ Actions = NDArray[np.int64] | NDArray[np.float32]
 
 
 def spaces(
-    table: ActionTable = LEVELS, *, continuous: bool = False
+    table: ActionTable = LEVELS, features: FeatureSet = BASIC, *, continuous: bool = False
 ) -> tuple[gymnasium.Space[NDArray[np.float32]], gymnasium.Space[Any]]:
     """The observation space of ``agent.observation``, and the action space of a table.
 
     Args:
         table: The action table.
+        features: What is shown of an observation.
         continuous: Whether actions are numbers from -1 to 1 (:func:`to_choices`), for libraries
             without ``MultiDiscrete`` actions.
     """
     observations = gymnasium.spaces.Box(
         low=-OBSERVATION_BOUND,
         high=OBSERVATION_BOUND,
-        shape=(OBSERVATION_SIZE,),
+        shape=(features.size,),
         dtype=np.float32,
     )
     actions: gymnasium.Space[Any]
@@ -38,6 +40,20 @@ def spaces(
     else:
         actions = gymnasium.spaces.MultiDiscrete(np.array(table.sizes, dtype=np.int64))
     return observations, actions
+
+
+def find_features(name: str) -> FeatureSet:
+    """The set of features with this name.
+
+    Raises:
+        UsageError: If there is none.
+    """
+    if name not in FEATURE_SETS:
+        raise UsageError(
+            f"There are no features {name!r:.80}.",
+            next_step=f"Choose one of: {', '.join(FEATURE_SETS)}.",
+        )
+    return FEATURE_SETS[name]
 
 
 def to_choices(actions: Actions, table: ActionTable, *, continuous: bool) -> NDArray[np.int64]:

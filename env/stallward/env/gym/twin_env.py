@@ -10,8 +10,9 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
-from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
 from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
 
@@ -32,12 +33,14 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
             defaults, in plain JSON types.
         continuous: Whether actions are numbers from -1 to 1
             (:func:`stallward.env.gym.spaces.to_choices`).
+        features: What is shown of an observation, one of ``FEATURE_SETS`` in
+            :mod:`stallward.agent.observation.encoder`.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
 
     Raises:
         TwinError: If there is no twin, or both twins and a recording, or a setting is unknown.
         RecordingError: If no twin can be made from the recording.
-        UsageError: If there is no such render mode.
+        UsageError: If there is no such render mode, or no such features.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
@@ -53,12 +56,13 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         *,
         recording: str | Path | Sequence[str | Path] | None = None,
         continuous: bool = False,
+        features: str = BASIC.name,
         render_mode: str | None = None,
     ) -> None:
         self._simulation = make_simulation(1, twins=twins, recording=recording, settings=settings)
-        self._continuous = continuous
+        self._continuous, self._features = continuous, find_features(features)
         self.observation_space, self.action_space = spaces(
-            self._simulation.table, continuous=continuous
+            self._simulation.table, self._features, continuous=continuous
         )
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
@@ -74,7 +78,7 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         if self._renderer.active:
             scene = scene_of(self._simulation, 0)
             self._renderer.begin(0, scene, self._simulation.frames()[0])
-        return self._simulation.observation[0].copy(), {}
+        return self._simulation.observation[0, : self._features.size].copy(), {}
 
     def step(
         self, action: Actions
@@ -83,7 +87,7 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         choices = to_choices(action, self._simulation.table, continuous=self._continuous)
         result = self._simulation.step(choices[None])
         info = {name: float(getattr(result, field)[0]) for name, field in INFOS.items()}
-        observation = np.array(result.observation[0])
+        observation = np.array(result.observation[0, : self._features.size])
         if self._renderer.active:
             self._renderer.step(0, self._simulation.frames()[0])
         return observation, float(result.reward[0]), False, bool(result.done[0]), info

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import VecEnv
 from stable_baselines3.common.vec_env.base_vec_env import VecEnvIndices, VecEnvStepReturn
 
 from stallward.agent.action_table import LEVELS
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC, FeatureSet
 from stallward.env.gym.spaces import spaces
 from stallward.env.objective import SUFFERED
 from stallward.env.simulation.simulation import (
@@ -80,6 +80,7 @@ class TwinVec(VecEnv):
     ``switches_per_s``, and the index of its ``scenario``.
 
     Attributes:
+        features: What the policies read of an observation; the rest is left out.
         critic_only: How many numbers at the end of an observation only the critic may see.
         reward_scales: A factor on the rewards for each twin; a trainer may set them.
         scenario: The index of each node's twin in the last step; it may have been reset since.
@@ -90,6 +91,7 @@ class TwinVec(VecEnv):
         n_envs: How many nodes.
         settings: How episodes are made and rewarded.
         roll_in: How episodes may begin. Actions have no effect during a roll-in.
+        features: What the policies read of an observation.
         asymmetric: Whether observations end with inputs for the critic only, which help to value
             a state but which no policy can know on a node (asymmetric actor critic, Pinto et al.,
             2018): the twin (one-hot), log(1 + price) / 4 of its prices, and whether the node is
@@ -104,9 +106,11 @@ class TwinVec(VecEnv):
         settings: SimulationSettings | None = None,
         *,
         roll_in: RollIn | None = None,
+        features: FeatureSet = BASIC,
         asymmetric: bool = False,
         seed: int = 0,
     ) -> None:
+        self.features = features
         self.simulation = Simulation(twins, n_envs, settings or SimulationSettings(), seed=seed)
         self._actions = np.zeros((n_envs, len(self.simulation.table.sizes)), dtype=np.int64)
         self._roll_in = roll_in or RollIn()
@@ -126,7 +130,7 @@ class TwinVec(VecEnv):
         space = gymnasium.spaces.Box(
             -OBSERVATION_BOUND,
             OBSERVATION_BOUND,
-            (OBSERVATION_SIZE + self.critic_only,),
+            (features.size + self.critic_only,),
             np.float32,
         )
         super().__init__(n_envs, space, spaces(self.simulation.table)[1])
@@ -147,13 +151,14 @@ class TwinVec(VecEnv):
 
     def _observe(self, index: NDArray[np.int64]) -> NDArray[np.float32]:
         """The observations of the nodes ``index``, with the critic's inputs if asymmetric."""
-        observation = self.simulation.observation[index]
+        count = self.features.size
+        observation = self.simulation.observation[index, :count]
         if not self.critic_only:
             return observation
         which = self.simulation.scenario[index]
-        both = np.zeros((len(index), OBSERVATION_SIZE + self.critic_only), dtype=np.float32)
-        both[:, :OBSERVATION_SIZE] = observation
-        both[np.arange(len(index)), OBSERVATION_SIZE + which] = 1.0
+        both = np.zeros((len(index), count + self.critic_only), dtype=np.float32)
+        both[:, :count] = observation
+        both[np.arange(len(index)), count + which] = 1.0
         both[:, -1 - len(COSTS) : -1] = np.log1p(self.simulation.terms.prices[:, which].T) / 4.0
         both[:, -1] = (self.simulation.steps < self._roll_in_steps)[index]
         return both

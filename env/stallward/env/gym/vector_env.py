@@ -11,8 +11,9 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
-from stallward.env.gym.spaces import Actions, spaces, to_choices
+from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
 from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
 
@@ -43,17 +44,18 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
         *,
         recording: str | Path | Sequence[str | Path] | None = None,
         continuous: bool = False,
+        features: str = BASIC.name,
         render_mode: str | None = None,
     ) -> None:
         self._simulation = make_simulation(
             num_envs, twins=twins, recording=recording, settings=settings
         )
-        self._continuous = continuous
+        self._continuous, self._features = continuous, find_features(features)
         self.num_envs = num_envs
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
         self.single_observation_space, self.single_action_space = spaces(
-            self._simulation.table, continuous=continuous
+            self._simulation.table, self._features, continuous=continuous
         )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -68,7 +70,7 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
             options: ``{"reset_mask": mask}`` begins one on some nodes only, ``(B,)`` booleans.
 
         Returns:
-            The first observations, ``(B, OBSERVATION_SIZE)``, and no infos.
+            The first observations, ``(B, features)``, and no infos.
         """
         super().reset(seed=seed, options=options)
         if seed is not None:
@@ -77,7 +79,7 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
         rows = np.asarray((options or {}).get("reset_mask", everyone), dtype=bool)
         self._simulation.reset(rows)
         self._show(rows)
-        return self._simulation.observation.copy(), {}
+        return self._observation(), {}
 
     def step(  # type: ignore[override]  # the flags are booleans, as in Gymnasium's own ones
         self, actions: Actions
@@ -102,7 +104,7 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
             name: np.array(getattr(result, field), dtype=np.float64)
             for name, field in INFOS.items()
         }
-        observation, done = np.array(result.observation), np.array(result.done)
+        observation, done = self._observation(), np.array(result.done)
         # As in Gymnasium's own vector environments: where an episode has ended, what holds is the
         # reset of the next one, which has no infos.
         infos = _masked(values, ~done)
@@ -113,10 +115,14 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
             infos |= {"final_obs": final, "_final_obs": done.copy()}
             infos |= {"final_info": _masked(values, done), "_final_info": done.copy()}
             self._simulation.reset(done)
-            observation[done] = self._simulation.observation[done]
+            observation[done] = self._observation()[done]
         self._show(done)
         reward = np.array(result.reward, dtype=np.float64)
         return observation, reward, np.zeros(self.num_envs, dtype=bool), done, infos
+
+    def _observation(self) -> NDArray[np.float32]:
+        """What is shown of the present observations, a copy."""
+        return self._simulation.observation[:, : self._features.size].copy()
 
     def render(self) -> tuple[Any, ...] | None:
         """Each node as it is now, as text or as a picture, ``(400, 640, 3)``."""

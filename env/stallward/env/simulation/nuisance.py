@@ -62,7 +62,7 @@ def _sensors_of_slot(i: int) -> tuple[SensorNuisance, ...]:
     return (
         SensorNuisance(features=(f"{slot}psi_memory_some_share",), spread=0.60, can_miss=True),
         SensorNuisance(features=(f"{slot}psi_io_some_share",), spread=0.35, can_miss=True),
-        SensorNuisance(features=(f"{slot}usage_ratio",), spread=0.10),
+        SensorNuisance(features=(f"{slot}usage_ratio", f"{slot}phase_ratio"), spread=0.10),
         SensorNuisance(features=(f"{slot}file_ratio",), spread=0.40),
         SensorNuisance(features=(f"{slot}swap_ratio",), spread=0.25),
         SensorNuisance(features=(f"{slot}refault_rate",), spread=0.30, can_miss=True),

@@ -15,14 +15,16 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.demand import FORGET_S
-from stallward.agent.observation.encoder import HISTORY_S, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import HISTORY_S
 from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
     NODE_FEATURES,
+    PHASE_FEATURES,
     SLOT_FEATURES,
     Kind,
 )
 from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S
+from stallward.env.simulation.observe_phases import PhaseMemory, follow_phase, known_sum
 from stallward.env.twin.frame import FRAME, Frame
 from stallward.env.twin.simd.elementary import exp, log, log_of_one_plus
 from stallward.env.twin.simd.jit import model
@@ -38,7 +40,11 @@ _SHORTEST_S: Final = 1e-6
 """Over a shorter time, rates are 0."""
 _NODE_FEATURES: Final = len(NODE_FEATURES)
 _SLOT_FEATURES: Final = len(SLOT_FEATURES)
-FEATURES: Final = _NODE_FEATURES + SLOTS * _SLOT_FEATURES
+_PHASE_FEATURES: Final = len(PHASE_FEATURES)
+_IN_FRAME: Final = _NODE_FEATURES + SLOTS * _SLOT_FEATURES
+"""How many features a frame has that averages may be taken of."""
+_TABLE: Final = FRAME_FEATURES + PHASE_FEATURES * SLOTS
+FEATURES: Final = len(_TABLE)
 _STALL, _RATE, _LOG, _OVER, _LIMIT, _ROOM, _FLAG = (
     int(kind)
     for kind in (
@@ -51,14 +57,21 @@ _HISTORIES: Final = len(HISTORY_S)
 def _rows(attribute: str) -> NDArray[np.int64]:
     """The row of a frame that holds the ``column`` or ``scale`` of each feature."""
     rows = []
-    for i, feature in enumerate(FRAME_FEATURES):
+    for i, feature in enumerate(_TABLE):
         first, shape = FRAME.fields[getattr(feature, attribute)]
-        rows.append(first + (i - _NODE_FEATURES) // _SLOT_FEATURES if shape else first)
+        rows.append(first + _slot_of(i) if shape else first)
     return np.array(rows)
 
 
+def _slot_of(i: int) -> int:
+    """The slot that a feature of a slot belongs to."""
+    if i >= _IN_FRAME:
+        return (i - _IN_FRAME) // _PHASE_FEATURES
+    return (i - _NODE_FEATURES) // _SLOT_FEATURES
+
+
 def _values(attribute: str) -> NDArray[Any]:
-    return np.array([getattr(feature, attribute) for feature in FRAME_FEATURES])
+    return np.array([getattr(feature, attribute) for feature in _TABLE])
 
 
 _COLUMNS: Final = _rows("column")
@@ -75,7 +88,7 @@ _ALL_AVERAGES: Final = _HISTORIES * _AVERAGES
 _TAUS_S: Final = np.array(HISTORY_S)
 
 
-class Encoder:
+class Encoder(PhaseMemory):
     """The state of a node's encoder: its last features, and its memory of earlier frames."""
 
     fresh: float
@@ -116,6 +129,8 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     _update_baseline(frame, memory, first, maximum(elapsed_s, 0.0))
     _update_demand(frame, memory, first, maximum(elapsed_s, 0.0))
     _measure_room(frame, slots)
+    for i in range(slots):
+        follow_phase(frame, memory, i, first, maximum(elapsed_s, 0.0))
     for f in range(_NODE_FEATURES):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
@@ -126,7 +141,12 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
             value = _feature(rows_of(frame), memory, per_s, f)
             memory.features[f] = where(there, value, 0.0)
             memory.counters[f] = where(there, memory.counters[f], math.nan)
-    for f in range(_NODE_FEATURES + slots * _SLOT_FEATURES, FEATURES):
+        for f in range(_IN_FRAME + i * _PHASE_FEATURES, _IN_FRAME + (i + 1) * _PHASE_FEATURES):
+            value = _feature(rows_of(frame), memory, per_s, f)
+            memory.features[f] = where(there, value, 0.0)
+    for f in range(_NODE_FEATURES + slots * _SLOT_FEATURES, _IN_FRAME):
+        memory.features[f] = 0.0
+    for f in range(_IN_FRAME + slots * _PHASE_FEATURES, FEATURES):
         memory.features[f] = 0.0
     for k in range(_HISTORIES):
         share = 1.0 - exp(maximum(elapsed_s, 0.0) / -_TAUS_S[k])
@@ -161,7 +181,7 @@ def _update_demand(frame: Frame, memory: Encoder, first: bool, elapsed_s: float)
     usage, swap = frame.protected_usage_bytes, frame.protected_swap_bytes
     before = where(first, 0.0, memory.demand_bytes)
     kept = before * maximum(1.0 - elapsed_s / FORGET_S, 0.0)
-    needed = maximum(frame.protected_working_set_bytes, _known_sum(usage, swap))
+    needed = maximum(frame.protected_working_set_bytes, known_sum(usage, swap))
     unknown = is_nan(usage) & is_nan(swap)
     memory.demand_bytes = where(unknown, before, maximum(kept, needed))
     frame.demand_bytes = memory.demand_bytes
@@ -173,14 +193,8 @@ def _measure_room(frame: Frame, slots: int) -> None:
     frame.room_bytes = maximum(frame.zone_limit_bytes - frame.demand_bytes, 0.0)
     frame.wanted_bytes = 0.0
     for i in range(slots):
-        held = _known_sum(frame.usage_bytes[i], frame.swap_bytes[i])
+        held = known_sum(frame.usage_bytes[i], frame.swap_bytes[i])
         frame.wanted_bytes = frame.wanted_bytes + where(frame.present[i] > 0.0, held, 0.0)
-
-
-@model
-def _known_sum(one: float, other: float) -> float:
-    """Add two numbers; one that is not known counts as 0."""
-    return where(is_nan(one), 0.0, one) + where(is_nan(other), 0.0, other)
 
 
 @model
@@ -220,7 +234,10 @@ def _feature(frame: Rows, memory: Encoder, per_s: float, f: int) -> float:
 @model
 def write_observation(memory: Encoder, out: Observations, at: int, lane: int) -> None:
     """Write the observation of node ``at + lane`` into its row of ``out``."""
-    for f in range(FEATURES):
+    for f in range(_IN_FRAME):
         out[at + lane, f] = value_of_lane(memory.features[f], lane)
-    for f in range(OBSERVATION_SIZE - FEATURES):
-        out[at + lane, FEATURES + f] = value_of_lane(memory.averages[f], lane)
+    for f in range(_ALL_AVERAGES):
+        out[at + lane, _IN_FRAME + f] = value_of_lane(memory.averages[f], lane)
+    for f in range(FEATURES - _IN_FRAME):
+        phase = value_of_lane(memory.features[_IN_FRAME + f], lane)
+        out[at + lane, _IN_FRAME + _ALL_AVERAGES + f] = phase

@@ -84,6 +84,10 @@ class Frame:
     wanted_bytes: float
     one: float
     five: float
+    in_phase: PerSlot
+    """1 in a phase; the encoder sets it, and the next two."""
+    phase_bytes: PerSlot
+    since_phase_change_s: PerSlot
 
 
 FRAME: Final = Layout(Frame)

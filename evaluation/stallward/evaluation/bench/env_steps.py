@@ -127,7 +127,6 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
 
     from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
-    from stallward.training.network.log_features import LOG_SCALES  # noqa: PLC0415
     from stallward.training.ppo.args import Args  # noqa: PLC0415
     from stallward.training.ppo.callback import TimeBudget  # noqa: PLC0415
     from stallward.training.ppo.train import make_model  # noqa: PLC0415
@@ -136,7 +135,8 @@ def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float 
     length = 32
     args = Args(n_envs=_BATCH, n_steps=length, batch_size=4096)
     env = TwinVec(twins, _BATCH, args.settings, asymmetric=True, seed=1)
-    mean, scale = np.zeros_like(LOG_SCALES), np.ones_like(LOG_SCALES)
+    mean = np.zeros(env.features.size, dtype=np.float32)
+    scale = np.ones_like(mean)
     budget = TimeBudget(float("inf"))
     model = make_model(
         env, args, mean, scale, seed=1, budget=budget, critic_features=env.critic_only

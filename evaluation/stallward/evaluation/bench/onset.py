@@ -22,12 +22,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.agent.observation.encoder import (
-    OBSERVATION_NAMES,
-    OBSERVATION_SIZE,
-    schema,
-    schema_hash,
-)
+from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.evaluation.blocks.live import activate
 
 if TYPE_CHECKING:
@@ -50,8 +45,8 @@ def write_reflex_policy(path: Path) -> None:
     import onnx  # noqa: PLC0415 - only the bench builds a model by hand
     from onnx import TensorProto, helper  # noqa: PLC0415
 
-    index = OBSERVATION_NAMES.index("protected_psi_memory_some_share")
-    selection = np.zeros((OBSERVATION_SIZE, 1), dtype=np.float32)
+    index = BASIC.names.index("protected_psi_memory_some_share")
+    selection = np.zeros((BASIC.size, 1), dtype=np.float32)
     selection[index] = 1.0
     pause_all = np.array([[1, 0] * SLOTS + [0]], dtype=np.int64)
     constants = [
@@ -65,7 +60,7 @@ def write_reflex_policy(path: Path) -> None:
         helper.make_node("Cast", ["stalled"], ["stalled_as_int"], to=TensorProto.INT64),
         helper.make_node("Mul", ["stalled_as_int", "pause_all"], ["action"]),
     ]
-    shape = [1, OBSERVATION_SIZE]
+    shape = [1, BASIC.size]
     graph = helper.make_graph(
         nodes,
         "reflex",
@@ -81,8 +76,8 @@ def write_reflex_policy(path: Path) -> None:
         "schema_hash": schema_hash(),
         "schema": json.dumps(schema()),
         "ticks_per_action": "1",
-        "observation_low": json.dumps([-1e6] * OBSERVATION_SIZE),
-        "observation_high": json.dumps([1e6] * OBSERVATION_SIZE),
+        "observation_low": json.dumps([-1e6] * BASIC.size),
+        "observation_high": json.dumps([1e6] * BASIC.size),
         "ood_limit": "1.0",
         "provenance": json.dumps({"made_by": "stallward bench"}),
     }.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -136,6 +137,13 @@ JudgedOn = Annotated[
 ]
 
 
+class Features(StrEnum):
+    """What a policy reads of an observation; ``FEATURE_SETS`` in the agent has what it means."""
+
+    BASIC = "basic"
+    PHASES = "phases"
+
+
 def train(
     twin: TrainedOn = None,
     out: Annotated[Path, typer.Option(help="Directory of the run, new or interrupted.")] = Path(
@@ -152,6 +160,10 @@ def train(
     recipe: Annotated[
         Path | None, typer.Option(help="Recipe that `stallward search` found [the shipped one].")
     ] = None,
+    features: Annotated[
+        Features,
+        typer.Option(help="What the policy reads; `phases` adds phases of the groups' sizes."),
+    ] = Features.BASIC,
     composed: Synthetic = 3,
     ray: Ray = None,
     storage: Storage = None,
@@ -175,6 +187,7 @@ def train(
             judged_on=judged_on or ["default"],
             thresholds=thresholds or [],
             recipe=recipe,
+            features=features.value,
             synthetic=composed,
             executor=executor,
             seed=seed,

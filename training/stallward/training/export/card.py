@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from stallward.agent.action_table import ActionTableName
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import schema_hash
 from stallward.env.objective import SUFFERED
 from stallward.env.scenario.file import find_scenarios
 from stallward.training.export.card_header import metadata, usage
@@ -66,8 +66,8 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
         "",
         f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
-        f"- Schema: `{schema_hash(policy.table)}` ({OBSERVATION_SIZE} features, action table"
-        f" `{policy.table.name}`)",
+        f"- Schema: `{schema_hash(policy.table, policy.features)}`"
+        f" ({policy.features.size} features, action table `{policy.table.name}`)",
         f"- Out of distribution: more than {ood_limit:.0%} of the features outside the range",
         "  seen in training; the daemon's default rule then decides.",
         "",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from stallward.agent.action_table import LEVELS
 from stallward.agent.control_law.thresholds import as_values
+from stallward.agent.observation.encoder import BASIC
 from stallward.training.network.arrays import TrainedPolicy
 
 _ENVIRONMENT: Final = "stallward/Twin-v0"
@@ -76,6 +77,7 @@ def usage(name: str, policy: TrainedPolicy) -> list[str]:
         f"session = onnxruntime.InferenceSession({_quoted(f'{name}.onnx')})",
         "env = gymnasium.make(",
         f'    "stallward.env:{_ENVIRONMENT}",',
+        *([] if policy.features is BASIC else [f'    features="{policy.features.name}",']),
         *_dictionary("    settings=", settings),
         ")",
         "observation, _ = env.reset(seed=1)",

@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema, schema_hash
+from stallward.agent.observation.encoder import schema, schema_hash
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError
 from stallward.training.export.card import card
@@ -81,7 +81,11 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
     graph = helper.make_graph(
         nodes,
         "stallward-policy",
-        [helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, OBSERVATION_SIZE])],
+        [
+            helper.make_tensor_value_info(
+                "observation", TensorProto.FLOAT, [1, policy.features.size]
+            )
+        ],
         [
             helper.make_tensor_value_info("action", TensorProto.INT64, [1, len(sizes)]),
             helper.make_tensor_value_info("logits", TensorProto.FLOAT, [1, sum(sizes)]),
@@ -99,8 +103,8 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
 
 def _metadata(policy: TrainedPolicy) -> dict[str, str]:
     return {
-        "stallward.schema_hash": schema_hash(policy.table),
-        "stallward.schema": json.dumps(schema(policy.table), sort_keys=True),
+        "stallward.schema_hash": schema_hash(policy.table, policy.features),
+        "stallward.schema": json.dumps(schema(policy.table, policy.features), sort_keys=True),
         "stallward.partition": json.dumps(as_values(policy.partition), sort_keys=True),
         "stallward.ticks_per_action": str(policy.ticks_per_action),
         "stallward.observation_low": json.dumps([float(v) for v in policy.low]),

@@ -13,7 +13,6 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 from torch import nn
 
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.training.network.arrays import CLIP, TrainedPolicy, Weights
 from stallward.training.network.log_features import LOG_SCALES
 from stallward.training.network.slot_policy import SlotLayers, SlotOutputs, dense_weights
@@ -80,7 +79,7 @@ def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) ->
     """The ``policy_kwargs`` of a :class:`~stallward.training.network.slot_policy.SlotPolicy`.
 
     Args:
-        mean: The mean of each feature of an observation, ``(OBSERVATION_SIZE,)``.
+        mean: The mean of each feature that the actor reads.
         scale: The scale of each feature, the same shape.
         critic_features: The number of features after the observation that only the critic reads,
             without normalisation.
@@ -90,7 +89,7 @@ def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) ->
         "net_arch": list(HIDDEN),
         "features_extractor_class": NormalisedObservations,
         "features_extractor_kwargs": {
-            "fine": np.concatenate([LOG_SCALES, unchanged]),
+            "fine": np.concatenate([LOG_SCALES[: len(mean)], unchanged]),
             "mean": np.concatenate([mean, unchanged]),
             "scale": np.concatenate([scale, unchanged + 1.0]),
         },
@@ -132,7 +131,7 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
 
     return {
         **{
-            name: array(f"features_extractor.inputs.{name}")[:OBSERVATION_SIZE]
+            name: array(f"features_extractor.inputs.{name}")[: layers.features.size]
             for name in ("fine", "mean", "scale")
         },
         **dense_weights(layers, outputs),

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from stallward.agent.action_table import ACTION_TABLES, LEVELS, ActionTable
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.partition import PartitionThresholds
-from stallward.agent.observation.encoder import OBSERVATION_SIZE, schema_hash
+from stallward.agent.observation.encoder import BASIC, FEATURE_SETS, FeatureSet, schema_hash
 from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
 from stallward.agent.schema.text_file import read_text_file
 from stallward.training.errors import TrainingError
@@ -41,7 +41,7 @@ class TrainedPolicy:
     """The weights of a policy and where they come from."""
 
     fine: Weights
-    """The log scale of each feature, ``(OBSERVATION_SIZE,)``; see
+    """The log scale of each feature, ``(features.size,)``; see
     :func:`stallward.training.network.log_features.with_log_features`."""
     mean: Weights
     """The mean of each feature after its logarithm is taken."""
@@ -65,6 +65,8 @@ class TrainedPolicy:
     """Biases of the output layer."""
     table: ActionTable = LEVELS
     """The action table of the heads."""
+    features: FeatureSet = BASIC
+    """What it reads of an observation."""
     partition: PartitionThresholds = field(default_factory=PartitionThresholds)
     """The numbers of ``partition`` that it was trained with, if its actions are set-points."""
     ticks_per_action: int
@@ -78,10 +80,10 @@ class TrainedPolicy:
         Raises:
             TrainingError: If an array does not fit the observation or action table.
         """
-        hidden0, hidden1 = self.w0.shape[0], self.w1.shape[0]
+        hidden0, hidden1, inputs = self.w0.shape[0], self.w1.shape[0], self.features.size
         expected = {
-            **dict.fromkeys(("fine", "mean", "scale", "low", "high"), (OBSERVATION_SIZE,)),
-            "w0": (hidden0, OBSERVATION_SIZE),
+            **dict.fromkeys(("fine", "mean", "scale", "low", "high"), (inputs,)),
+            "w0": (hidden0, inputs),
             "b0": (hidden0,),
             "w1": (hidden1, hidden0),
             "b1": (hidden1,),
@@ -103,8 +105,12 @@ class TrainedPolicy:
             )
 
     def logits(self, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The logits of a batch ``(N, OBSERVATION_SIZE)``, shape ``(N, sum(table.sizes))``."""
-        features = with_log_features(observations, self.fine)
+        """The logits of a batch of observations, shape ``(N, sum(table.sizes))``.
+
+        Args:
+            observations: Shape ``(N, features.size)`` or more; what follows is not read.
+        """
+        features = with_log_features(observations[:, : self.features.size], self.fine)
         x = np.clip((features - self.mean) / self.scale, -CLIP, CLIP)
         x = np.tanh(x @ self.w0.T + self.b0)
         x = np.tanh(x @ self.w1.T + self.b1)
@@ -128,7 +134,8 @@ def save_policy(folder: Path, policy: TrainedPolicy) -> None:
     np.savez(building, **{name: getattr(policy, name) for name in _ARRAYS})
     building.replace(folder / POLICY_FILE)
     notes = {
-        "schema_hash": schema_hash(policy.table),
+        "schema_hash": schema_hash(policy.table, policy.features),
+        "features": policy.features.name,
         "action_table": policy.table.name,
         "partition": as_values(policy.partition),
         "ticks_per_action": policy.ticks_per_action,
@@ -149,6 +156,7 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
         notes = json.loads(read_text_file(folder / TRAINING_FILE))
         arrays = _read_arrays(folder / POLICY_FILE)
         policy_schema, table = notes["schema_hash"], ACTION_TABLES[notes["action_table"]]
+        features = FEATURE_SETS[notes.get("features", BASIC.name)]
         partition = PartitionThresholds(**notes["partition"])
         ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
     except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
@@ -156,7 +164,7 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
             f"{folder} does not hold a trained policy: {error}.",
             next_step=next_step_of(error, "Give the folder that `stallward train --out` wrote."),
         ) from error
-    if policy_schema != schema_hash(table):
+    if policy_schema != schema_hash(table, features):
         raise TrainingError(
             f"The policy in {folder} was trained for another observation schema.",
             next_step="Train again with `stallward train`.",
@@ -164,6 +172,7 @@ def load_policy_arrays(folder: Path) -> TrainedPolicy:
     return TrainedPolicy(
         **arrays,
         table=table,
+        features=features,
         partition=partition,
         ticks_per_action=ticks,
         provenance=provenance,

@@ -38,9 +38,9 @@ def with_log_features(observations: Array, fine: Array) -> Array:
     """Compute ``log(1 + fine * x) / log(1 + fine)``: 0 and 1 stay, small values are spread out.
 
     Args:
-        observations: The observations, ``(N, OBSERVATION_SIZE)``. Negative values of features with
+        observations: The observations, ``(N, features)``. Negative values of features with
             a log scale count as 0.
-        fine: The log scale of each feature, ``(OBSERVATION_SIZE,)``; 0 leaves it linear.
+        fine: The log scale of each feature, ``(features,)``; 0 leaves it linear.
 
     Returns:
         The features, the same shape.

@@ -23,47 +23,61 @@ from torch import nn
 
 from stallward.agent.action_table import ActionTable
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
+from stallward.agent.observation.encoder import BASIC, FeatureSet
 from stallward.training.network.softmax_heads import Heads
 
 Array = NDArray[np.float32]
 
 WIDTH: Final = 32
 """Units for each slot, and for the node, in each hidden layer."""
-_SLOT_COLUMNS: Final = [
-    [i for i, name in enumerate(OBSERVATION_NAMES) if name.startswith(f"slot{slot}_")]
-    for slot in range(SLOTS)
-]
-_NODE_COLUMNS: Final = [
-    i for i, name in enumerate(OBSERVATION_NAMES) if not name.startswith("slot")
-]
-_PRESENT: Final = [n.split("_", 1)[1] for n in OBSERVATION_NAMES if n.startswith("slot0_")].index(
-    "present"
-)
 
 
-def pooled_over_slots(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Replace the value of each slot feature by its mean over slots; ``(OBSERVATION_SIZE,)``."""
-    pooled = values.copy()
-    pooled[_SLOT_COLUMNS] = values[_SLOT_COLUMNS].mean(axis=0)
+def _slot_columns(features: FeatureSet) -> list[list[int]]:
+    """The columns of each slot, in the same order."""
+    return [
+        [i for i, name in enumerate(features.names) if name.startswith(f"slot{slot}_")]
+        for slot in range(SLOTS)
+    ]
+
+
+def _node_columns(features: FeatureSet) -> list[int]:
+    return [i for i, name in enumerate(features.names) if not name.startswith("slot")]
+
+
+def _present(features: FeatureSet) -> int:
+    """The place of the feature `present` among those of a slot."""
+    return _slot_columns(features)[0].index(features.names.index("slot0_present"))
+
+
+def pooled_over_slots(
+    values: NDArray[np.float64], features: FeatureSet = BASIC
+) -> NDArray[np.float64]:
+    """Replace the value of each slot feature by its mean over slots; ``(features.size,)``."""
+    pooled, columns = values.copy(), _slot_columns(features)
+    pooled[columns] = values[columns].mean(axis=0)
     return pooled
 
 
 class SlotLayers(nn.Module):
     """The hidden layers, from features to ``(N, (SLOTS + 1) * WIDTH + SLOTS)``.
 
-    Only the first ``OBSERVATION_SIZE`` features are read. The outputs are the units of the slots,
-    then the units of the node, then 1 or 0 for each slot that is present or absent.
+    The outputs are the units of the slots, then the units of the node, then 1 or 0 for each slot
+    that is present or absent.
+
+    Args:
+        features: What is read of an observation; what follows is not.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, features: FeatureSet = BASIC) -> None:
         super().__init__()
-        slot_features = len(_SLOT_COLUMNS[0])
+        self.features, self._present = features, _present(features)
+        slot_columns, node_columns = _slot_columns(features), _node_columns(features)
+        slot_features = len(slot_columns[0])
         self.register_buffer(
-            "slot_columns", torch.tensor(_SLOT_COLUMNS).flatten(), persistent=False
+            "slot_columns", torch.tensor(slot_columns).flatten(), persistent=False
         )
-        self.register_buffer("node_columns", torch.tensor(_NODE_COLUMNS), persistent=False)
-        self.node0 = nn.Linear(len(_NODE_COLUMNS), 2 * WIDTH)
+        self.register_buffer("node_columns", torch.tensor(node_columns), persistent=False)
+        self.node0 = nn.Linear(len(node_columns), 2 * WIDTH)
         self.mean0 = nn.Linear(slot_features, 2 * WIDTH, bias=False)
         self.slot0 = nn.Linear(slot_features, WIDTH, bias=False)
         self.node1 = nn.Linear(WIDTH, 2 * WIDTH)
@@ -76,7 +90,7 @@ class SlotLayers(nn.Module):
         slots = features.index_select(1, self.get_buffer("slot_columns")).reshape(count, SLOTS, -1)
         node = features.index_select(1, self.get_buffer("node_columns"))
         # Features are normalised, so a present slot is at or above the mean.
-        present = (slots[:, :, _PRESENT] >= 0.0).float()
+        present = (slots[:, :, self._present] >= 0.0).float()
         shared = self.node0(node) + self.mean0(slots.mean(dim=1))
         slots, node = _active(self.slot0(slots), shared)
         shared = self.node1(node) + self.mean1(slots.mean(dim=1))
@@ -135,10 +149,15 @@ class _Extractor(MlpExtractor):
     """The actor shared by all slots, with the critic of stable-baselines3."""
 
     def __init__(
-        self, features: int, critic: Sequence[int], activation: type[nn.Module], device: Any
+        self,
+        inputs: int,
+        critic: Sequence[int],
+        activation: type[nn.Module],
+        device: Any,
+        features: FeatureSet,
     ) -> None:
-        super().__init__(features, {"pi": [], "vf": list(critic)}, activation, device)
-        self.policy_net = SlotLayers()  # type: ignore[assignment]
+        super().__init__(inputs, {"pi": [], "vf": list(critic)}, activation, device)
+        self.policy_net = SlotLayers(features)  # type: ignore[assignment]
         self.latent_dim_pi = (SLOTS + 1) * WIDTH + SLOTS
 
 
@@ -147,21 +166,27 @@ class SlotPolicy(ActorCriticPolicy):
 
     Args:
         table: The action table of the heads.
+        features: What the actor reads of an observation.
         held_decisions: For how many decisions in a row a head explores in the same direction, on
             average.
     """
 
     def __init__(
-        self, *args: Any, table: ActionTable, held_decisions: float = 1.0, **kwargs: Any
+        self,
+        *args: Any,
+        table: ActionTable,
+        features: FeatureSet = BASIC,
+        held_decisions: float = 1.0,
+        **kwargs: Any,
     ) -> None:
-        self.table = table
+        self.table, self.features = table, features
         self._held_decisions = held_decisions
         super().__init__(*args, **kwargs)
 
     def _build_mlp_extractor(self) -> None:
         assert isinstance(self.net_arch, list)
         self.mlp_extractor = _Extractor(
-            self.features_dim, self.net_arch, self.activation_fn, self.device
+            self.features_dim, self.net_arch, self.activation_fn, self.device, self.features
         )
 
     def _build(self, lr_schedule: Any) -> None:
@@ -177,19 +202,20 @@ def dense_weights(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
     """
     units = [slice(slot * WIDTH, (slot + 1) * WIDTH) for slot in range(SLOTS + 1)]
     node = units[SLOTS]
-    w0 = np.zeros(((SLOTS + 1) * WIDTH, OBSERVATION_SIZE), dtype=np.float32)
+    slot_columns, node_columns = _slot_columns(layers.features), _node_columns(layers.features)
+    w0 = np.zeros(((SLOTS + 1) * WIDTH, layers.features.size), dtype=np.float32)
     w1 = np.zeros(((SLOTS + 1) * WIDTH, (SLOTS + 1) * WIDTH), dtype=np.float32)
     w2 = np.zeros((sum(outputs.table.sizes), (SLOTS + 1) * WIDTH), dtype=np.float32)
     slot_logits = sum(outputs.table.slot_sizes)
     for k, rows in enumerate(units):
         half = slice(0, WIDTH) if k < SLOTS else slice(WIDTH, None)
-        w0[rows, _NODE_COLUMNS] = _array(layers.node0.weight)[half]
+        w0[rows, node_columns] = _array(layers.node0.weight)[half]
         w1[rows, node] = _array(layers.node1.weight)[half]
         for j in range(SLOTS):
-            w0[rows, _SLOT_COLUMNS[j]] = _array(layers.mean0.weight)[half] / SLOTS
+            w0[rows, slot_columns[j]] = _array(layers.mean0.weight)[half] / SLOTS
             w1[rows, units[j]] = _array(layers.mean1.weight)[half] / SLOTS
         if k < SLOTS:
-            w0[rows, _SLOT_COLUMNS[k]] += _array(layers.slot0.weight)
+            w0[rows, slot_columns[k]] += _array(layers.slot0.weight)
             w1[rows, rows] += _array(layers.slot1.weight)
             w2[k * slot_logits : (k + 1) * slot_logits, rows] = _array(outputs.slot.weight)
     w2[SLOTS * slot_logits :, node] = _array(outputs.node.weight)

@@ -12,6 +12,7 @@ import gymnasium
 import numpy as np
 
 import stallward.env.gym  # noqa: F401 - registers the twin
+from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.spaces import spaces, to_continuous
 from stallward.env.recording.run_info import load_run
 from stallward.env.simulation.simulation import SimulationSettings
@@ -135,7 +136,7 @@ def _episode(run: ReplayedRun, *, continuous: bool) -> dict[str, Any]:
     steps = len(logged.actions) - 1
     actions = to_continuous(logged.actions, logged.table) if continuous else logged.actions
     return {
-        "observations": list(logged.observations),
+        "observations": list(logged.observations[:, : BASIC.size]),
         "actions": list(np.asarray(actions)[:steps]),
         "rewards": [float(reward) for reward in logged.reward[:steps]],
         "terminations": [False] * steps,

@@ -12,10 +12,11 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.observation.encoder import BASIC
 from stallward.agent.observation.raw import RawFrame
 from stallward.env.gym.node_view import Scene
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
-from stallward.env.gym.spaces import Actions, spaces, to_choices, to_continuous
+from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices, to_continuous
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.twin.estimate.exogenous import estimate_exogenous
 from stallward.env.twin.inputs.exogenous import Exogenous
@@ -136,12 +137,14 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], Actions]):
             speed.
         continuous: Whether actions are numbers from -1 to 1
             (:func:`stallward.env.gym.spaces.to_choices`).
+        features: What is shown of an observation, one of ``FEATURE_SETS`` in
+            :mod:`stallward.agent.observation.encoder`.
         render_mode: ``ansi`` for text, ``rgb_array`` for a picture.
 
     Raises:
         RecordingError: If a recording cannot be read.
         DatasetError: If one holds no propensities.
-        UsageError: If there is no such render mode.
+        UsageError: If there is no such render mode, or no such features.
     """
 
     # Not a ClassVar: Gymnasium declares it on the instance.
@@ -156,12 +159,15 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         price: float = PRICE,
         *,
         continuous: bool = False,
+        features: str = BASIC.name,
         render_mode: str | None = None,
     ) -> None:
         self._runs = load_runs(recordings, price)
         self._table = self._runs[0].logged.table
-        self._continuous = continuous
-        self.observation_space, self.action_space = spaces(self._table, continuous=continuous)
+        self._continuous, self._features = continuous, find_features(features)
+        self.observation_space, self.action_space = spaces(
+            self._table, self._features, continuous=continuous
+        )
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
         self._run, self._tick = self._runs[0], 0
@@ -189,7 +195,7 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         self._run, self._tick = self._runs[index], 0
         self._renderer.begin(0, self._run.scene, self._run.frames[0])
         logged = self._run.logged
-        return logged.observations[0].copy(), {"recording": logged.name}
+        return self._observation(), {"recording": logged.name}
 
     def step(
         self, action: Actions
@@ -209,7 +215,11 @@ class ReplayEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         self._renderer.step(0, self._run.frames[self._tick])
         last = self._tick == len(run.actions) - 1
         reward = float(run.reward[tick])
-        return run.observations[self._tick].copy(), reward, False, last, info
+        return self._observation(), reward, False, last, info
+
+    def _observation(self) -> NDArray[np.float32]:
+        """What is shown of the observation of this tick, a copy."""
+        return self._run.logged.observations[self._tick, : self._features.size].copy()
 
     def render(self) -> str | NDArray[np.uint8] | None:
         """The node at this tick, as text or as a picture, ``(400, 640, 3)``."""

@@ -121,6 +121,7 @@ def train_policy(
     judged_on: Sequence[str] = ("default",),
     thresholds: Sequence[Path] = (),
     recipe: Path | None = None,
+    features: str = "basic",
     synthetic: int = 3,
     seed: int = 1,
     executor: Executor = LOCAL,
@@ -141,6 +142,7 @@ def train_policy(
         thresholds: Files with the thresholds of rules that the card compares with, ``rule.toml``
             and ``pi.toml``; the shipped ones by default.
         recipe: The file of the recipe; the shipped one by default.
+        features: What the policy reads of an observation, one of ``FEATURE_SETS``.
         synthetic: Synthetic scenarios per twin.
         seed: The first seed.
         executor: Runs one job for each seed.
@@ -166,6 +168,7 @@ def train_policy(
         **({} if recipe is None else recipe_values(read_recipe(recipe))),
         seed=seed,
         seeds=seeds,
+        features=features,
         composing=SyntheticScenarioSettings(per_twin=synthetic),
     )
     if decisions is not None:

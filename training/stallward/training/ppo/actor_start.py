@@ -16,7 +16,7 @@ from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
-from stallward.training.network.slot_policy import SlotOutputs
+from stallward.training.network.slot_policy import SlotOutputs, SlotPolicy
 
 
 def prefer_first_choice(policy: ActorCriticPolicy, share: float) -> None:
@@ -51,12 +51,14 @@ def deterministic_actions(
 
 
 def pad_for_critic(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Append zeros for the features that only the critic reads."""
-    space = model.observation_space
+    """Leave out what the actor does not read, and append zeros for what only the critic reads."""
+    space, policy = model.observation_space, model.policy
+    assert isinstance(policy, SlotPolicy)
     assert space is not None
     assert space.shape is not None
     padded = np.zeros((len(observations), *space.shape), dtype=np.float32)
-    padded[:, : observations.shape[1]] = observations
+    count = policy.features.size
+    padded[:, :count] = observations[:, :count]
     return padded
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stallward.agent.action_table import SET_POINTS
+from stallward.agent.observation.encoder import BASIC, FEATURE_SETS, FeatureSet
 from stallward.env.gym.vec_env import RollIn
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
@@ -37,6 +38,8 @@ class Args(Recipe):
     """The bounds of every price."""
     composing: SyntheticScenarioSettings = field(default_factory=SyntheticScenarioSettings)
     """The synthetic scenarios that are trained on in addition to the recorded ones."""
+    features: str = BASIC.name
+    """What the policy reads of an observation, one of ``FEATURE_SETS``."""
     others: RollIn = field(default_factory=lambda: RollIn(share=0.5))
     """The other controller under which episodes may begin in training."""
     evaluation_episodes: int = 1024
@@ -57,11 +60,22 @@ class Args(Recipe):
         """Refuse settings that cannot run.
 
         Raises:
-            TrainingError: If a size is not positive or the batch does not divide the rollout.
+            TrainingError: If a size is not positive, the batch does not divide the rollout, or
+                there are no such features.
         """
         Recipe.__post_init__(self)
         if min(self.seeds, self.total_steps) < 1:
             raise TrainingError("Training sizes must be positive.")
+        if self.features not in FEATURE_SETS:
+            raise TrainingError(
+                f"There are no features {self.features!r:.80}.",
+                next_step=f"Choose one of: {', '.join(FEATURE_SETS)}.",
+            )
+
+    @property
+    def feature_set(self) -> FeatureSet:
+        """What the policy reads of an observation."""
+        return FEATURE_SETS[self.features]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
 
-from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
@@ -182,7 +181,7 @@ class TrainingCallback(BaseCallback):
 
     def _on_rollout_end(self) -> None:
         model: Any = self.model
-        self._ranges.update(model.rollout_buffer.observations[..., :OBSERVATION_SIZE])
+        self._ranges.update(model.rollout_buffer.observations[..., : self._vec().features.size])
         advantages = model.rollout_buffer.advantages
         advantages[:] = normalise_advantages(
             advantages, np.array(self._scenarios), ~np.array(self._other_controller)

@@ -203,8 +203,15 @@ def train_seed(
     """
     torch.set_num_threads(1)
     twins, constraints, selection = prepared.twins, prepared.constraints, prepared.selection
+    features = args.feature_set
     vec = TwinVec(
-        twins, args.n_envs, args.settings, roll_in=args.others, asymmetric=True, seed=seed
+        twins,
+        args.n_envs,
+        args.settings,
+        roll_in=args.others,
+        features=features,
+        asymmetric=True,
+        seed=seed,
     )
     set_reference_latencies(vec.simulation, constraints.ample)
     ranges = FeatureRanges()
@@ -222,7 +229,9 @@ def train_seed(
     )
     prefer_first_choice(model.policy, args.auto_share)
     vec.reward_scales[:] = reward_scales(vec.simulation.terms.prices)
-    eval_vec = TwinVec(twins, args.n_envs, args.settings, seed=_EVAL_SEED + seed)
+    eval_vec = TwinVec(
+        twins, args.n_envs, args.settings, features=features, seed=_EVAL_SEED + seed
+    )
     set_reference_latencies(eval_vec.simulation, constraints.ample)
     actor_selection = selection.with_nodes(_SELECTION_NODES, _SELECTION_SEED + seed)
     settings = args.settings
@@ -240,6 +249,7 @@ def train_seed(
         low=ranges.low(),
         high=ranges.high(),
         table=vec.simulation.table,
+        features=features,
         partition=settings.partition,
         ticks_per_action=settings.ticks_per_action,
         provenance={
@@ -294,6 +304,7 @@ def make_model(
         policy_kwargs={
             **policy_kwargs(mean, scale, critic_features=critic_features),
             "table": ACTION_TABLES[args.settings.action_table],
+            "features": args.feature_set,
             "held_decisions": args.held_decisions,
         },
     )
@@ -318,7 +329,7 @@ def _measure_normalisation(
 
     Logarithms of features are taken first. The features of a slot are pooled over all slots.
     """
-    batch = 256
+    batch, features = 256, args.feature_set
     simulation = constraints.simulate(twins, batch, args.settings, seed=seed)
     rng = np.random.default_rng(seed)
     sizes = np.array(simulation.table.sizes)
@@ -329,13 +340,12 @@ def _measure_normalisation(
             redrawn = rng.random(batch) < 0.3
             drawn = rng.integers(sizes, size=(batch, len(sizes)))
             action = np.where(redrawn[:, None], drawn, action)
-        steps.append(simulation.step(action).observation.copy())
+        steps.append(simulation.step(action).observation[:, : features.size].copy())
     observations = np.stack(steps)
     ranges.update(observations)
-    flat = with_log_features(observations.reshape(-1, observations.shape[-1]), LOG_SCALES).astype(
-        np.float64
-    )
-    mean = pooled_over_slots(flat.mean(axis=0))
-    variance = pooled_over_slots(np.square(flat - mean).mean(axis=0))
+    flat = observations.reshape(-1, features.size)
+    flat = with_log_features(flat, LOG_SCALES[: features.size]).astype(np.float64)
+    mean = pooled_over_slots(flat.mean(axis=0), features)
+    variance = pooled_over_slots(np.square(flat - mean).mean(axis=0), features)
     scale = np.maximum(np.sqrt(variance), _MIN_SCALE)
     return mean.astype(np.float32), scale.astype(np.float32)
