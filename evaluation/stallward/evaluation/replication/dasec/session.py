@@ -48,6 +48,8 @@ class DasecSession:
     """How many threads a batch job has."""
     measured_s: float = MEASURED_S
     """How long a run is measured."""
+    slo_ms: float = SLO_MS
+    """The latency target, for controllers that look at one."""
 
     def prepare(self, application: Application) -> None:
         """Make the data and programs of an application, unless that has been done.
@@ -78,7 +80,7 @@ class DasecSession:
         request = RunRequest(
             condition="together" if setting.ratio else "alone",
             arm=setting.arm,
-            slo_ms=SLO_MS,
+            slo_ms=self.slo_ms,
             duration_s=self.measured_s,
             burn_in_s=BURN_IN_S,
             seed=seed,
