@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import ACTION_SIZES, PROFILES, SLOTS
 from stallward.agent.observation.encoder import (
-    BASIC,
     OBSERVATION_NAMES,
     OBSERVATION_SIZE,
     ObservationEncoder,
@@ -71,37 +70,49 @@ def encoded(encoders: list[ObservationEncoder], frames: list[RawFrame]) -> Obser
     return np.stack([one.encode(frame) for one, frame in zip(encoders, frames, strict=True)])
 
 
+class BothEncoders:
+    """The compiled encoders of all nodes, beside those that nodes run."""
+
+    def __init__(self) -> None:
+        self.frames, self._encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
+        self.state = Arrays(ENCODER, self._encoders, np.arange(NODES))
+        self.state.fresh, self.state.known_ms = 1.0, np.nan
+        self._references = [ObservationEncoder(20.0) for _ in range(NODES)]
+        self.out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+
+    def reset(self, rows: NDArray[np.bool_]) -> None:
+        """Let some nodes begin anew."""
+        self.state.fresh = np.where(rows, 1.0, self.state.fresh)
+        for row in np.flatnonzero(rows):
+            self._references[row].reset()
+
+    def encode(self) -> Observations:
+        """Encode the frames, and check that both give the same."""
+        _encode_all(self.frames, self._encoders, self.out, SLOTS)
+        assert_same(self.out, encoded(self._references, raw_frames(self.frames, np.arange(NODES))))
+        return self.out
+
+
 def test_random_frames_are_encoded_as_on_a_node() -> None:
     rng = np.random.default_rng(4)
-    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
-    state = Arrays(ENCODER, encoders, np.arange(NODES))
-    state.fresh, state.known_ms = 1.0, np.nan
-    references = [ObservationEncoder(20.0) for _ in range(NODES)]
-    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    both = BothEncoders()
     for k in range(60):
-        random_frame(rng, frames, 0.4 * k)
+        random_frame(rng, both.frames, 0.4 * k)
         if k % 7 == 6:
-            rows = rng.random(NODES) < 0.2
-            state.fresh = np.where(rows, 1.0, state.fresh)
-            for row in np.flatnonzero(rows):
-                references[row].reset()
-        _encode_all(frames, encoders, out, SLOTS)
-        assert_same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+            both.reset(rng.random(NODES) < 0.2)
+        out = both.encode()
     assert (out[:, OBSERVATION_NAMES.index("latency_mean_over_usual")] > 0.0).any()
 
 
 def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node() -> None:
     rng = np.random.default_rng(5)
-    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
-    state = Arrays(ENCODER, encoders, np.arange(NODES))
-    state.fresh, state.known_ms, state.demand_bytes = 1.0, np.nan, np.nan
-    references = [ObservationEncoder(20.0) for _ in range(NODES)]
-    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    both = BothEncoders()
+    both.state.demand_bytes = np.nan
     column = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
     demands, rooms, swapped = [], [], []
     for k in range(60):
-        random_frame(rng, frames, 9.0 * k)
-        frame = Arrays(FRAME, frames, np.arange(NODES))
+        random_frame(rng, both.frames, 9.0 * k)
+        frame = Arrays(FRAME, both.frames, np.arange(NODES))
         for name in ("usage", "anon", "swap", "working_set"):
             values = 6e8 * rng.uniform(0.0, 0.6, NODES) ** 4
             unknown = rng.random(NODES) < 0.3
@@ -109,8 +120,7 @@ def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node(
         held = 6e8 * rng.uniform(0.0, 0.6, (2, SLOTS, NODES))
         held[rng.random(held.shape) < 0.2] = np.nan
         frame.usage_bytes, frame.swap_bytes = held
-        _encode_all(frames, encoders, out, SLOTS)
-        assert_same(out, encoded(references, raw_frames(frames, np.arange(NODES))))
+        out = both.encode()
         demands.append(out[:, column["demand_ratio"]].copy())
         rooms.append(out[:, column["room_ratio"]].copy())
         swapped.append(out[:, column["protected_swap_ratio"]].copy())
@@ -126,18 +136,13 @@ def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node(
 def test_phases_are_encoded_as_on_a_node() -> None:
     """Sizes that keep still, jump, grow, vanish and cannot be read, at uneven times."""
     rng = np.random.default_rng(6)
-    frames, encoders = FRAME.empty(NODES), ENCODER.empty(NODES)
-    state = Arrays(ENCODER, encoders, np.arange(NODES))
-    state.fresh, state.known_ms = 1.0, np.nan
-    references = [ObservationEncoder(20.0) for _ in range(NODES)]
-    out = np.zeros((NODES, OBSERVATION_SIZE), dtype=np.float32)
+    both = BothEncoders()
     sizes = rng.uniform(5e6, 2e8, (SLOTS, NODES))
-    phases = slice(BASIC.size, OBSERVATION_SIZE)
     in_phase = [OBSERVATION_NAMES.index(f"slot{i}_in_phase") for i in range(SLOTS)]
     shares, ends, before = [], 0, None
     for k in range(400):
-        random_frame(rng, frames, 0.1 * k)
-        frame = Arrays(FRAME, frames, np.arange(NODES))
+        random_frame(rng, both.frames, 0.1 * k)
+        frame = Arrays(FRAME, both.frames, np.arange(NODES))
         jumps = rng.random(sizes.shape) < 0.01
         sizes = np.where(jumps, rng.uniform(1e6, 2e8, sizes.shape), sizes)
         held = sizes * np.exp(rng.normal(0.0, 0.01, sizes.shape))
@@ -146,12 +151,8 @@ def test_phases_are_encoded_as_on_a_node() -> None:
         frame.swap_bytes = 0.3 * held
         frame.present = (rng.random((SLOTS, NODES)) > 0.003).astype(float)
         if k % 50 == 49:
-            state.fresh = np.where(np.arange(NODES) < 8, 1.0, state.fresh)
-            for row in range(8):
-                references[row].reset()
-        _encode_all(frames, encoders, out, SLOTS)
-        expected = encoded(references, raw_frames(frames, np.arange(NODES)))
-        assert_same(out[:, phases], expected[:, phases])
+            both.reset(np.arange(NODES) < 8)
+        out = both.encode()
         shares.append(out[:, in_phase].mean())
         if before is not None:
             ends += int(((before == 1.0) & (out[:, in_phase] == 0.0)).sum())

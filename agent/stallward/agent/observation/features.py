@@ -95,11 +95,10 @@ _DEMAND: Final = _CONSTANT["demand_bytes"]
 _ROOM: Final = _CONSTANT["room_bytes"]
 _WANTED: Final = _CONSTANT["wanted_bytes"]
 _NODE_PLAN: Final = _FeaturePlan(NODE_FEATURES, _columns(NODE, _CONSTANT))
-_SLOT_PLAN: Final = _FeaturePlan(SLOT_FEATURES, _columns(SLOT, NODE, _CONSTANT))
-_PHASE_PLAN: Final = _FeaturePlan(
-    PHASE_FEATURES,
-    _columns({name: i for i, name in enumerate(PHASE_COLUMNS)}, SLOT, NODE, _CONSTANT),
-)
+_PHASE: Final = {name: index for index, name in enumerate(PHASE_COLUMNS)}
+_OF_SLOT: Final = _columns(SLOT, NODE, _CONSTANT, _PHASE)
+_SLOT_PLAN: Final = _FeaturePlan(SLOT_FEATURES, _OF_SLOT)
+_PHASE_PLAN: Final = _FeaturePlan(PHASE_FEATURES, _OF_SLOT)
 _ZEROS: Final = [0.0] * len(FRAME_FEATURES)
 _NO_PHASES: Final = [0.0] * (SLOTS * len(PHASE_FEATURES))
 
@@ -158,15 +157,11 @@ class FrameFeatures:
         for index, slot in enumerate(frame.slots):
             phase = self._follow_phase(index, slot, elapsed_s or 0.0)
             if slot[_PRESENT] > 0.0:
-                _set_levels(
-                    _PHASE_PLAN,
-                    phases,
-                    index * len(PHASE_FEATURES),
-                    [*phase, *slot, *node_row],
-                )
                 if rates and previous is not None:
                     _set_rates(_SLOT_PLAN, features, first, slot, previous.slots[index], per_s)
-                _set_levels(_SLOT_PLAN, features, first, [*slot, *node_row])
+                row = [*slot, *node_row, *phase]
+                _set_levels(_SLOT_PLAN, features, first, row)
+                _set_levels(_PHASE_PLAN, phases, index * len(PHASE_FEATURES), row)
             first += len(SLOT_FEATURES)
         if not math.isfinite(sum(features)):
             features = [_finite(value) for value in features]

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from stallward.agent.action_table import SET_POINTS
+from stallward.agent.errors import UsageError
 from stallward.agent.observation.encoder import BASIC, FEATURE_SETS, FeatureSet
+from stallward.env.gym.spaces import find_features
 from stallward.env.gym.vec_env import RollIn
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
@@ -66,11 +68,10 @@ class Args(Recipe):
         Recipe.__post_init__(self)
         if min(self.seeds, self.total_steps) < 1:
             raise TrainingError("Training sizes must be positive.")
-        if self.features not in FEATURE_SETS:
-            raise TrainingError(
-                f"There are no features {self.features!r:.80}.",
-                next_step=f"Choose one of: {', '.join(FEATURE_SETS)}.",
-            )
+        try:
+            find_features(self.features)
+        except UsageError as error:
+            raise TrainingError(error.cause, next_step=error.next_step) from error
 
     @property
     def feature_set(self) -> FeatureSet:
