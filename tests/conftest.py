@@ -1,11 +1,16 @@
-"""Settings of all tests: their threads, and which tests are skipped or repeated."""
+"""Settings of all tests: their threads, the rules of the suite, and which tests are skipped."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import pytest
+from budgets import Budgets
+from reruns import Reruns
+from selection import Selection
+from skips import Skips, in_ci
 
 # Before numpy and torch are imported. Tests run side by side: a pool of threads in each process
 # would only spin, which doubles the processor time of the suite.
@@ -26,15 +31,30 @@ def _why_not_live() -> str:
     return ""
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option of tests with other versions of the libraries."""
+    parser.addoption(
+        "--libraries", action="store_true", help="leave out tests that call no library themselves"
+    )
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the profiles of hypothesis before it looks for them.
+    """Add the rules of the suite, and make the profiles of hypothesis before it looks for them.
 
     A busy machine draws inputs slowly and is late with each, which is no fault of what is tested.
     In the machine of vm tests nothing is drawn, and importing hypothesis takes seconds.
     """
+    rules = config.pluginmanager
     if "STALLWARD_VM" in os.environ:
+        rules.register(Reruns(None))
         return
+    rules.register(Reruns())
+    rules.register(Budgets())
+    libraries = config.getoption("--libraries")
+    rules.register(Selection(config.rootpath, libraries=libraries))
+    if in_ci():
+        rules.register(Skips())
     from hypothesis import HealthCheck, settings  # noqa: PLC0415
 
     patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -50,6 +70,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Live tests make real pressure on a machine that others use too, and the emulated machine of
     vm tests stalls for seconds with it: one that fails is repeated, twice at most. The summary
     lists it under RERUN, after what it saw when it failed.
+
+    Files with slow tests come first, so that no long one is left to a single process at the end.
     """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/machines/run.sh
@@ -60,12 +82,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))
         if any(item.get_closest_marker(marker) is not None for marker in ("live", "vm")):
             item.add_marker(pytest.mark.flaky(reruns=2))
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what tests that were repeated saw before: they passed in the end, or failed anew."""
-    for report in terminalreporter.getreports("rerun"):
-        terminalreporter.section(f"repeated: {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
-        for title, text in report.sections:
-            terminalreporter.line(f"--- {title}\n{text}")
+    slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
+    items.sort(key=lambda item: -slow[item.path])
