@@ -24,6 +24,7 @@ import onnx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from onnx import TensorProto, helper, numpy_helper
+from own_names import own_name
 from sudden_death import kill_guardian_and_loop
 
 from stallward.actuator.client import ActuatorClient, Reported
@@ -97,6 +98,8 @@ class LittleSandbox:
     hogs: tuple[Cgroup, Cgroup]
     pids: tuple[int, ...]
     folder: Path
+    knobs: dict[str, str]
+    """The settings of the whole machine before the test."""
 
     def config(self, controller: str = "none", **changes: object) -> DaemonConfig:
         """A daemon's configuration for this sandbox."""
@@ -131,10 +134,9 @@ class LittleSandbox:
             status = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
             if status == "T":
                 changes.append(f"pid {pid} is stopped")
-        for name, value in KNOBS.items():
-            now = Path("/proc/sys/vm", name).read_text().strip()
-            if now != value:
-                changes.append(f"vm.{name} is {now}, was {value}")
+        for name, now in knobs().items():
+            if now != self.knobs[name]:
+                changes.append(f"vm.{name} is {now}, was {self.knobs[name]}")
         return changes
 
 
@@ -147,20 +149,32 @@ _KNOB_NAMES = (
     "dirty_background_bytes",
     "overcommit_memory",
 )
-KNOBS = {
-    name: Path("/proc/sys/vm", name).read_text().strip()
-    for name in _KNOB_NAMES
-    if Path("/proc/sys/vm", name).exists()
-}
 
 
-def write_uncached(path: Path, size_mib: int) -> None:
-    """Write a file of which no page stays cached: who reads it first is charged for it."""
-    with path.open("wb") as file:
-        file.write(bytes(MIB) * size_mib)
-        file.flush()
-        os.fsync(file.fileno())
+def knobs() -> dict[str, str]:
+    """The settings of the whole machine that a daemon may move."""
+    files = {name: Path("/proc/sys/vm", name) for name in _KNOB_NAMES}
+    return {name: path.read_text().strip() for name, path in files.items() if path.exists()}
+
+
+def forget_pages(path: Path) -> None:
+    """Drop the pages of a file from the cache: who reads it first is charged for it."""
+    with path.open("rb") as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The files that the application and the two groups read; written once, by name."""
+    folder = tmp_path_factory.mktemp("data")
+    paths = {}
+    for name, size_mib in (("app", 24), ("hog0", 80), ("hog1", 60)):
+        paths[name] = folder / name
+        with paths[name].open("wb") as file:
+            file.write(bytes(MIB) * size_mib)
+            file.flush()
+            os.fsync(file.fileno())
+    return paths
 
 
 PATIENCE_S = 20.0
@@ -178,9 +192,10 @@ def wait_for(condition: Callable[[], object], timeout_s: float = PATIENCE_S) -> 
 
 
 @pytest.fixture
-def little_sandbox(tmp_path: Path) -> Iterator[LittleSandbox]:
+def little_sandbox(tmp_path: Path, data: dict[str, Path]) -> Iterator[LittleSandbox]:
+    before = knobs()
     hierarchy = detect(Paths())
-    zone = hierarchy.group(f"stallward-test-{os.getpid()}")
+    zone = hierarchy.group(own_name())
     app, hogs = zone.child("app"), (zone.child("hog0"), zone.child("hog1"))
     processes = []
     try:
@@ -190,10 +205,10 @@ def little_sandbox(tmp_path: Path) -> Iterator[LittleSandbox]:
         v1 = zone.memory_dir / "memory.limit_in_bytes"
         limit = v1 if v1.exists() else zone.memory_dir / "memory.max"
         limit.write_text(str(ZONE_LIMIT_BYTES))
-        for group, size, pause_s in ((app, 24, 0.05), (hogs[0], 80, 0), (hogs[1], 60, 0)):
-            data = tmp_path / f"{group.name.rpartition('/')[2]}.data"
-            write_uncached(data, size)
-            command = [sys.executable, "-c", READER, str(data), str(pause_s)]
+        for group, pause_s in ((app, 0.05), (hogs[0], 0), (hogs[1], 0)):
+            read = data[group.name.rpartition("/")[2]]
+            forget_pages(read)
+            command = [sys.executable, "-c", READER, str(read), str(pause_s)]
             process = subprocess.Popen(command)
             processes.append(process)
             group.add_pid(process.pid)
@@ -203,6 +218,7 @@ def little_sandbox(tmp_path: Path) -> Iterator[LittleSandbox]:
             hogs=hogs,
             pids=tuple(process.pid for process in processes),
             folder=tmp_path,
+            knobs=before,
         )
     finally:
         for group in (*hogs, app):
@@ -661,7 +677,7 @@ def test_guardian_and_loop_killed_are_restored_at_the_next_start(
 @contextlib.contextmanager
 def frozen_process(pid: int) -> Iterator[None]:
     """Freeze a process; the kernel itself continues a stopped one that loses its parent."""
-    group = detect(Paths()).group(f"stallward-test-{os.getpid()}-frozen")
+    group = detect(Paths()).group(f"{own_name()}-frozen")
     group.create()
     assert group.unified_dir is not None
     freeze = group.unified_dir / "cgroup.freeze"

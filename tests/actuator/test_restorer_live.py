@@ -6,7 +6,6 @@ own, like two containers of one pod.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from own_names import own_name
 from pod_sandbox import MIB, UNLIMITED, PodSandbox, frozen, limit_of, pod_sandbox
 
 from stallward.actuator.client.daemon_process import Daemon
@@ -68,7 +68,7 @@ class OwnPod:
 
 @pytest.fixture
 def own() -> Iterator[OwnPod]:
-    pod = detect(Paths()).group(f"stallward-test-{os.getpid()}-own")
+    pod = detect(Paths()).group(f"{own_name()}-own")
     made = OwnPod(pod=pod, daemon=pod.child("daemon"), restorer=pod.child("restorer"))
     try:
         for group in (made.daemon, made.restorer):
@@ -84,7 +84,7 @@ def own() -> Iterator[OwnPod]:
 @pytest.fixture
 def run_dir() -> Iterator[Path]:
     """A folder in memory, as the node's /run is, which both containers mount."""
-    folder = Path(f"/dev/shm/stallward-test-{os.getpid()}")
+    folder = Path(f"/dev/shm/{own_name()}")
     folder.mkdir()
     yield folder
     shutil.rmtree(folder)

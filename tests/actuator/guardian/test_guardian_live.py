@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 from sudden_death import kill_guardian_and_loop
 
 from stallward.actuator.client import ActuatorClient
@@ -49,6 +50,8 @@ class QuietNode:
     frozen_pid: int
     stopped_pid: int
     folder: Path
+    swappiness: int
+    """What the machine had before the test."""
 
     def config(self, **changes: object) -> DaemonConfig:
         values: dict[str, object] = {
@@ -75,7 +78,7 @@ class QuietNode:
         assert ticks is not None
         return DesiredState(
             slots=(SlotDesire(paused=True), SlotDesire()),
-            tuning=Tuning(name="try", swappiness=SWAPPINESS + 7),
+            tuning=Tuning(name="try", swappiness=self.swappiness + 7),
             stopped=(ProcessRef(pid=self.stopped_pid, start_time_ticks=ticks),),
         )
 
@@ -85,7 +88,7 @@ class QuietNode:
         state = Path(f"/proc/{self.stopped_pid}/stat").read_text().rpartition(")")[2].split()[0]
         swappiness = int(Path("/proc/sys/vm/swappiness").read_text())
         frozen = (self.bg.unified_dir / "cgroup.freeze").read_text().strip() == "1"
-        return frozen, state == "T", swappiness != SWAPPINESS
+        return frozen, state == "T", swappiness != self.swappiness
 
     @property
     def foreign(self) -> Path:
@@ -109,7 +112,6 @@ class QuietNode:
         assert wait_for(lambda: all(self.held())), self.held()
 
 
-SWAPPINESS = int(Path("/proc/sys/vm/swappiness").read_text())
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 
@@ -135,7 +137,7 @@ def gone(pid: int) -> bool:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[QuietNode]:
-    zone = detect(Paths()).group(f"stallward-test-{os.getpid()}-quiet")
+    zone = detect(Paths()).group(f"{own_name()}-quiet")
     groups = [zone.child(name) for name in ("app", "bg", "other")]
     for group in groups:
         group.create()
@@ -145,7 +147,12 @@ def node(tmp_path: Path) -> Iterator[QuietNode]:
             group.add_pid(sleeper.pid)
         frozen, stopped = (sleeper.pid for sleeper in sleepers)
         yield QuietNode(
-            zone=zone, bg=groups[1], frozen_pid=frozen, stopped_pid=stopped, folder=tmp_path
+            zone=zone,
+            bg=groups[1],
+            frozen_pid=frozen,
+            stopped_pid=stopped,
+            folder=tmp_path,
+            swappiness=int(Path("/proc/sys/vm/swappiness").read_text()),
         )
     finally:
         for group in groups:
@@ -217,7 +224,7 @@ def test_a_guardian_that_dies_alone_leaves_nothing_to_undo(node: QuietNode) -> N
 
 @pytest.fixture
 def shm() -> Iterator[Path]:
-    folder = Path(f"/dev/shm/stallward-test-{os.getpid()}")
+    folder = Path(f"/dev/shm/{own_name()}")
     folder.mkdir()
     yield folder
     shutil.rmtree(folder)

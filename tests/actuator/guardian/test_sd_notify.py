@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
@@ -41,7 +42,7 @@ def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[so
             address = str(tmp_path / "notify")
             listening.bind(address)
         else:
-            address = f"@stallward-test-{os.getpid()}"
+            address = f"@{own_name()}"
             listening.bind(f"\0{address[1:]}")
         listening.settimeout(20.0)
         yield listening, address
@@ -156,7 +157,7 @@ def test_ticks_far_apart_get_a_longer_watchdog(
 @pytest.fixture
 def quiet_groups() -> Iterator[str]:
     hierarchy = detect(Paths())
-    zone = hierarchy.group(f"stallward-test-{os.getpid()}-notify")
+    zone = hierarchy.group(f"{own_name()}-notify")
     groups = [zone, zone.child("app"), zone.child("bg")]
     for group in groups:
         group.create()

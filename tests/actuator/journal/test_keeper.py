@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.claim import undo_abandoned
@@ -291,7 +292,7 @@ time.sleep(60)
 
 @pytest.mark.live
 def test_killed_owner_leaves_no_group_process_or_swap_file(tmp_path: Path) -> None:
-    name = f"stallward-test-{os.getpid()}/keeper"
+    name = f"{own_name()}/keeper"
     swap = tmp_path / "1-ab.stallward-swap"
     with subprocess.Popen(
         [sys.executable, "-c", LIVE_OWNER, name, str(swap)], stdout=subprocess.PIPE, text=True

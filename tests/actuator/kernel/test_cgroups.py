@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.errors import GroupError, GroupGoneError, NodeError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy, parse_name
@@ -242,7 +243,7 @@ def test_the_caller_and_the_machine_are_never_killed(tmp_path: Path) -> None:
 
 @pytest.fixture
 def live_group() -> Iterator[Cgroup]:
-    group = require(Paths()).group(f"stallward-test-{os.getpid()}/groups")
+    group = require(Paths()).group(f"{own_name()}-groups")
     group.create()
     try:
         yield group

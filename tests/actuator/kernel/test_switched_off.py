@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.errors import NodeError
@@ -245,7 +246,7 @@ def test_signals_by_pidfd_are_tried(monkeypatch: pytest.MonkeyPatch, machine: Pa
 def test_the_switch_of_a_real_group_hides_its_files() -> None:
     root = require(Paths()).unified_root
     assert root is not None
-    folder = root / f"stallward-test-{os.getpid()}-psi"
+    folder = root / f"{own_name()}-psi"
     folder.mkdir()
     try:
         if not (folder / "cgroup.pressure").exists():

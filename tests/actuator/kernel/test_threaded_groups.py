@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
@@ -163,7 +163,7 @@ def threaded_pool() -> Iterator[tuple[Cgroup, int]]:
     root = hierarchy.unified_root
     assert root is not None
     unified_only = Hierarchy(kind=hierarchy.kind, unified_root=root)
-    job = unified_only.group(f"stallward-test-{os.getpid()}-threads")
+    job = unified_only.group(f"{own_name()}-threads")
     pool = job.child("pool")
     pool.create()
     folder = pool.unified_dir

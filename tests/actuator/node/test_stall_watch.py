@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
@@ -97,7 +97,7 @@ def test_the_kernel_gives_a_trigger_or_a_reason() -> None:
 
 @pytest.mark.live
 def test_a_group_made_anew_is_watched_again() -> None:
-    group = detect(Paths()).group(f"stallward-test-{os.getpid()}-watched")
+    group = detect(Paths()).group(f"{own_name()}-watched")
     group.create()
     try:
         assert group.unified_dir is not None

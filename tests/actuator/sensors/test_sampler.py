@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import statistics
 import subprocess
@@ -11,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
@@ -359,7 +359,7 @@ def test_a_reason_that_is_known_beforehand_is_given(lacking_node: Sampler) -> No
 @pytest.fixture
 def real_group() -> Iterator[Cgroup]:
     """A background group beside an application, both empty."""
-    zone = require(Paths()).group(f"stallward-test-{os.getpid()}/sampler")
+    zone = require(Paths()).group(f"{own_name()}-sampler")
     groups = zone.child("app"), zone.child("bg")
     try:
         for group in groups:

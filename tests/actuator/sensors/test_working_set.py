@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import write_text
@@ -137,7 +138,7 @@ LOOP_MIB = 100
 @pytest.fixture
 def groups() -> Iterator[tuple[Cgroup, Cgroup]]:
     """A zone and a group in it, removed at the end."""
-    zone = require(Paths()).group(f"stallward-test-{os.getpid()}/ws")
+    zone = require(Paths()).group(f"{own_name()}-ws")
     group = zone.child("loop")
     group.create()
     zone.child("app").create()
@@ -166,7 +167,7 @@ def test_a_real_loop_is_estimated_within_a_tenth(
     groups: tuple[Cgroup, Cgroup], tmp_path: Path
 ) -> None:
     zone, group = groups
-    data = Path("/var/tmp") / f"stallward-test-{os.getpid()}.bin"
+    data = Path("/var/tmp") / f"{own_name()}.bin"
     data.write_bytes(os.urandom(LOOP_MIB << 20))
     fd = os.open(data, os.O_RDONLY)
     os.fsync(fd)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from own_names import own_name
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroups import Hierarchy
@@ -439,7 +439,7 @@ def test_members_follow_groups_that_come_and_go(tmp_path: Path) -> None:
 @pytest.mark.live
 def test_real_processes_have_the_slot_of_their_group() -> None:
     node = require(Paths())
-    zone = node.group(f"stallward-test-{os.getpid()}/processes")
+    zone = node.group(f"{own_name()}-processes")
     app, bg = zone.child("app"), zone.child("bg")
     app.create()
     bg.create()
