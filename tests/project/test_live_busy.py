@@ -65,12 +65,18 @@ def test_at_the_fourth_try():
 """
 
 
+@pytest.mark.slow
 def test_a_live_test_is_repeated_twice_at_most_and_what_it_saw_is_printed(tmp_path: Path) -> None:
+    conftest = (ROOT / "tests/conftest.py").read_text()
+    written = tmp_path / "reruns.txt"
     (tmp_path / "conftest.py").write_text(
-        (ROOT / "tests/conftest.py").read_text() + "\n_why_not_live = lambda: ''\n"
+        conftest.replace("Reruns()", f"Reruns(Path({str(written)!r}))")
+        + "\n_why_not_live = lambda: ''\n"
     )
     (tmp_path / "test_flaky.py").write_text(FLAKY)
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = live\n")
+    (tmp_path / "pytest.ini").write_text(
+        f"[pytest]\nmarkers = live\npythonpath = {ROOT / 'tests/suite'}\n"
+    )
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-rR", "-p", "no:cacheprovider"],
         cwd=tmp_path,
@@ -81,3 +87,7 @@ def test_a_live_test_is_repeated_twice_at_most_and_what_it_saw_is_printed(tmp_pa
     assert "1 failed, 1 passed, 3 rerun" in done.stdout, done.stdout + done.stderr
     assert "repeated: test_flaky.py::test_at_the_second_try" in done.stdout
     assert "saw the try 1" in done.stdout
+    assert [line.split()[1] for line in written.read_text().splitlines()] == [
+        "test_flaky.py::test_at_the_fourth_try",
+        "test_flaky.py::test_at_the_second_try",
+    ]

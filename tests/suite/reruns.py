@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from budgets import OverBudgetError
 
 WRITTEN: Final = Path(__file__).parents[1] / "reruns.txt"
 
@@ -63,6 +64,8 @@ class Reruns:
         """Print what repeated tests saw before, and write them down."""
         seen = {}
         for report in terminalreporter.getreports("rerun"):
+            if OverBudgetError.__name__ in report.longreprtext:
+                continue
             seen[report.nodeid] = report
             terminalreporter.section(f"repeated: {report.nodeid}")
             terminalreporter.line(report.longreprtext)

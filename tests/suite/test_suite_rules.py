@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import full_run
 import pytest
 from budgets import Budgets, Clock, used_cpu_s, waited_s
 from reach import Reach, is_reached
@@ -274,3 +275,14 @@ def test_a_test_is_named_when_two_runs_repeated_it() -> None:
     other = "2026-11-30T10:00 tests/b.py::test_y"
     assert repeated_before(f"# comment\n{one}\n{one}\n{other}\n") == []
     assert repeated_before(f"{one}\n{other}\n{again}\n") == ["tests/a.py::test_x (2 times)"]
+
+
+def test_the_commit_of_a_full_run_is_noted_if_it_has_what_was_tested(tree: Path) -> None:
+    git(tree, "commit", "-q", "--allow-empty", "-m", "later")
+    (tree / "docs/page.md").write_text("not committed")
+    before = (tree / FULL_RUN).read_text()
+    assert full_run.main(tree) == 1
+    assert (tree / FULL_RUN).read_text() == before
+    git(tree, "checkout", "-q", "docs/page.md")
+    assert full_run.main(tree) == 0
+    assert (tree / FULL_RUN).read_text().strip() == git(tree, "rev-parse", "HEAD") != before
