@@ -422,6 +422,7 @@ def test_a_policy_is_loaded_watched_and_activated(
     with Daemon(little_sandbox.config()) as daemon, daemon.client() as client:
         before = client.status().ticks
         info = client.load(str(policy))
+        after = client.status().ticks
         assert (info.name, info.schema_hash) == ("pause", schema_hash())
         client.set_mode(Mode.SHADOW)
         watched = next(w for w in client.watch() if w.record.shadow is not None)
@@ -441,7 +442,11 @@ def test_a_policy_is_loaded_watched_and_activated(
         record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
     ]
     assert [r.sequence for r in records] == list(range(len(records))), "no tick was lost"
-    assert max(r.timings.late_ms for r in records) < 90, "loading held up no tick"
+    # A busy host is late with any tick; importing the runtime alone takes 200 ms.
+    late_ms = [r.timings.late_ms for r in records]
+    loading = slice(before, after + 1)
+    others = [*late_ms[:before], *late_ms[after + 1 :]]
+    assert max(late_ms[loading]) < max(90.0, 3 * max(others)), f"a tick was held up: {late_ms}"
     difference = replay(
         records,
         make_controller("none"),
@@ -451,6 +456,7 @@ def test_a_policy_is_loaded_watched_and_activated(
     assert difference is None
 
 
+@pytest.mark.reaches
 def test_an_experiment_runs_on_the_node_and_survives_the_death_of_the_service(
     little_sandbox: LittleSandbox, tmp_path: Path
 ) -> None:
@@ -610,37 +616,37 @@ def with_a_stopped_process(box: LittleSandbox) -> DesiredState:
     return replace(SQUEEZE, stopped=(ProcessRef(pid=pid, start_time_ticks=ticks),))
 
 
-def test_fifty_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbox) -> None:
+def test_twelve_kills_of_the_loop_leave_nothing_held(little_sandbox: LittleSandbox) -> None:
+    """Half of them while everything is held, half while it changes, at any moment of a tick."""
     rng = random.Random(7)
     control = ControlConfig(read_processes=True)
     desired = with_a_stopped_process(little_sandbox)
-    held, slowest_s = 0, 0.0
+    slowest_s = 0.0
     config = little_sandbox.config(
         control=control,
         guard=Budgets(lift_budgets=True),  # else a restarted loop pauses nothing for a while
     )
     with Daemon(config) as daemon, daemon.client() as client:
-        for _ in range(50):
+        for number in range(12):
             assert wait_for(lambda: try_apply(client, desired)), daemon.last_words()
             pid = daemon.pids.loop
             assert pid is not None
-            moment_s = time.monotonic() + rng.uniform(0.0, 0.3)
-            while time.monotonic() < moment_s and rng.random() < 0.7:
-                try_apply(client, rng.choice([desired, DesiredState(), SQUEEZE]))
-            time.sleep(max(moment_s - time.monotonic(), 0))
-            held += bool(little_sandbox.leftovers())
+            if number % 2:
+                moment_s = time.monotonic() + rng.uniform(0.0, 0.3)
+                while time.monotonic() < moment_s:
+                    try_apply(client, rng.choice([desired, DesiredState(), SQUEEZE]))
+            else:
+                assert wait_for(lambda: frozen(little_sandbox.hogs[0])), daemon.last_words()
+                time.sleep(rng.uniform(0.0, 0.1))
             os.kill(pid, signal.SIGKILL)
             killed_s = time.monotonic()
             back = wait_for(lambda: not little_sandbox.leftovers())
             assert back, little_sandbox.leftovers()
             slowest_s = max(slowest_s, time.monotonic() - killed_s)
         assert wait_for(lambda: try_apply(client, DesiredState()))
-        assert client.status().loop_restarts >= 50
-    assert held >= 25, "most kills must find something held"
+        assert client.status().loop_restarts >= 12
     assert little_sandbox.leftovers() == []
-    sys.stdout.write(
-        f"slowest restore {slowest_s * 1e3:.0f} ms, {held} of 50 kills while something was held\n"
-    )
+    sys.stdout.write(f"slowest restore {slowest_s * 1e3:.0f} ms\n")
 
 
 def test_a_killed_guardian_takes_everything_with_it(little_sandbox: LittleSandbox) -> None:
