@@ -32,6 +32,7 @@ def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
 
 @pytest.mark.live
 @pytest.mark.slow
+@pytest.mark.reaches
 def test_it_passes_both_checkers_live_and_leaves_no_group() -> None:
     settings = SimulationSettings(episode_s=3.0)
     env: Any = gymnasium.make("stallward/Node-v0", settings={"episode_s": 3.0}, render_mode="ansi")

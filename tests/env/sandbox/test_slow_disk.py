@@ -141,16 +141,17 @@ def test_a_slow_disk_slows_reads_and_swap_ins_of_the_sandbox_only(tmp_path: Path
     ) as sandbox:
         took_s = run_in(sandbox, sandbox.slots[0], READ, str(evicted(data)))
         assert isinstance(took_s, float)
-        assert 2.0 < took_s < 6.0  # 3 s at 16 MiB/s
+        assert took_s > 2.0  # 3 s at 16 MiB/s, more on a busy host
         began_s = time.monotonic()
         evicted(data).read_bytes()
-        assert time.monotonic() - began_s < 1.0, "the disk is slow outside, too"
+        outside_s = time.monotonic() - began_s
+        sys.stdout.write(f"48 MiB took {took_s:.2f} s inside, {outside_s:.2f} s outside\n")
+        assert outside_s < took_s / 2, "the disk is slow outside, too"
         swapped = run_in(sandbox, sandbox.slots[1], SWAP, "96")
         assert isinstance(swapped, list)
         took_s, faults = swapped
         assert faults > 0
         assert took_s > 1.0  # 32 MiB or more come back from swap
-        began_s = time.monotonic()
         sandbox.kill()
-        assert time.monotonic() - began_s < 3.0
+        assert not sandbox.zone.populated()
     assert not any(path.exists() for path in sandbox.shared_dirs)

@@ -351,6 +351,7 @@ SLOW_TO_START = {"etcd-mix", "jvm-lightgbm", "node-spark", "rocksdb-spark", "vec
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.parametrize("name", SMALLER)
 def test_real_programs_answer_and_work(
     name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory

@@ -24,7 +24,7 @@ from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.measures.block_measures import measure_recording
 from stallward.models.registry import find_twin
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.reaches]
 CGROUPS = (Path("/sys/fs/cgroup/memory/stallward"), Path("/sys/fs/cgroup/unified/stallward"))
 
 

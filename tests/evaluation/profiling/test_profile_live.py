@@ -11,7 +11,7 @@ import pytest
 from stallward.agent.profile import read_profile
 from stallward.evaluation.cli import main
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.reaches]
 
 MIB = 1 << 20
 # Holds 96 MiB, and uses 32 of them again and again until its work is done.

@@ -123,6 +123,7 @@ def wait_until(condition: Callable[[], bool]) -> bool:
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
     tmp_path: Path, programs: Path, peer: Peer, monkeypatch: pytest.MonkeyPatch
@@ -307,6 +308,7 @@ exec sleep 600
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 def test_it_sees_the_zone_as_its_machine_and_no_other_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -335,6 +337,7 @@ def test_it_sees_the_zone_as_its_machine_and_no_other_process(
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 def test_a_peer_that_asks_systemd_hears_of_the_zone_and_finds_nothing_else_in_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -392,6 +395,7 @@ with open_sandbox(
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.parametrize("peer", PEERS, ids=lambda peer: peer.name)
 def test_all_of_it_ends_with_a_comparison_that_is_killed(tmp_path: Path, peer: Peer) -> None:
     installed(peer)
@@ -412,6 +416,7 @@ def test_all_of_it_ends_with_a_comparison_that_is_killed(tmp_path: Path, peer: P
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 def test_a_namespace_that_cannot_be_made_says_why_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

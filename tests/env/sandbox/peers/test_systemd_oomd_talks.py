@@ -18,7 +18,7 @@ import pytest
 from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, ManagedGroups
 from stallward.env.sandbox.peers.programs import find_peer
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.reaches]
 
 PEER = find_peer("systemd-oomd")
 PATIENCE_S = 60.0
