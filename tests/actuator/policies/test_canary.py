@@ -49,6 +49,16 @@ def test_a_policy_that_keeps_the_target_as_often_passes_nearly_always() -> None:
     assert passed >= 97
 
 
+def test_a_minute_of_luck_before_returns_hardly_any_policy() -> None:
+    """What is known from so little is as uncertain as what is seen now."""
+    returned = 0
+    for seed in range(100):
+        node = Node(seed, alike_s=3)
+        node.run(60, "", 0.8)
+        returned += node.run(1810, "policy", 0.8) is CanaryState.FAILED
+    assert returned <= 3
+
+
 def time_to_return_s(chance: float) -> float:
     """The mean over some nodes."""
     times_s = []
