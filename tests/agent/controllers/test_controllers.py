@@ -182,14 +182,18 @@ def test_latd_resumes_only_when_both_are_stable() -> None:
     samples = [
         make_sample(0),
         make_sample(1, some_us=5, full_us=5),
-        make_sample(2, some_us=5, full_us=5),
-        make_sample(3, some_us=5, full_us=5),
+        make_sample(2, some_us=5, full_us=9),
+        make_sample(3, some_us=9, full_us=9),
+        make_sample(4, some_us=9, full_us=9),
+        make_sample(5, some_us=9, full_us=9),
     ]
     decisions = run("latd", samples)
-    assert len(decisions[1].desired.stopped) == 1
-    assert decisions[2].desired.stopped == ()
-    assert decisions[2].desired.tuning.dirty_ratio is None
-    assert decisions[3].reason == "stable"
+    assert [len(d.desired.stopped) for d in decisions] == [0, 1, 1, 1, 0, 0]
+    flushing = [d.desired.tuning.dirty_ratio is not None for d in decisions]
+    assert flushing == [False, True, False, True, False, False]
+    assert decisions[2].reason == "some stable: restore"
+    assert decisions[4].reason == "stable: resume and restore"
+    assert decisions[5].reason == "stable"
 
 
 def test_latd_does_nothing_when_the_top_scorer_is_stopped_already() -> None:
