@@ -37,21 +37,28 @@ def test_weights_divide_what_is_wanted_in_proportion() -> None:
     assert left == pytest.approx(0.0)
 
 
+def test_a_large_want_of_a_heavy_one_is_met_before_a_small_one_of_a_light_one() -> None:
+    assert water_fill(700.0, [500.0] * 3, [0.0] * 3, [1.0, 2.0, 4.0]) == ([100.0, 200.0, 400.0], 0)
+    assert water_fill(420.0, [100.0, 300.0], [0.0, 0.0], [1.0, 6.0]) == ([100.0, 300.0], 20.0)
+
+
 def test_no_memory_and_no_groups() -> None:
     assert water_fill(0.0, [50.0], [16.0]) == ([16.0], 0.0)
     assert water_fill(100.0, [], []) == ([], 100.0)
 
 
-@given(AMOUNTS, st.lists(AMOUNTS, min_size=1, max_size=6))
-def test_the_shares_and_the_rest_are_the_room(room: float, wants: list[float]) -> None:
-    shares, left = water_fill(room, wants, [0.0] * len(wants))
+@given(AMOUNTS, st.lists(st.tuples(AMOUNTS, st.floats(0.1, 10.0)), min_size=1, max_size=6))
+def test_the_shares_and_the_rest_are_the_room(
+    room: float, wants_and_weights: list[tuple[float, float]]
+) -> None:
+    wants, weights = ([pair[k] for pair in wants_and_weights] for k in (0, 1))
+    shares, left = water_fill(room, wants, [0.0] * len(wants), weights)
     assert sum(shares) + left == pytest.approx(room, rel=1e-9, abs=1e-3)
     for share, want in zip(shares, wants, strict=True):
         assert 0.0 <= share <= want
-    unfilled = [
-        share for share, want in zip(shares, wants, strict=True) if share < want * (1 - 1e-9)
-    ]
-    # Whoever lacks something has as much as anybody, and then nothing is left over.
-    for share in unfilled:
-        assert share == pytest.approx(max(shares), rel=1e-9, abs=1e-3)
-        assert left == pytest.approx(0.0, abs=1e-3)
+    per_weight = [share / weight for share, weight in zip(shares, weights, strict=True)]
+    # Whoever lacks something has as much for its weight as anybody, and nothing is left over.
+    for share, want, mine in zip(shares, wants, per_weight, strict=True):
+        if share < want * (1 - 1e-9):
+            assert mine == pytest.approx(max(per_weight), rel=1e-9, abs=1e-2)
+            assert left == pytest.approx(0.0, abs=1e-3)
