@@ -1,4 +1,4 @@
-"""Rewards refuse a target for another quantile than p95; only comparisons judge it."""
+"""What a tick is worth, and which targets have rewards: those for p95, others are only judged."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 
 from stallward.env.errors import ScenarioError
 from stallward.env.gym.node_env import NodeEnv
+from stallward.env.objective import reward
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import shipped_files
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
@@ -31,6 +32,12 @@ SCENARIO = Exogenous(
     slots=(SlotProgram(name="hog", units_per_s=1.0),),
     slo_quantile=0.99,
 )
+
+
+def test_progress_counts_and_suffering_and_each_move_of_a_lever_cost() -> None:
+    assert reward(0.75, 0.0, 0.0, 0.25) == 0.75
+    assert reward(0.75, 0.5, 0.0, 0.25) == 0.25
+    assert reward(0.75, 0.0, 2.0, 0.25) == 0.25
 
 
 def test_training_on_a_twin_refuses_it_and_says_what_can_be_done() -> None:
