@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,14 +11,6 @@ from planted_modules import plant, without_python_settings
 
 from stallward.actuator.ipc.options import Modules
 from stallward.actuator.runtime.process_start import EXIT_OPTIONS, command_line
-
-ROOT = Path(__file__).parents[2]
-PACKAGES = ("agent", "actuator", "env", "training", "models", "evaluation")
-STARTS = re.compile(r"\[\s*sys\.executable")
-INTERPRETERS = {
-    "actuator/stallward/actuator/runtime/process_start.py": 2,
-}
-"""The only places that name the interpreter in a command, and how often."""
 
 
 @pytest.mark.parametrize(
@@ -63,14 +54,3 @@ def test_the_installed_command_imports_nothing_from_the_current_folder(tmp_path:
     )
     assert not mark.exists(), mark.read_text()
     assert "no configuration /nowhere" in done.stderr
-
-
-def test_every_command_with_an_interpreter_is_made_in_one_place() -> None:
-    """``interpreter()`` and ``{python}`` of a scenario import nothing from the current folder."""
-    found = {
-        str(path.relative_to(ROOT)): len(STARTS.findall(path.read_text()))
-        for package in PACKAGES
-        for path in (ROOT / package).rglob("*.py")
-        if STARTS.search(path.read_text())
-    }
-    assert found == INTERPRETERS

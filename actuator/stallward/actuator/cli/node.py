@@ -103,9 +103,9 @@ def systemd_unit(
     from stallward.actuator.kernel.hierarchies import detect  # noqa: PLC0415
 
     loaded = load_config(config)
-    python = (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path)
+    python = (sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path)  # noqa: TID251
     installation = Installation(
-        program=program or Path(sys.executable).parent / "stallward",
+        program=program or Path(sys.executable).parent / "stallward",  # noqa: TID251
         config=config.absolute(),
         read=tuple(Path(folder) for folder in python),
         kind=detect(loaded.node.paths).kind,

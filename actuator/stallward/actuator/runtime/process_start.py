@@ -44,7 +44,7 @@ def interpreter() -> list[str]:
     With ``-m`` and ``-c`` alone, Python imports from the current folder first. A root shell may be
     in a folder of another user, who could put a module with a common name there.
     """
-    return [sys.executable, "-P"]
+    return [sys.executable, "-P"]  # noqa: TID251
 
 
 @contextlib.contextmanager
@@ -128,9 +128,9 @@ def require_environment(wanted: Mapping[str, str], name: str) -> None:
     """
     if all(os.environ.get(key) == value for key, value in wanted.items()):
         return
-    command = [sys.executable, *sys.orig_argv[1:]]
+    command = [sys.executable, *sys.orig_argv[1:]]  # noqa: TID251
     try:
-        os.execve(sys.executable, command, {**os.environ, **wanted})  # noqa: S606
+        os.execve(sys.executable, command, {**os.environ, **wanted})  # noqa: S606, TID251
     except OSError as error:  # e.g. no memory: run with more threads rather than not at all
         names = ", ".join(wanted)
         say(f"it runs without the environment that it needs ({names}): {error.strerror}", name)

@@ -140,7 +140,7 @@ def make_places(workplace: Workplace, seed: int) -> Iterator[Places]:
             data=workplace.data,
             run=run,
             scratch=scratch,
-            python=sys.executable,
+            python=sys.executable,  # noqa: TID251
             workloads=workplace.native,
             seed=seed,
         )

@@ -86,7 +86,12 @@ def prepare_commands(commands: Sequence[Sequence[str]], cache_dir: Path, native_
         shutil.rmtree(part, ignore_errors=True)  # a killed run may have left it; the lock is held
         part.mkdir()
         places = Places(
-            data=part, run=part, scratch=part, python=sys.executable, workloads=native_dir, seed=0
+            data=part,
+            run=part,
+            scratch=part,
+            python=sys.executable,  # noqa: TID251
+            workloads=native_dir,
+            seed=0,
         )
         try:
             for argv in commands:
@@ -145,7 +150,7 @@ def check_needs(scenario: Scenario) -> None:
         modules = [need for need in missing if need.program.startswith(PYTHON_NEED)]
         commands = [
             _install("apt-get install", [need for need in missing if need not in modules]),
-            _install(f"{sys.executable} -m pip install", modules),
+            _install(f"{sys.executable} -m pip install", modules),  # noqa: TID251
         ]
         raise WorkloadError(
             f"The scenario {scenario.name} needs programs that are not installed: {names}.",

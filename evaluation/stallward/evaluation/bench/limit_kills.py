@@ -171,7 +171,7 @@ def _run(
         data=folder,
         run=folder,
         scratch=folder,
-        python=sys.executable,
+        python=sys.executable,  # noqa: TID251
         workloads=build_native(default_cache_dir()),
         seed=number,
     )

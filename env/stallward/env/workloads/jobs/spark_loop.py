@@ -30,7 +30,7 @@ _GROUPS: Final = 20_000
 def open_session(*, heap_mib: int, scratch: Path) -> Any:
     """Start Spark on loopback, without its web page, and with its files in ``scratch``."""
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # noqa: TID251
     collector = f"-XX:+UseSerialGC -XX:-UsePerfData -Djava.io.tmpdir={scratch}"
     settings = {
         "spark.driver.memory": f"{heap_mib}m",
