@@ -7,20 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[2]
 
-LOOKS_AROUND = """
+READS_A_NODE = """
 import os, sys
-from dataclasses import replace
 from pathlib import Path
-from around_the_guardian import config_in
+from test_lacking import FakeNode
 from stallward.actuator.doctor.doctor import examine
-from stallward.actuator.config.daemon_config import NodeConfig
-from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.node.node import Node
 
-folder = Path(sys.argv[1])
-own = Paths(proc=folder / "proc", cgroup=folder / "cgroup", sys=folder / "sys")
-config = config_in(folder, node=NodeConfig.at(own, zone="z"))
+fake = FakeNode(Path(sys.argv[1]), sys.argv[2])
+config = fake.config()
 opened = []
 watching = True
 
@@ -32,19 +31,26 @@ def watch(event, arguments):
             opened.append(path)
 
 sys.addaudithook(watch)
-findings = examine(own, config).findings
+findings = examine(config.node.paths, config).findings
+node = Node(config, lambda *_: None)
+node.sampler.needs_processes = node.sampler.needs_threads = True
+node.read(1, 1.0)
+node.release(2.0)
+node.close()
 watching = False
 print(len(findings), *opened)
 """
 
 
-def test_nothing_of_this_machine_is_read_when_other_roots_are_given(tmp_path: Path) -> None:
-    """All sensors and levers are opened, on roots that are almost empty."""
-    for name in ("proc", "cgroup", "sys"):
-        (tmp_path / name).mkdir()
+@pytest.mark.parametrize("kind", ["v2", "hybrid"])
+def test_nothing_of_this_machine_is_read_when_other_roots_are_given(
+    tmp_path: Path, kind: str
+) -> None:
+    """All sensors and levers are opened, a sample is read, and everything is let go."""
+    path = ":".join(str(REPOSITORY / "tests/actuator" / name) for name in ("", "node"))
     done = subprocess.run(
-        [sys.executable, "-c", LOOKS_AROUND, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY / "tests/actuator")},
+        [sys.executable, "-c", READS_A_NODE, str(tmp_path), kind],
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         check=True,
