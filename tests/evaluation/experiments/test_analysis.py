@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
+from scipy.stats import fisher_exact
 
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import holm, lost_blocks_p, paired_ratio
@@ -61,6 +64,13 @@ def test_of_one_pair_only_the_ratio_is_known() -> None:
 def test_an_arm_that_loses_more_blocks_is_noticed() -> None:
     assert lost_blocks_p((38, 40), 40) > 0.2
     assert lost_blocks_p((25, 40), 40) < 0.001
+
+
+@pytest.mark.parametrize("planned", [0, 1, 5, 40])
+def test_the_chance_of_lost_blocks_is_that_of_fishers_exact_test(planned: int) -> None:
+    for kept in product(range(planned + 1), range(0, planned + 1, 3)):
+        table = [[one, planned - one] for one in kept]
+        assert lost_blocks_p(kept, planned) == pytest.approx(fisher_exact(table).pvalue, abs=1e-12)
 
 
 def test_several_comparisons_are_judged_together() -> None:

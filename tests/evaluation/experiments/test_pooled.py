@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import ttest_1samp
+from scipy.stats import alexandergovern, binomtest, ttest_1samp
 
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.experiments.pooled import pooled_ratio, unevenly_lost_p
+from stallward.evaluation.experiments.pooled import pooled_ratio, same_mean_p, unevenly_lost_p
 
 Nodes = list[np.ndarray]
 
@@ -134,3 +134,18 @@ def test_an_arm_that_loses_more_blocks_is_noticed() -> None:
     assert unevenly_lost_p(0, 0) == 1.0
     assert unevenly_lost_p(20, 22) > 0.5
     assert unevenly_lost_p(3, 25) < 0.001
+
+
+@pytest.mark.parametrize("lost", [1, 2, 9, 30])
+def test_the_chance_of_uneven_losses_is_that_of_the_exact_binomial_test(lost: int) -> None:
+    for of_one in range(lost + 1):
+        expected = binomtest(of_one, lost).pvalue
+        assert unevenly_lost_p(lost - of_one, of_one) == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [2, 3, 12, 61])
+@pytest.mark.parametrize("spread", [0.0, 0.2, 3.0])
+def test_whether_nodes_differ_is_what_alexander_and_govern_say(count: int, spread: float) -> None:
+    drawn = nodes(np.random.default_rng(count), count=count, spread=spread)
+    assert same_mean_p(drawn) == pytest.approx(alexandergovern(*drawn).pvalue, abs=1e-12)
+    assert same_mean_p([np.array([1.0, 3.0]), np.array([3.0, 1.0, 2.0])]) == 1.0

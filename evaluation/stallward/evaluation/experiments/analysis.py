@@ -7,6 +7,7 @@ pair would change nothing: that is what the randomisation test does.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeVar
@@ -17,10 +18,11 @@ from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.bootstrap import RESAMPLES, Array, block_counts
 from stallward.evaluation.measures.confidence_sequence import mean_sequence
 from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.measures.randomisation import randomisation_p
 from stallward.evaluation.results.interval import Interval
 
 _Name = TypeVar("_Name", bound=Hashable)
-_PERMUTATIONS: Final = 9999
+LABELLINGS: Final = 9999
 """How many labellings are tried where there are more than that."""
 
 
@@ -78,27 +80,10 @@ def paired_ratio(
             low=float(np.exp(low)) if np.isfinite(low) else None,
             high=float(np.exp(high)) if np.isfinite(high) else None,
         ),
-        p_value=_randomisation_p(differences, seed),
+        p_value=randomisation_p(differences / pairs, labellings=LABELLINGS, seed=seed),
         pairs=pairs,
         left_out_pairs=int((~usable).sum()),
     )
-
-
-def _randomisation_p(differences: Array, seed: int) -> float | None:
-    if differences.size < 2:
-        return None
-    from scipy.stats import permutation_test  # noqa: PLC0415 - takes a second to import
-
-    # With one sample scipy swaps it with its negative: the labels of the pair change places.
-    result = permutation_test(
-        (differences,),
-        np.mean,
-        permutation_type="samples",
-        n_resamples=_PERMUTATIONS,
-        vectorized=True,
-        random_state=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
 
 
 def lost_blocks_p(kept: tuple[int, int], planned: int) -> float:
@@ -111,10 +96,12 @@ def lost_blocks_p(kept: tuple[int, int], planned: int) -> float:
         kept: How many blocks of each arm count.
         planned: How many of each arm were planned.
     """
-    from scipy.stats import fisher_exact  # noqa: PLC0415 - takes a second to import
-
-    table = [[one, planned - one] for one in kept]
-    return float(fisher_exact(table).pvalue)
+    # Fisher's exact test: the tables with the same sums that are at most as likely as this one.
+    together = sum(kept)
+    likely = [
+        math.comb(planned, one) * math.comb(planned, together - one) for one in range(together + 1)
+    ]
+    return sum(one for one in likely if one <= likely[kept[0]]) / sum(likely)
 
 
 def holm(p_values: Mapping[_Name, float], *, alpha: float = 0.05) -> dict[_Name, bool]:

@@ -9,7 +9,7 @@ or in how many pairs they kept (Ibragimov and Müller, Journal of Business & Eco
 
 from __future__ import annotations
 
-import warnings
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -18,16 +18,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.experiments.analysis import LABELLINGS
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.measures.confidence_sequence import mean_sequence
 from stallward.evaluation.measures.intervals import student_975
+from stallward.evaluation.measures.randomisation import randomisation_p
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
-LABELLINGS: Final = 9999
 _SAME: Final = 1e-9
 """Log-ratios that differ by less are equal but for rounding."""
-_AT_ONCE: Final = 500
-"""How many labellings are tried together: thousands of pairs for each would take much memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +90,12 @@ def pooled_ratio(
             next_step="Let the experiment run longer.",
         )
     means = np.array([one.mean() for one in nodes])
+    # The mean over nodes of the means over their pairs is the sum of these parts.
+    parts = np.concatenate([one / (one.size * len(nodes)) for one in nodes])
     return PooledRatio(
         ratio=mean_interval(means),
         always=_always(nodes, rounds, alpha),
-        p_value=_randomisation_p(nodes, labellings, seed),
+        p_value=randomisation_p(parts, labellings=labellings, seed=seed),
         nodes=len(nodes),
         pairs=sum(one.size for one in nodes),
         nodes_differ=_nodes_differ(nodes),
@@ -137,46 +138,56 @@ def _always(nodes: list[Array], rounds: int | None, alpha: float) -> Interval:
     )
 
 
-def _randomisation_p(nodes: list[Array], labellings: int, seed: int) -> float | None:
-    # The mean over nodes of the means over their pairs is the sum of these parts.
-    parts = np.concatenate([one / (one.size * len(nodes)) for one in nodes])
-    if parts.size < 2:
-        return None
-    from scipy.stats import permutation_test  # noqa: PLC0415 - takes a second to import
-
-    # With one sample scipy swaps it with its negative: the labels of the pair change places.
-    result = permutation_test(
-        (parts,),
-        np.sum,
-        permutation_type="samples",
-        n_resamples=labellings,
-        batch=_AT_ONCE,
-        vectorized=True,
-        random_state=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
-
-
 def _nodes_differ(nodes: list[Array]) -> NodesDiffer | None:
     """Compare the nodes of which the noise is known: at least two pairs that vary."""
     known = [one for one in nodes if one.size > 1 and np.ptp(one) > _SAME]
     if len(known) < 2:
         return None
-    from scipy.stats import alexandergovern  # noqa: PLC0415 - takes a second to import
-
     means = np.array([one.mean() for one in known])
     noise = np.mean([one.var(ddof=1) / one.size for one in known])
     between = float(means.var(ddof=1))
     spread = float(np.sqrt(max(between - noise, 0.0)))
     error = float(np.sqrt(spread**2 + between / len(known)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that the nodes are nearly equal
-        p_value = float(alexandergovern(*known).pvalue)
     return NodesDiffer(
-        p_value=p_value,
+        p_value=same_mean_p(known),
         spread=spread,
         another=_interval(float(means.mean()), error, len(known) - 1),
     )
+
+
+def same_mean_p(samples: Sequence[Array]) -> float:
+    """The p-value of Alexander and Govern's test that samples have the same mean.
+
+    Their Student's t about the common mean are made normal, and squared and added up.
+
+    Args:
+        samples: At least two, each of at least two values that vary.
+    """
+    means = np.array([one.mean() for one in samples])
+    variances = np.array([one.var(ddof=1) / one.size for one in samples])
+    degrees = np.array([one.size - 1.0 for one in samples])
+    t = (means - np.average(means, weights=1.0 / variances)) / np.sqrt(variances)
+    a = degrees - 0.5
+    b = 48.0 * a**2
+    c = np.sqrt(a * np.log1p(t**2 / degrees))
+    normal = (
+        c
+        + (c**3 + 3.0 * c) / b
+        - (4.0 * c**7 + 33.0 * c**5 + 240.0 * c**3 + 855.0 * c)
+        / (10.0 * b**2 + 8.0 * b * c**4 + 1000.0 * b)
+    )
+    return _chi_square_above(float(normal @ normal), len(samples) - 1)
+
+
+def _chi_square_above(value: float, degrees: int) -> float:
+    """The chance that a chi-square variable is above ``value``."""
+    half = value / 2.0
+    if half == 0.0:
+        return 1.0
+    odd = degrees % 2
+    powers = (k + odd / 2.0 for k in range(degrees // 2))
+    terms = (math.exp(a * math.log(half) - half - math.lgamma(a + 1.0)) for a in powers)
+    return sum(terms, math.erfc(math.sqrt(half)) if odd else 0.0)
 
 
 def unevenly_lost_p(only_baseline: int, only_treatment: int) -> float:
@@ -190,8 +201,6 @@ def unevenly_lost_p(only_baseline: int, only_treatment: int) -> float:
         only_baseline: How many pairs lost the block of the baseline and not the other.
         only_treatment: The reverse.
     """
-    if not only_baseline + only_treatment:
-        return 1.0
-    from scipy.stats import binomtest  # noqa: PLC0415 - takes a second to import
-
-    return float(binomtest(only_treatment, only_baseline + only_treatment).pvalue)
+    lost = only_baseline + only_treatment
+    as_few = sum(math.comb(lost, k) for k in range(min(only_baseline, only_treatment) + 1))
+    return min(1.0, 2 * as_few / 2**lost)
