@@ -101,7 +101,7 @@ def test_rl_zoo3_trains_by_the_hyperparameter_file(tmp_path: Path) -> None:
     pytest.importorskip("rl_zoo3")
     command = [
         *(sys.executable, "-m", "rl_zoo3.train", "--algo", "ppo", "--env", "stallward/Twin-v0"),
-        *("--gym-packages", "stallward.env", "--conf-file", str(HYPERPARAMETERS)),
+        *("--gym-packages", "stallward.env.gym", "--conf-file", str(HYPERPARAMETERS)),
         *("--num-threads", "1", "-n", "2048", "-f", str(tmp_path), "--eval-freq", "-1"),
     ]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)

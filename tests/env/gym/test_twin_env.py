@@ -72,15 +72,19 @@ def test_the_single_environment_passes_both_checkers_without_a_warning() -> None
         check_env_sb3(TwinEnv(twins=(TWIN,)))
 
 
+MAKE = "gymnasium.make('stallward.env.gym:stallward/Twin-v0', twins=['redis-mix'])"
+
+
 @pytest.mark.parametrize(
     "code",
     [
-        "import gymnasium\ngymnasium.make('stallward.env:stallward/Twin-v0', twins=['redis-mix'])",
-        "import gymnasium, stallward.env; gymnasium.spec('stallward/Node-v0')",
+        f"import gymnasium; {MAKE}",
+        f"import stallward.env, gymnasium; {MAKE}",
         "import stallward.env\n"
         "assert not {'gymnasium', 'torch', 'pyarrow'} & set(sys.modules), 'heavy'\n"
-        "import gymnasium, stallward.env.gym; gymnasium.spec('stallward/Replay-v0')",
+        "import stallward.env.gym, gymnasium; gymnasium.spec('stallward/Replay-v0')",
     ],
+    ids=["gymnasium first", "stallward first", "without Gymnasium"],
 )
 def test_the_ids_are_registered_and_nothing_heavy_is_loaded(code: str) -> None:
     light = "\nassert not {'torch', 'pyarrow', 'PIL'} & set(sys.modules)"

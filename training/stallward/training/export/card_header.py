@@ -76,7 +76,7 @@ def usage(name: str, policy: TrainedPolicy) -> list[str]:
         "",
         f"session = onnxruntime.InferenceSession({_quoted(f'{name}.onnx')})",
         "env = gymnasium.make(",
-        f'    "stallward.env:{_ENVIRONMENT}",',
+        f'    "stallward.env.gym:{_ENVIRONMENT}",',
         *([] if policy.features is BASIC else [f'    features="{policy.features.name}",']),
         *_dictionary("    settings=", settings),
         ")",
