@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import networkx as nx
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -241,13 +240,29 @@ def test_the_tree_goes_into_graphml_with_all_that_is_known(tmp_path: Path) -> No
     found = largest_at(trace, None)
     assert found.key is Key.RSS
     write_graphml(found, tmp_path / "l.graphml")
-    graph = nx.read_graphml(tmp_path / "l.graphml")
-    assert nx.is_arborescence(graph)
-    sizes = nx.get_node_attributes(graph, "rss_bytes")
-    for above, below, side in graph.edges(data="side"):
-        assert (sizes[below] > sizes[above]) == (side == "larger")
-    assert graph.nodes["101"]["rank"] == 1
-    assert "pss_bytes" not in graph.nodes["101"], "what is not known is left out"
+    graphml = ET.parse(tmp_path / "l.graphml").getroot()
+    space = {"": "http://graphml.graphdrawing.org/xmlns"}
+    types = {"long": int, "double": float, "string": str}
+    keys = {
+        (key.get("for"), key.get("id")): (key.get("attr.name"), types[str(key.get("attr.type"))])
+        for key in graphml.findall("key", space)
+    }
+
+    def data(element: ET.Element) -> dict[str | None, object]:
+        kind = element.tag.rpartition("}")[2]
+        known = ((keys[kind, one.get("key")], one.text) for one in element.findall("data", space))
+        return {name: read(text) for (name, read), text in known}
+
+    nodes = {node.get("id"): data(node) for node in graphml.iterfind("graph/node", space)}
+    edges = graphml.findall("graph/edge", space)
+    below = {edge.get("target") for edge in edges}
+    assert len(nodes) == 5
+    assert len(edges) == len(below) == 4, "a tree: each node but the root is below one other"
+    for edge in edges:
+        sizes = [int(str(nodes[edge.get(end)]["rss_bytes"])) for end in ("source", "target")]
+        assert data(edge) == {"side": "larger" if sizes[1] > sizes[0] else "smaller"}
+    known = {name: value for name, value in found.processes[-1].items() if value is not None}
+    assert nodes["101"] == {**known, "x": 1.5, "y": -1.0}
 
 
 def test_plot_writes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -64,7 +64,7 @@ def write_dataset(
         from minari.data_collector import EpisodeBuffer  # noqa: PLC0415
     except ImportError as error:
         raise DatasetError(
-            "Minari is not installed.", next_step="pip install 'minari[hdf5]'"
+            "Minari is not installed.", next_step="Run `pip install 'stallward[minari]'`."
         ) from error
     runs = load_runs(recordings, price)
     table = runs[0].logged.table

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from xml.etree import ElementTree
 
-import networkx as nx
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -23,6 +23,7 @@ _MOST_AREA: Final = 2600.0
 """The area of the largest circle, in square points."""
 _LEAST_AREA: Final = 14.0
 _NAME: Final = 14
+_GRAPHML_TYPES: Final = {int: "long", float: "double", str: "string"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,14 +124,31 @@ def _title(largest: Largest) -> str:
 
 def write_graphml(largest: Largest, path: Path) -> None:
     """Write the tree as GraphML, with all columns and the position of each node."""
+    document = ElementTree.Element("graphml", xmlns="http://graphml.graphdrawing.org/xmlns")
+    graph = ElementTree.Element("graph", edgedefault="directed")
+    declared: dict[str, str] = {}
+
+    def add(kind: str, place: Mapping[str, str], data: Mapping[str, object]) -> None:
+        element = ElementTree.SubElement(graph, kind, dict(place))
+        for name, value in data.items():
+            key = declared.get(name)
+            if key is None:
+                key = declared[name] = f"d{len(declared)}"
+                known = {"id": key, "for": kind, "attr.name": name}
+                known["attr.type"] = _GRAPHML_TYPES[type(value)]
+                ElementTree.SubElement(document, "key", known)
+            ElementTree.SubElement(element, "data", key=key).text = str(value)
+
     root = balanced_tree(len(largest.processes))
-    graph = nx.DiGraph()
     for node in () if root is None else root.walk():
         process = largest.processes[node.item]
+        pid = str(process["pid"])
         known = {name: value for name, value in process.items() if value is not None}
-        graph.add_node(str(process["pid"]), **known, x=node.x, y=-float(node.depth))
+        add("node", {"id": pid}, known | {"x": node.x, "y": -float(node.depth)})
         for side, child in (("smaller", node.left), ("larger", node.right)):
             if child is not None:
                 below = str(largest.processes[child.item]["pid"])
-                graph.add_edge(str(process["pid"]), below, side=side)
-    nx.write_graphml(graph, path)
+                add("edge", {"source": pid, "target": below}, {"side": side})
+    document.append(graph)
+    ElementTree.indent(document)
+    ElementTree.ElementTree(document).write(path, encoding="utf-8", xml_declaration=True)
