@@ -11,10 +11,12 @@ Exit codes:
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Final
 
 from stallward.agent.errors import StallwardError
 
@@ -109,21 +111,31 @@ def _usage(error: Exception) -> int:
     return MISTAKE
 
 
-_EXTRAS = {
-    "train": (
-        "torch",
-        "stable_baselines3",
-        "gymnasium",
-        "numba",
-        "pyarrow",
-        "onnx",
-        "cmaes",
-        "sklearn",
-    ),
-    "node": ("grpc", "grpc_health", "grpc_reflection", "onnxruntime", "psutil"),
-    "ray": ("ray",),
-    "workloads": ("duckdb",),
+_REQUIREMENTS: Final = {
+    "PIL": "pillow",
+    "dns": "dnspython",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+    "llvmlite": "numba",
+    "sklearn": "scikit-learn",
+    "yaml": "pyyaml",
 }
+"""Modules whose distribution has another name than theirs."""
+
+
+def extra_of(module: str) -> str | None:
+    """The smallest extra that installs a module; ``None`` if no extra does."""
+    from importlib import metadata  # noqa: PLC0415 - only if something is missing
+
+    wanted = _REQUIREMENTS.get(module, module.replace("_", "-"))
+    extras: dict[str, list[str]] = {}
+    for requirement in metadata.requires("stallward") or ():
+        name = re.findall(r"^[\w.-]+", requirement)
+        for extra in re.findall(r"extra == '([^']+)'", requirement):
+            extras.setdefault(extra, []).extend(name)
+    having = (extra for extra, names in extras.items() if wanted in names)
+    return min(having, key=lambda extra: len(extras[extra]), default=None)
 
 
 def _missing(error: ModuleNotFoundError) -> str:
@@ -133,7 +145,6 @@ def _missing(error: ModuleNotFoundError) -> str:
         ModuleNotFoundError: ``error`` itself, if the module belongs to no extra.
     """
     root = (error.name or "").partition(".")[0]
-    for extra, modules in _EXTRAS.items():
-        if root in modules:
-            return f"{root} is not installed. Run `pip install 'stallward[{extra}]'`."
-    raise error
+    if (extra := extra_of(root)) is None:
+        raise error
+    return f"{root} is not installed. Run `pip install 'stallward[{extra}]'`."

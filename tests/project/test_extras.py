@@ -1,0 +1,81 @@
+"""What the product imports is declared, and a missing module is said with the extra to install."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from importlib import metadata
+from pathlib import Path
+
+import grimp
+import pytest
+from packaging.requirements import Requirement
+
+from stallward.evaluation import cli
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
+OF_SCENARIOS = {
+    line.partition("==")[0]
+    for line in (ROOT / "scripts/workloads-all.txt").read_text().splitlines()
+    if "==" in line
+}
+"""What programs of shipped scenarios import; a scenario that lacks it is skipped, and says so."""
+BROUGHT = {"llvmlite": "numba"}
+"""What comes with another distribution, of which it is a part."""
+
+
+def test_every_module_that_is_imported_is_declared() -> None:
+    """In the extra that is named where the module is missing, or for every install."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    distributions = metadata.packages_distributions()
+    graph = grimp.build_graph(*PACKAGES, include_external_packages=True)
+    others = {name for name in graph.modules if graph.is_module_squashed(name)}
+    imported = others - sys.stdlib_module_names - OF_SCENARIOS
+    undeclared = {}
+    for module in imported:
+        extra = cli.extra_of(module)
+        of_extra = project["optional-dependencies"][extra] if extra else project["dependencies"]
+        having = (one.lower().replace("_", "-") for one in distributions.get(module, [module]))
+        if not {Requirement(one).name for one in of_extra} & {BROUGHT.get(x, x) for x in having}:
+            undeclared[module] = sorted(graph.find_modules_that_directly_import(module))
+    assert {"numpy", "google", "torch"} <= imported
+    assert undeclared == {}
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("grpc.aio", "node"),
+        ("yaml", "node"),
+        ("PIL.Image", "train"),
+        ("scipy.stats", "train"),
+        ("minari", "minari"),
+        ("dns", "dns"),
+        ("duckdb", "workloads"),
+        ("ray", "ray"),
+    ],
+)
+def test_a_missing_module_is_said_with_the_smallest_extra(
+    module: str, extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def lacking(*_: object, **__: object) -> int:
+        raise ModuleNotFoundError(name=module)
+
+    monkeypatch.setattr("stallward.evaluation.cli.app.app", lacking)
+    assert cli.main(["arms"]) == cli.MISTAKE
+    root = module.partition(".")[0]
+    said = f"stallward: {root} is not installed. Run `pip install 'stallward[{extra}]'`.\n"
+    assert capsys.readouterr().err == said
+
+
+def test_a_missing_module_of_nobody_is_no_mistake_of_the_user(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lacking(*_: object, **__: object) -> int:
+        raise ModuleNotFoundError(name="stallward.agent.no_such_file")
+
+    monkeypatch.setattr("stallward.evaluation.cli.app.app", lacking)
+    with pytest.raises(ModuleNotFoundError):
+        cli.main(["arms"])
