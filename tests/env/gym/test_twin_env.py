@@ -72,19 +72,21 @@ def test_the_single_environment_passes_both_checkers_without_a_warning() -> None
         check_env_sb3(TwinEnv(twins=(TWIN,)))
 
 
-MAKE = "gymnasium.make('stallward.env.gym:stallward/Twin-v0', twins=['redis-mix'])"
+MAKE = "gymnasium.make('stallward.env:stallward/Twin-v0', twins=['redis-mix'])"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "code",
     [
         f"import gymnasium; {MAKE}",
         f"import stallward.env, gymnasium; {MAKE}",
+        "import gymnasium; gymnasium.make('stallward.env.gym:stallward/Twin-v0', twins=['redis-mix'])",
         "import stallward.env\n"
         "assert not {'gymnasium', 'torch', 'pyarrow'} & set(sys.modules), 'heavy'\n"
-        "import stallward.env.gym, gymnasium; gymnasium.spec('stallward/Replay-v0')",
+        "import gymnasium; gymnasium.spec('stallward/Replay-v0')",
     ],
-    ids=["gymnasium first", "stallward first", "without Gymnasium"],
+    ids=["gymnasium first", "stallward first", "by the module", "without Gymnasium"],
 )
 def test_the_ids_are_registered_and_nothing_heavy_is_loaded(code: str) -> None:
     light = "\nassert not {'torch', 'pyarrow', 'PIL'} & set(sys.modules)"
