@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -158,6 +159,47 @@ def test_compiled_code_is_used_again_until_any_source_changes(
     monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
     assert _compiled_anew(jit.kernel(_three_times))
     assert not _compiled_anew(jit.kernel(_three_times))
-    monkeypatch.setattr(jit, "_source_hash", lambda: "other sources")
+    monkeypatch.setattr(jit, "sources_hash", lambda *_: "other sources")
     assert _compiled_anew(jit.kernel(_three_times))
+    assert not _compiled_anew(jit.kernel(_three_times))
+
+
+def test_processes_do_not_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
+    """The second one waits for the first, and reads what that has compiled."""
+    code = (
+        "import sys, time\n"
+        "from stallward.env.twin.physics import randomness\n"
+        "kernel = randomness._fill_keys\n"
+        "compile = kernel._compiler.compile\n"
+        "def slowly(*args):\n"
+        "    print('compiles', flush=True)\n"
+        "    time.sleep(1.0)\n"
+        "    return compile(*args)\n"
+        "kernel._compiler.compile = slowly\n"
+        "randomness.keys_of(1, 3)\n"
+    )
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    both = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(2)
+    ]
+    said = [process.communicate()[0] for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert sorted(said) == ["", "compiles\n"]
+
+
+def test_what_was_compiled_long_ago_is_removed_from_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jit, "cache_folder", lambda: tmp_path)
+    monkeypatch.setattr(jit, "_user_folder", lambda: tmp_path)
+    old, data = tmp_path / "old.1.nbc", tmp_path / "trained.npz"
+    for file in (old, data):
+        file.touch()
+        os.utime(file, (0.0, 0.0))
+    assert _compiled_anew(jit.kernel(_three_times))
+    assert not old.exists()
+    assert data.exists()
     assert not _compiled_anew(jit.kernel(_three_times))

@@ -3,45 +3,47 @@
 To compile the twin takes many seconds, so the result is kept on disk: in ``$NUMBA_CACHE_DIR`` if
 that is set, else in the user's cache folder. If neither can be written, it is in a temporary
 folder that is removed when this process ends. Where nothing can be written, or the disk is full,
-the twin is compiled in each process and runs all the same.
+the twin is compiled in each process and runs all the same. Processes that need the same kernel at
+once wait for the first of them to compile it.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import fcntl
 import functools
-import hashlib
 import os
 import pickle
 import shutil
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+import numba
+import numpy as np
 from numba import config, njit
 from numba.extending import register_jitable
 
-from stallward import agent
-from stallward.actuator.guard import slot_tracker
 from stallward.actuator.runtime.temporary_folders import make_temporary_folder
-from stallward.env import twin
 from stallward.env.twin.simd.numba_internals import (
     CacheLocator,
     CompileResultCacheImpl,
     FunctionCache,
+    llvmlite,
 )
+from stallward.env.twin.simd.sources import sources_hash
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_SOURCES: Final = (
-    Path(twin.__file__).parents[1],
-    Path(agent.__file__).parent,
-    Path(slot_tracker.__file__),
-)
-"""All sources of kernels. Constants of other packages are compiled in, too."""
 _CUT_SHORT: Final = (EOFError, pickle.UnpicklingError)
 """What reading compiled code raises if its file was cut short."""
+_LONGEST_WAIT_S: Final = 300.0
+"""How long another process may take to compile a kernel; one that was stopped stops no other."""
+_KEPT_S: Final = 30 * 86400.0
+"""How long compiled code is kept in the user's cache after it was compiled."""
 
 
 def model(function: Function) -> Function:
@@ -53,25 +55,15 @@ def model(function: Function) -> Function:
 def kernel(function: Function) -> Function:
     """Mark a function that Python calls: it is compiled at its first call and then kept on disk.
 
-    Compiled code is used again only if no source of the package has changed. Numba by itself
-    checks only the kernel's own file, but a kernel consists of model functions from many files.
+    Compiled code is used again, from whichever folder the package is imported, unless a module
+    that the kernel's module imports, directly or not, has changed. Numba by itself checks only
+    the kernel's own file, but a kernel consists of model functions from many files.
     """
     dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
     if cache_folder() is not None:
         dispatcher._cache = _Cache(function)
     typed: Function = dispatcher
     return typed
-
-
-@functools.cache
-def _source_hash() -> str:
-    """Return a hash of all sources of kernels."""
-    digest = hashlib.sha256()
-    for source in _SOURCES:
-        for file in sorted(source.rglob("*.py")) if source.is_dir() else (source,):
-            digest.update(file.name.encode())
-            digest.update(file.read_bytes())
-    return digest.hexdigest()
 
 
 @functools.cache
@@ -111,17 +103,19 @@ class _Locator(CacheLocator):  # type: ignore[misc]
     """Tells numba where compiled code is kept, and whether it is still valid."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._line = function.__code__.co_firstlineno
+        code = function.__code__
+        self._line = code.co_firstlineno
+        versions = (numba.__version__, llvmlite.__version__, np.__version__)
+        self._hash = sources_hash(code.co_filename, *versions)
 
     def get_cache_path(self) -> str:
         return str(cache_folder())
 
     def get_source_stamp(self) -> str:
-        return _source_hash()
+        return self._hash
 
     def get_disambiguator(self) -> str:
-        place = hashlib.sha256(__file__.encode()).hexdigest()[:16]
-        return f"{self._line}-{place}"
+        return f"{self._line}-{self._hash[:16]}"
 
     @classmethod
     def from_function(cls, function: Callable[..., Any], _file: str) -> _Locator:
@@ -137,7 +131,22 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
     _impl_class = _Results
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        module = function.__module__.rpartition(".")[2]
+        self._turn = Path(self.cache_path, f"{module}.{function.__qualname__}.lock")
+        self._compiling = contextlib.ExitStack()
+
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = self._load(sig, target_context)
+        if found is None:
+            self._compiling.enter_context(_turn(self._turn))
+            found = self._load(sig, target_context)  # another process may have compiled it
+            if found is not None:
+                self._compiling.close()
+        return found
+
+    def _load(self, sig: Any, target_context: Any) -> Any:
         try:
             return super().load_overload(sig, target_context)
         except (OSError, *_CUT_SHORT):
@@ -150,5 +159,39 @@ class _Cache(FunctionCache):  # type: ignore[misc]
             except _CUT_SHORT:  # the index, by a disk that was full
                 self.flush()
                 super().save_overload(sig, data)
+            _remove_old()
         except OSError:  # the disk is full, or was mounted read-only meanwhile
             self.disable()
+        finally:
+            self._compiling.close()
+
+
+@contextlib.contextmanager
+def _turn(file: Path) -> Iterator[None]:
+    """Wait until no other process compiles the kernel, and make others wait."""
+    try:
+        stream = file.open("w")
+    except OSError:
+        yield
+        return
+    with stream:
+        latest_s = time.monotonic() + _LONGEST_WAIT_S
+        while time.monotonic() < latest_s:
+            try:
+                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                time.sleep(0.1)
+                continue
+            except OSError:  # a file system without locks
+                pass
+            break
+        yield
+
+
+def _remove_old() -> None:
+    """Remove what was compiled long ago from the user's cache: each change leaves files there."""
+    folder = _user_folder()
+    for file in folder.glob("*.nb[ci]") if folder is not None else ():
+        with contextlib.suppress(FileNotFoundError):  # by another process
+            if time.time() - file.stat().st_mtime > _KEPT_S:
+                file.unlink()

@@ -18,6 +18,7 @@ import numba
 from stallward.env.twin.simd.numba_version import check_numba_version, unknown_version
 
 try:
+    import llvmlite
     from llvmlite import ir
     from numba.core import cgutils, types
     from numba.core.caching import CompileResultCacheImpl, FunctionCache
@@ -37,5 +38,6 @@ __all__ = [
     "FunctionCache",
     "cgutils",
     "ir",
+    "llvmlite",
     "types",
 ]
