@@ -4,23 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from service_without_loop import Service
+from service_without_loop import Service, ServiceProcess
 from tls_nodes import Party, make_party
+
+_Kind = TypeVar("_Kind", bound=Service)
+
+
+def _starting(folder: Path, kind: type[_Kind]) -> Iterator[Callable[..., _Kind]]:
+    services: list[_Kind] = []
+
+    def start(**options: object) -> _Kind:
+        services.append(kind(folder, **options))
+        return services[-1]
+
+    yield start
+    for service in services:
+        service.close()
 
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
-    services: list[Service] = []
+    yield from _starting(tmp_path, Service)
 
-    def starting(**options: object) -> Service:
-        services.append(Service(tmp_path, **options))
-        return services[-1]
 
-    yield starting
-    for service in services:
-        service.close()
+@pytest.fixture
+def start_process(tmp_path: Path) -> Iterator[Callable[..., ServiceProcess]]:
+    yield from _starting(tmp_path, ServiceProcess)
 
 
 @pytest.fixture

@@ -147,8 +147,7 @@ def test_it_goes_on_after_a_restart_with_the_next_block(
     node.until(lambda seen: len(seen.blocks) == 2, lambda _: 20.0)
     node.until(lambda seen: seen.phase is not None and seen.phase.measured, lambda _: 20.0)
     node.end()
-    service.process.kill()
-    service.process.wait()
+    service.kill()
     (tmp_path / "again").mkdir()
     later = Service(tmp_path / "again", experiments=tmp_path / "experiments")
     node = Node(later)
@@ -194,6 +193,7 @@ def test_without_a_folder_there_are_no_experiments(
     node.end()
 
 
+@pytest.mark.slow
 def test_a_long_experiment_with_all_its_latencies_is_shown(
     tmp_path: Path, start: Callable[..., Service]
 ) -> None:

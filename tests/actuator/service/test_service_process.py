@@ -12,7 +12,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from service_without_loop import WAIT_S, Service
+from service_without_loop import WAIT_S, ServiceProcess
 
 from stallward.actuator.client import ActuatorClient, Reported
 from stallward.actuator.errors import DaemonError, RequestError
@@ -28,9 +28,9 @@ def wait_for(path: Path) -> None:
 
 
 def test_on_the_socket_for_reports_nothing_else_can_be_done(
-    tmp_path: Path, start: Callable[..., Service]
+    tmp_path: Path, start_process: Callable[..., ServiceProcess]
 ) -> None:
-    service = start(report_socket=tmp_path / "r", report_group=str(os.getgid()))
+    service = start_process(report_socket=tmp_path / "r", report_group=str(os.getgid()))
     wait_for(service.report_socket)
     with ActuatorClient(service.report_socket) as client:
         assert client.report([[Reported(latency_ms=5.0)]]).accepted == 1
@@ -50,9 +50,9 @@ def test_on_the_socket_for_reports_nothing_else_can_be_done(
 
 
 def test_the_socket_for_reports_says_how_the_service_is(
-    tmp_path: Path, start: Callable[..., Service]
+    tmp_path: Path, start_process: Callable[..., ServiceProcess]
 ) -> None:
-    service = start(report_socket=tmp_path / "r", report_mode=0o666)
+    service = start_process(report_socket=tmp_path / "r", report_mode=0o666)
     wait_for(service.report_socket)
     service.tick()
     with grpc.insecure_channel(f"unix:{service.report_socket}") as channel:
@@ -68,9 +68,9 @@ def test_the_socket_for_reports_says_how_the_service_is(
 
 @pytest.mark.parametrize("group", ["no-such-group", "12345"])
 def test_a_group_is_there_or_the_service_does_not_start(
-    tmp_path: Path, start: Callable[..., Service], group: str
+    tmp_path: Path, start_process: Callable[..., ServiceProcess], group: str
 ) -> None:
-    service = start(report_socket=tmp_path / "r", report_group=group)
+    service = start_process(report_socket=tmp_path / "r", report_group=group)
     if group.isdigit():
         wait_for(service.report_socket)
         assert service.process.poll() is None
@@ -78,9 +78,11 @@ def test_a_group_is_there_or_the_service_does_not_start(
         assert service.process.wait(WAIT_S) == EXIT_USER
 
 
-def test_a_busy_port_of_the_metrics_ends_no_service(start: Callable[..., Service]) -> None:
+def test_a_busy_port_of_the_metrics_ends_no_service(
+    start_process: Callable[..., ServiceProcess],
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taker:
-        service = start(metrics=f"127.0.0.1:{taker.getsockname()[1]}")
+        service = start_process(metrics=f"127.0.0.1:{taker.getsockname()[1]}")
         wait_for(service.socket)
         service.tick()
         with ActuatorClient(service.socket) as client:

@@ -9,7 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
-from service_without_loop import WAIT_S, Service
+from service_without_loop import WAIT_S, ServiceProcess
 
 from stallward.actuator.client import ActuatorClient
 
@@ -26,15 +26,15 @@ def code_of(call: Callable[[], Any]) -> tuple[str, str]:
 
 
 @pytest.fixture
-def channel(start: Callable[..., Service]) -> Iterator[tuple[Service, Any]]:
-    service = start()
+def channel(start_process: Callable[..., ServiceProcess]) -> Iterator[tuple[ServiceProcess, Any]]:
+    service = start_process()
     with grpc.insecure_channel(f"unix:{service.socket}") as made:
         grpc.channel_ready_future(made).result(WAIT_S)
         yield service, made
 
 
 def test_a_message_that_cannot_be_read_is_an_invalid_argument(
-    channel: tuple[Service, Any],
+    channel: tuple[ServiceProcess, Any],
 ) -> None:
     service, made = channel
     one = made.unary_unary(f"{SERVICE}/Status")
@@ -55,7 +55,7 @@ def test_a_message_that_cannot_be_read_is_an_invalid_argument(
 
 
 def test_a_call_that_does_not_exist_is_counted_and_logged(
-    channel: tuple[Service, Any],
+    channel: tuple[ServiceProcess, Any],
 ) -> None:
     service, made = channel
     call = made.unary_unary(f"{SERVICE}/Nonsense")
@@ -72,7 +72,7 @@ def test_a_call_that_does_not_exist_is_counted_and_logged(
     assert f"UNIMPLEMENTED: There is no call {SERVICE}/Nonsense." in line
 
 
-def test_streams_of_other_services_go_on(channel: tuple[Service, Any]) -> None:
+def test_streams_of_other_services_go_on(channel: tuple[ServiceProcess, Any]) -> None:
     """Health's Watch writes by itself, and reflection answers each message of a stream."""
     service, made = channel
     service.tick()

@@ -73,7 +73,7 @@ def test_a_node_that_goes_is_named_and_watched_again_when_it_answers(
     made = nodes()
     with FleetWatch(fleet) as watch:
         begun = send_until_watched(made, watch)
-        made["c"].service.process.kill()
+        made["c"].service.kill()
         wait(lambda: bool(watch.counts["c"].problem))
         assert "does not answer" in watch.counts["c"].problem
         assert watch.counts["a"].problem == ""

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rolling_nodes import OLD, RollingNode
+from rolling_nodes import OLD, NodesClock, RollingNode, ticking
 from service_without_loop import WAIT_S
 
 from stallward.evaluation.cli import main
@@ -27,12 +25,15 @@ FAST = ("--watch", "1", "--look", "0.05", "--seed", "1", "--json")
 
 
 @pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
+def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
+    """Nodes that tick as often as the client in this process looks at them."""
     with contextlib.ExitStack() as stack:
         made = {}
         for name in NAMES:
             made[name] = RollingNode(tmp_path / name)
             stack.callback(made[name].stop)
+        clock = NodesClock(made.values())
+        monkeypatch.setattr("stallward.actuator.client.fleet.rollout.looking.time", clock)
         yield made
 
 
@@ -124,17 +125,17 @@ def wait_for(tmp_path: Path, kind: str, count: int) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_a_client_that_is_killed_is_gone_on_with_by_the_same_command(
     nodes: Nodes, command: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run_main = "import sys; from stallward.evaluation.cli import main; main(sys.argv[1:])"
     program = [sys.executable, "-c", run_main, *command]
-    first = subprocess.Popen(program, stderr=subprocess.DEVNULL)
-    wait_for(tmp_path, "Switched", 1)
-    assert main(command) == 2  # two at a time are refused
-    assert "Another client goes on with the rollout" in capsys.readouterr().err
-    os.kill(first.pid, signal.SIGKILL)
-    first.wait(WAIT_S)
+    with ticking(nodes.values()), subprocess.Popen(program, stderr=subprocess.DEVNULL) as first:
+        wait_for(tmp_path, "Switched", 1)
+        assert main(command) == 2  # two at a time are refused
+        assert "Another client goes on with the rollout" in capsys.readouterr().err
+        first.kill()
     with (tmp_path / "state.jsonl").open("a") as file:
         file.write('{"at":1,"event":"Swit')  # torn by its death
     status, answer = run(capsys, command)
@@ -218,6 +219,8 @@ def test_the_table_of_the_fleet_says_what_decides_and_who_has_a_problem(
     listing = ["ctl", "fleet", *command[command.index("--nodes") :][:2]]
     deadline_s = time.monotonic() + WAIT_S
     while True:
+        for node in nodes.values():
+            node.tick()
         assert main([*listing, "--json"]) == 1
         rows = {row["node"]: row for row in json.loads(capsys.readouterr().out)}
         if rows["c"]["problems"]:
