@@ -171,48 +171,65 @@ if [ -n "$vm" ] && ! install_tools build/vm/tools tests/vm/tools.txt; then
   say "virtme-ng cannot be installed; make test-vm has no emulated machine until then."
 fi
 if [ -n "$uml" ] && ! PYTHONPATH=tests/vm .venv/bin/python -m machines.kernel_source; then
-  say "make test-vm has no user-mode machine until then, and takes the emulated one."
+  say "make test-vm has no user-mode machine until then: it takes the emulated one, and fails in CI."
 fi
 if [ -n "$proto" ] && ! install_tools build/proto proto/generator.txt; then
   say "the generator cannot be installed; make proto fails and its test is skipped until then."
 fi
+# What Go makes is kept for all clones of a user.
+cache="${XDG_CACHE_HOME:-${HOME:-$PWD/build}/.cache}/stallward"
+# make_once FOLDER MAKER: makes a folder of the cache, unless it is there. MAKER gets an empty folder,
+# which becomes that folder only when MAKER has succeeded. What an interrupted one left is removed.
+make_once() {
+  made="$cache/$1" maker="$2"
+  if [ -d "$made" ]; then return 0; fi
+  command -v go >/dev/null 2>&1 || return 1
+  mkdir -p "${made%/*}" || return 1
+  (
+    flock 9
+    if [ -d "$made" ]; then exit 0; fi  # another process has made it meanwhile
+    rm -rf "$made.part" && mkdir "$made.part" || exit 1
+    if "$maker" "$made.part"; then mv "$made.part" "$made"
+    else rm -rf "$made.part"; exit 1; fi
+  ) 9>"$made.lock"
+}
 # No package of Debian has it. Go takes it from its proxy, by the hash that its checksum database
 # has for that version, and whatever it downloads and compiles for it is removed again.
 helm_version=v3.22.0
-install_helm() {
-  if command -v helm >/dev/null 2>&1 || [ -x build/helm/bin/helm ]; then return 0; fi
-  command -v go >/dev/null 2>&1 || return 1
-  say "building helm $helm_version into build/helm (a minute)"
-  GOBIN="$PWD/build/helm/bin" GOMODCACHE="$PWD/build/helm/mod" GOCACHE="$PWD/build/helm/cache" \
+build_helm() {
+  say "building helm $helm_version, once (a minute)"
+  GOBIN="$1" GOMODCACHE="$1/mod" GOCACHE="$1/cache" \
     GOFLAGS="-modcacherw -buildvcs=false -trimpath" \
-    go install -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$helm_version" >/dev/null 2>&1
-  built=$?
-  rm -rf build/helm/mod build/helm/cache
-  return $built
+    go install -ldflags "-s -w" "helm.sh/helm/v3/cmd/helm@$helm_version" >/dev/null 2>&1 &&
+    rm -rf "$1/mod" "$1/cache"
+}
+install_helm() {
+  if command -v helm >/dev/null 2>&1; then return 0; fi
+  make_once "helm/$helm_version" build_helm && mkdir -p build/helm/bin &&
+    ln -sf "$cache/helm/$helm_version/helm" build/helm/bin/helm
 }
 if [ -n "$helm" ] && ! install_helm; then
   say "not installed: helm, and no Go that builds it; the tests of the chart are skipped until then."
 fi
 # The definitions of RayJob and PodMonitor, which are too large to keep here. Go takes them from its
 # proxy, too, by the hashes of its checksum database.
-install_crds() {
-  if [ -e build/crds/ray.io_rayjobs.yaml ] &&
-    [ -e build/crds/monitoring.coreos.com_podmonitors.yaml ]; then return 0; fi
-  command -v go >/dev/null 2>&1 || return 1
-  say "fetching the definitions of RayJob and PodMonitor into build/crds"
-  mkdir -p build/crds
-  fetched=0
+ray_operator=v1.6.2 prometheus_operator=v0.85.0
+fetch_crds() {
+  say "fetching the definitions of RayJob and PodMonitor, once"
   for one in \
-    github.com/ray-project/kuberay/ray-operator@v1.6.2/config/crd/bases/ray.io_rayjobs.yaml \
-    github.com/prometheus-operator/prometheus-operator@v0.85.0/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
+    github.com/ray-project/kuberay/ray-operator@$ray_operator/config/crd/bases/ray.io_rayjobs.yaml \
+    github.com/prometheus-operator/prometheus-operator@$prometheus_operator/example/prometheus-operator-crd/monitoring.coreos.com_podmonitors.yaml
   do
     module="${one%%@*}" rest="${one#*@}"
-    GOMODCACHE="$PWD/build/crds/mod" GOFLAGS=-modcacherw \
+    GOMODCACHE="$1/mod" GOFLAGS=-modcacherw \
       go mod download "$module@${rest%%/*}" >/dev/null 2>&1 &&
-      install -m 644 "build/crds/mod/$one" build/crds/ || fetched=1
+      install -m 644 "$1/mod/$one" "$1" || return 1
   done
-  rm -rf build/crds/mod
-  return $fetched
+  rm -rf "$1/mod"
+}
+install_crds() {
+  folder="crds/ray-$ray_operator-prometheus-$prometheus_operator"
+  make_once "$folder" fetch_crds && mkdir -p build/crds && cp "$cache/$folder"/*.yaml build/crds/
 }
 if [ -n "$crds" ] && ! install_crds; then
   say "not installed: the definitions of RayJob and PodMonitor; their tests are skipped until then."
