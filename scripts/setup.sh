@@ -100,7 +100,7 @@ for package in $packages; do
   esac
 done
 
-python="${PYTHON:-python3}"
+python="${PYTHON:-$(scripts/python.sh newest)}"
 if ! "$python" -P -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
   say "Python 3.11 or newer is needed; '$python' is not. Set PYTHON=/path/to/python3."
   exit 2

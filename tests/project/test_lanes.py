@@ -1,0 +1,76 @@
+"""Commands run beside each other, and all end with the one who started them."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts/lanes.py"
+
+
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("lanes", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "lanes", module)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_they_run_at_once_and_the_worst_status_counts(
+    lanes: ModuleType, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    met = tmp_path / "met"
+    os.mkfifo(met)  # opening it waits for the other end
+    words = [
+        f"one=echo one >{met}; echo first; exit 3",
+        f"two:3=cat {met}; nice; exit 1",
+    ]
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert lanes.main(words, tmp_path / "logs") == 3
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+    printed = capfdbinary.readouterr().out.decode().splitlines()
+    mine = os.getpriority(os.PRIO_PROCESS, 0)
+    assert printed[:3] == ["first", "one", str(min(mine + 3, 19))]
+    assert [line.split(":")[0] for line in printed[3:]] == ["one", "two"]
+    assert printed[3].endswith("exit status 3")
+    assert (tmp_path / "logs/two.log").read_text().startswith("one\n")
+
+
+def test_a_lane_that_is_killed_is_no_success(lanes: ModuleType, tmp_path: Path) -> None:
+    previous = signal.getsignal(signal.SIGTERM)
+    try:
+        assert lanes.main(["one=true", "two=kill -9 $$"], tmp_path) == 137
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_ends_all_of_them(number: signal.Signals, tmp_path: Path) -> None:
+    words = [f"{name}=echo $$ >{tmp_path}/{name}; exec sleep 60" for name in ("one", "two")]
+    with subprocess.Popen([sys.executable, SCRIPT, *words]) as process:
+        deadline_s = time.monotonic() + 60.0
+        while not all(_written(tmp_path / name) for name in ("one", "two")):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.01)
+        process.send_signal(number)
+        assert process.wait(60) != 0
+    for name in ("one", "two"):
+        pid = int((tmp_path / name).read_text())
+        assert not Path(f"/proc/{pid}").exists()
+
+
+def _written(path: Path) -> bool:
+    return path.exists() and path.read_text().endswith("\n")
