@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
+from child_path import python_path
+
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import (
@@ -99,7 +101,7 @@ class ScriptedDaemon:
         options = GuardianOptions(config=folder / "daemon.toml")
         environment = {
             **os.environ,
-            "PYTHONPATH": str(Path(__file__).parent),
+            "PYTHONPATH": python_path(Path(__file__).parent),
             "NOTIFY_SOCKET": str(folder / "notify"),
         }
         self.process = subprocess.Popen(

@@ -8,8 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from child_path import python_path
 
-REPOSITORY = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1] / "actuator"
 
 READS_A_NODE = """
 import os, sys
@@ -47,10 +48,9 @@ def test_nothing_of_this_machine_is_read_when_other_roots_are_given(
     tmp_path: Path, kind: str
 ) -> None:
     """All sensors and levers are opened, a sample is read, and everything is let go."""
-    path = ":".join(str(REPOSITORY / "tests/actuator" / name) for name in ("", "node"))
     done = subprocess.run(
         [sys.executable, "-c", READS_A_NODE, str(tmp_path), kind],
-        env={**os.environ, "PYTHONPATH": path},
+        env={**os.environ, "PYTHONPATH": python_path(TESTS, TESTS / "node")},
         capture_output=True,
         text=True,
         check=True,

@@ -115,7 +115,8 @@ def test_an_endpoint_that_refuses_or_is_silent_is_named() -> None:
     assert finding.why == "does not answer within 0.1 s"
 
 
-def test_a_port_that_is_free_and_one_that_is_not(tmp_path: Path) -> None:
+def test_a_port_that_is_free_and_one_that_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "_LISTEN_S", 0.1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as other:
         other.bind(("127.0.0.1", 0))
         config = StatsdLatency(metric="t", listen=f"127.0.0.1:{other.getsockname()[1]}")
@@ -141,6 +142,7 @@ def test_a_socket_path_is_checked_and_nothing_is_made(tmp_path: Path) -> None:
 
 
 def test_what_comes_to_a_port_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(latency, "_LISTEN_S", 0.1)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         address = probe.getsockname()
@@ -157,7 +159,7 @@ def test_what_comes_to_a_port_is_counted(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(latency, "DatagramSocket", hear)
         return tried(config)
 
-    assert "in 0.5 s came 2 latencies" in tried_with(b"t:1|ms:2|ms").why
+    assert "in 0.1 s came 2 latencies" in tried_with(b"t:1|ms:2|ms").why
     odd = tried_with(b"t:1|ms\nt:5x|ms")
     assert (odd.state, "1 malformed (the first: t:0x|ms)" in odd.why) == ("degraded", True)
     other = tried_with(b"tt:1|ms\nu;host=a:1|ms")

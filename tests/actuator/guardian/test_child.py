@@ -12,6 +12,7 @@ import psutil
 import pytest
 from around_the_guardian import WAIT_S, ScriptedDaemon, config_in
 
+from stallward.actuator import loop
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import RecordConfig, RestartConfig
 from stallward.actuator.guardian.child import Child, Launch
@@ -57,6 +58,13 @@ def test_a_child_has_its_environment_beside_that_of_the_guardian(tmp_path: Path)
     with ScriptedDaemon(tmp_path, script, first=first) as daemon:
         daemon.wait_for("kept")
         assert daemon.notes == ["loop 0", "1", "kept"]
+
+
+def test_the_processes_import_the_tree_that_is_tested(tmp_path: Path) -> None:
+    """And not one that is installed, which would be tested in its place."""
+    script = "import stallward.actuator.loop as package; loop.note(package.__file__)"
+    with ScriptedDaemon(tmp_path, script) as daemon:
+        daemon.wait_for(str(loop.__file__))
 
 
 NO_ROOM = """

@@ -51,7 +51,8 @@ def test_a_loop_is_hung_when_it_misses_several_ticks(tmp_path: Path, period_s: f
 
 def test_a_hung_loop_is_killed_and_its_changes_are_put_back(tmp_path: Path) -> None:
     script = f"{CHANGE}    loop.beat()\n"
-    with ScriptedDaemon(tmp_path, script) as daemon:
+    sooner = "from stallward.actuator.guardian import loop_watch; loop_watch.SILENCE_S = 0.5"
+    with ScriptedDaemon(tmp_path, script, first=sooner) as daemon:
         daemon.wait_for("loop 1")
         assert (tmp_path / "memory.high").read_text() == "60"
         killed = daemon.said.index("The loop hung: it was killed, everything is put back.")
@@ -225,6 +226,6 @@ def test_a_loop_within_its_budgets_is_left_alone(
     loops = [f"loop {number}" for number in range(1 + ("die" in script))]
     with ScriptedDaemon(tmp_path, f"{script}\nloop.beat()", guard=budgets) as daemon:
         daemon.wait_until_said("The loop ticks.")
-        time.sleep(1.5)
+        time.sleep(1.0)
         assert daemon.notes == loops
         assert not any("hung" in line for line in daemon.said)

@@ -114,7 +114,7 @@ def test_it_is_ended_only_when_the_daemon_is_dead_and_everything_is_undone(
         assert b"watching" in process.stderr.readline()
         process.terminate()
         with pytest.raises(subprocess.TimeoutExpired):
-            process.wait(1.0)
+            process.wait(0.5)
         assert dead.knob.read_text() == "90"
         os.close(lock)
         assert process.wait(WAIT_S) == 0

@@ -138,7 +138,7 @@ lives = st.lists(
 @example(lives=[(9, "after", None, 0.05)] * 60)
 @example(lives=[(5, "after", 40, 0.0)] * 60)
 @example(lives=[(5, "before", 60, 0.0)] * 60)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=min(60, settings().max_examples))
 def test_no_sequence_of_restarts_exceeds_the_budgets(
     lives: list[tuple[int, str, int | None, float]],
 ) -> None:

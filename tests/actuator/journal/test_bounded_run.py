@@ -19,7 +19,12 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.temporary_folders import remove_folder
 
 
-def test_an_action_that_blocks_holds_up_nothing_else(tmp_path: Path) -> None:
+def test_an_action_that_blocks_holds_up_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    defaults = run_bounded.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "give_up_s", 0.5)  # in place of 2 s
     hung, knobs = tmp_path / "cgroup.freeze", [tmp_path / f"{n}/memory.high" for n in range(20)]
     os.mkfifo(hung)  # opening it for writing blocks until another process reads
     for knob in knobs:
@@ -45,7 +50,7 @@ def test_everything_runs_in_order_where_nothing_blocks() -> None:
 def test_many_that_block_do_not_starve_the_last() -> None:
     never, done = threading.Event(), threading.Event()
     actions = [partial(never.wait, 20.0)] * 5 + [done.set]
-    problems = run_bounded(actions, patience_s=0.01, give_up_s=3.0)
+    problems = run_bounded(actions, patience_s=0.01, give_up_s=0.8)
     assert done.is_set()
     assert len(problems) == 5
     never.set()

@@ -52,7 +52,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Journal, bytes]:
     return journal, journal.path.read_bytes()
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_a_journal_cut_anywhere_keeps_every_whole_line(
     written: tuple[Journal, bytes], data: st.DataObject
@@ -71,7 +71,7 @@ def test_a_journal_cut_anywhere_keeps_every_whole_line(
     assert again.load() == (*loaded, Frozen(Path("/after")))
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(data=st.data())
 def test_a_flipped_byte_costs_at_most_the_lines_it_touches(
     written: tuple[Journal, bytes], data: st.DataObject

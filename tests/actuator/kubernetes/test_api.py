@@ -171,6 +171,7 @@ def test_an_event_that_makes_no_sense_makes_it_list_anew(api: FakeApi, follower:
         wait_for(lambda: follower.fault == "" and follower.names == ["first"])
 
 
+@pytest.mark.slow
 def test_a_silent_watch_is_given_up_and_everything_listed_after_a_while() -> None:
     api = FakeApi().start()
     api.put(written("first"))

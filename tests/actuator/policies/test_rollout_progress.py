@@ -154,7 +154,7 @@ class World:
         return Switched(node=name)
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=3 * settings().max_examples)
 @given(st.data(), st.integers(1, 7), st.sampled_from(("1", "1,50%", "2,3", "40%,60%,80%")))
 def test_whatever_fails_each_node_is_counted_once_and_as_what_it_is(
     data: st.DataObject, nodes: int, waves: str

@@ -313,7 +313,7 @@ records = st.builds(
 
 relaxed = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=min(60, settings().max_examples),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 

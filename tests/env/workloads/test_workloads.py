@@ -71,12 +71,12 @@ def test_without_a_compiler_the_error_names_one(
 
 def test_anon_hog_grows_and_shrinks_with_its_program(programs: Path, tmp_path: Path) -> None:
     report = tmp_path / "lines"
-    argv = ("--program", "16:64,64:128", "--rate", "160", "--report", str(report))
+    argv = ("--program", "16:64,64:128", "--rate", "320", "--report", str(report))
     seen: list[float] = []
     with running(str(programs / "anon"), *argv) as hog:
         while last_units(report) < 250:
             seen.append(rss_mib(hog.pid))
-            time.sleep(0.05)
+            time.sleep(0.02)
             assert hog.poll() is None
     assert min(seen[2:]) < 25
     assert 60 < max(seen) < 80
@@ -88,7 +88,7 @@ def test_a_hog_keeps_its_rate_and_reports_ten_times_a_second(
     report = tmp_path / "lines"
     argv = ("--program", "8", "--rate", "100", "--report", str(report))
     with running(str(programs / "anon"), *argv):
-        wait_for_units(report, 120)
+        wait_for_units(report, 80)
     times, units = np.loadtxt(report, unpack=True)
     rate = (units[-1] - units[0]) / (times[-1] - times[0])
     assert 60 < rate < 110  # a busy machine may slow it, nothing may speed it up
@@ -99,19 +99,20 @@ def test_a_stopped_hog_resumes_where_it_was_and_does_not_catch_up(
     programs: Path, tmp_path: Path
 ) -> None:
     report = tmp_path / "lines"
-    argv = ("--program", "8", "--rate", "100", "--report", str(report))
+    argv = ("--program", "8", "--rate", "200", "--report", str(report))
     with running(str(programs / "anon"), *argv) as hog:
         wait_for_units(report, 20)
         hog.send_signal(signal.SIGSTOP)
-        time.sleep(0.3)
+        time.sleep(0.05)
         stopped_at = last_units(report)
-        time.sleep(1.0)
+        time.sleep(0.4)
         assert last_units(report) == stopped_at
         hog.send_signal(signal.SIGCONT)
-        time.sleep(0.3)
-        # 100/s for 0.3 s, the 100 ms it may make up, and what was not yet reported.
-        assert stopped_at <= last_units(report) <= stopped_at + 55
-        wait_for_units(report, stopped_at + 60)
+        time.sleep(0.15)
+        # 200/s for 0.15 s, the 100 ms it may make up, and what was not yet reported; not the 80
+        # of the time that it was stopped.
+        assert stopped_at <= last_units(report) <= stopped_at + 85
+        wait_for_units(report, stopped_at + 90)
 
 
 def test_a_hog_is_not_held_up_by_a_full_fifo(programs: Path, tmp_path: Path) -> None:
@@ -221,18 +222,18 @@ def test_latency_counts_from_the_schedule_so_a_stall_delays_all_that_came_meanwh
     programs: Path, tmp_path: Path
 ) -> None:
     lines, path = tmp_path / "lines", tmp_path / "s"
-    thread = serve_slowly(path, 0.5)
+    thread = serve_slowly(path, 0.4)
     argv = ["--socket", str(path), "--request", "%K\n", "--ok-prefix", "ok", "--rate", "100"]
-    argv += ["--arrivals", "fixed", "--connections", "1", "--seconds", "1.5", "--out", str(lines)]
+    argv += ["--arrivals", "fixed", "--connections", "1", "--seconds", "0.9", "--out", str(lines)]
     subprocess.run([str(programs / "load"), *argv], check=True, timeout=20)
     thread.join(5)
     table = np.loadtxt(lines)
     gaps = np.diff(np.sort(table[:, 0]))
     np.testing.assert_allclose(gaps, 0.01, atol=1e-4)  # the schedule did not wait
     late = table[:, 2] - table[:, 0]
-    # Some 50 requests were scheduled during the stall; a closed loop would have seen one.
-    assert (late > 0.1).sum() >= 30
-    assert table[table[:, 3] == 1].shape[0] >= 100
+    # Some 40 requests were scheduled during the stall; a closed loop would have seen one.
+    assert (late > 0.1).sum() >= 24
+    assert table[table[:, 3] == 1].shape[0] >= 60
 
 
 def test_the_schedule_comes_from_the_seed(programs: Path, tmp_path: Path) -> None:
@@ -358,6 +359,7 @@ def test_the_detector_answers_and_its_weights_stay_pages_of_their_file(tmp_path:
     assert anonymous == 0
 
 
+@pytest.mark.slow
 def test_steps_of_the_duckdb_loop_keep_a_window_larger_than_its_memory(tmp_path: Path) -> None:
     duckdb_loop = pytest.importorskip("stallward.env.workloads.duckdb_loop")
     window = duckdb_loop.Window(

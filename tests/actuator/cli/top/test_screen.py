@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
+from textual.pilot import Pilot
 from textual.widgets import DataTable, RichLog, Static
 from top_ticks import tick
 from typer.testing import CliRunner
@@ -29,20 +31,26 @@ def recording(tmp_path: Path) -> Path:
     return tmp_path
 
 
+async def shown(pilot: Pilot[None], problem: str) -> None:
+    """Wait until the screen names a problem."""
+    deadline_s = time.monotonic() + 30.0
+    while problem not in str(pilot.app.query_one("#problem", Static).content):
+        assert time.monotonic() < deadline_s
+        await pilot.pause(0.02)
+
+
 def test_the_screen_shows_the_newest_tick_and_freezes() -> None:
     async def run() -> None:
         records = [tick(number, paused=number > 5) for number in range(10)]
         screen = TopScreen(iter(records), History(60.0, ("hog",)), "test")
         async with screen.run_test(size=(120, 40)) as pilot:
-            await pilot.pause(1.0)
-            assert "p95 20 ms of at most 60 ms" in str(
-                screen.query_one("#headline", Static).content
-            )
+            await shown(pilot, "no more ticks")
+            headline = str(screen.query_one("#headline", Static).content)
+            assert "p95 20 ms of at most 60 ms" in headline
             table = screen.query_one("#groups", DataTable)
             assert table.row_count == 2
             assert table.get_row_at(1)[8] == "yes (25 %)"
             assert len(screen.query_one("#changes", RichLog).lines) == 1
-            assert "no more ticks" in str(screen.query_one("#problem", Static).content)
             await pilot.press("q")
 
     asyncio.run(run())
@@ -56,8 +64,7 @@ def test_a_source_that_fails_is_named_on_the_screen() -> None:
     async def run() -> None:
         screen = TopScreen(broken(), History(60.0), "test")  # type: ignore[arg-type]
         async with screen.run_test() as pilot:
-            await pilot.pause(1.0)
-            assert "The daemon went away." in str(screen.query_one("#problem", Static).content)
+            await shown(pilot, "The daemon went away.")
 
     asyncio.run(run())
 

@@ -379,7 +379,10 @@ def test_a_refused_value_is_no_change_and_is_tried_again_later(tmp_path: Path) -
     node.levers.restore()
 
 
-def test_a_write_that_blocks_holds_up_neither_a_tick_nor_restoring(node: FakeNode) -> None:
+def test_a_write_that_blocks_holds_up_neither_a_tick_nor_restoring(
+    node: FakeNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stallward.actuator.levers.lever_set.RESTORE_S", 0.5)
     name = "memory.high" if node.kind == "v2" else "memory.limit_in_bytes"
     path = node.file(name)
     path.unlink()
@@ -541,7 +544,9 @@ STEPS = st.lists(
 
 @pytest.mark.parametrize("kind", ["v2", "hybrid"])
 @settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=min(60, settings().max_examples),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(steps=STEPS)
 def test_restoring_leaves_the_originals_and_what_others_have_set(
