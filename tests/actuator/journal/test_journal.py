@@ -222,7 +222,7 @@ def test_a_v1_freezer_is_thawed_by_its_word(tmp_path: Path, node: Paths) -> None
 
 
 def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path) -> None:
-    code = "import os,time,sys; os.nice(5); os.fork(); print(flush=True); time.sleep(60)"
+    code = "import os,time,sys; os.setpriority(os.PRIO_PROCESS, 0, 5); os.fork(); print(flush=True); time.sleep(60)"
     with subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, start_new_session=True
     ) as parent:

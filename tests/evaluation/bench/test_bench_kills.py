@@ -58,7 +58,7 @@ def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         before = read_settings([], [process.pid], Paths())
         nice = os.getpriority(os.PRIO_PROCESS, process.pid)
-        os.setpriority(os.PRIO_PROCESS, process.pid, nice + 1)
+        os.setpriority(os.PRIO_PROCESS, process.pid, nice + 1 if nice < 19 else 18)
         Path(f"/proc/{process.pid}/oom_score_adj").write_text("300")
         changes = changed_settings(before, read_settings([], [process.pid], Paths()))
         process.kill()
@@ -89,7 +89,9 @@ def test_settings_of_every_thread_are_read() -> None:
             tid = thread_ids(Path("/proc"), process.pid)[1]
             before = read_settings([], [process.pid], Paths())
             cpu = str(min(os.sched_getaffinity(0)))
-            set_to = {NICE: "19", CPUS: cpu} | ({} if why_no_slice() else {SLICE: "300"})
+            set_to = {NICE: "19" if os.nice(0) < 19 else "18", CPUS: cpu} | (
+                {} if why_no_slice() else {SLICE: "300"}
+            )
             for what, value in set_to.items():
                 write_value(what, tid, value)
             changes = changed_settings(before, read_settings([], [process.pid], Paths()))

@@ -49,6 +49,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may lower a
 # Two threads; a line on standard input makes it fork.
 PROGRAM = """
 import os, sys, threading, time
+os.setpriority(os.PRIO_PROCESS, 0, 0)
 threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
 print(flush=True)
 for line in sys.stdin:
@@ -59,7 +60,7 @@ for line in sys.stdin:
 
 
 class Children:
-    """A program and the children that it has forked."""
+    """A program that is not nice, whatever this process is, and the children that it has forked."""
 
     def __init__(self, folder: Path, code: str = PROGRAM) -> None:
         self.folder = folder
