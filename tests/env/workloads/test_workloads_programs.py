@@ -371,29 +371,33 @@ def test_real_programs_answer_and_work(
         pytest.skip(f"{error.cause} {error.next_step}")
     cache = tmp_path_factory.mktemp("cache")
     workplace = make_workplace(scenario, cache)
-    with open_sandbox(
-        slots=len(scenario.background),
-        limit_bytes=scenario.sandbox.limit_bytes,
-        swap_bytes=128 * MIB,
-        cache_dir=cache,
-    ) as sandbox:
-        result = run_block(
-            sandbox,
-            scenario,
-            "together",
-            None,
-            workplace=workplace,
-            duration_s=25.0 if name in SLOW_TO_START else 3.0,
-            burn_in_s=1.5,
-            out_dir=tmp_path,
-            seed=1,
-        )
+    for duration_s in (25.0,) if name in SLOW_TO_START else (3.0, 25.0):
+        with open_sandbox(
+            slots=len(scenario.background),
+            limit_bytes=scenario.sandbox.limit_bytes,
+            swap_bytes=128 * MIB,
+            cache_dir=cache,
+        ) as sandbox:
+            result = run_block(
+                sandbox,
+                scenario,
+                "together",
+                None,
+                workplace=workplace,
+                duration_s=duration_s,
+                burn_in_s=1.5,
+                out_dir=tmp_path,
+                seed=1,
+            )
+        rates = {
+            group.name: result.units_per_s(slot)
+            for slot, group in enumerate(scenario.background)
+            if group.phases[0].start_s < 2.0
+        }
+        if None not in rates.values():
+            break  # on a busy host a program may not finish its first unit in 3 s
     assert len(result.measured.ok) > 200
     mine = f"stallward-block-{os.getpid()}-*"
     assert [path for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)] == []
     assert result.measured.ok.mean() > 0.99
-    for slot, group in enumerate(scenario.background):
-        rate = result.units_per_s(slot)
-        if group.phases[0].start_s < 2.0:
-            assert rate is not None, group.name
-            assert rate > 0.0, group.name
+    assert all(rate is not None and rate > 0 for rate in rates.values()), rates
