@@ -25,8 +25,8 @@ from stallward.env.simulation.observe import (
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.testing import small_twin
 from stallward.env.twin.frame import FRAME, frame_at, raw_frames
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.layout import Arrays
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 NODES = 64

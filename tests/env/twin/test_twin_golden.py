@@ -12,10 +12,14 @@ was computed by an implementation on numpy arrays, older than the compiled one. 
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from stallward.env.twin.batch import TwinBatch
@@ -172,6 +176,34 @@ def test_the_twin_follows_the_frozen_trajectory() -> None:
             np.testing.assert_allclose(
                 values, frozen[name], rtol=1e-9, atol=1e-7, equal_nan=True, err_msg=name
             )
+
+
+@pytest.mark.slow
+def test_it_has_the_same_bits_without_vectors(tmp_path: Path) -> None:
+    """With a numba that vectors have not been tried with, each node is computed by itself."""
+    file = tmp_path / "plain.npz"
+    code = (
+        "import numba, sys\n"
+        "numba.__version__ = '9.1.0'\n"
+        "import numpy as np\n"
+        "from stallward.env.twin.simd.backend import WIDTH\n"
+        f"sys.path.insert(0, {str(FROZEN.parent)!r})\n"
+        "from test_twin_golden import play\n"
+        f"np.savez({str(file)!r}, width=WIDTH, **play())\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("\n") == 1, "it says so once"
+    assert "numba 9.1.0 is not one of those that vectors work with, >=0.65,<0.69" in done.stderr
+    with np.load(file) as plain:
+        assert plain["width"] == 1
+        for name, values in play().items():
+            assert values.tobytes() == plain[name].tobytes(), name
 
 
 if __name__ == "__main__":

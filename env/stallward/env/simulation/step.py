@@ -37,12 +37,12 @@ from stallward.env.twin.physics.levers import Rules
 from stallward.env.twin.physics.state import LAST_S, P95_MS, SUBSTEPS, Node, node_at
 from stallward.env.twin.physics.working_set import update_working_set
 from stallward.env.twin.settings import settings_of
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import maximum, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 _VIOLATED, _EXCESS, _SLOW = range(len(COSTS))
 """The rows of the prices, in the order of ``COSTS``."""

@@ -13,9 +13,9 @@ from stallward.env.simulation.sharing.state import SHARING
 from stallward.env.twin.frame import FRAME
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.levers import Ring
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.layout import Layout, tiles
 from stallward.env.twin.simd.records import reader
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 Actions = NDArray[np.int64]

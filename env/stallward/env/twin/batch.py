@@ -30,9 +30,9 @@ from stallward.env.twin.physics.tick import STEP_S, TICK_S
 from stallward.env.twin.physics.window import judge, report, schedule_answer
 from stallward.env.twin.scenario_arrays import ScenarioArrays
 from stallward.env.twin.settings import NODE_SETTINGS
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Arrays, Columns, copy_tiles, tiles
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 Mask = NDArray[np.bool_]

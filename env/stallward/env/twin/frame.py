@@ -21,11 +21,11 @@ from stallward.env.twin.physics.state import (
     Node,
     PerSlot,
 )
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout
 from stallward.env.twin.simd.records import reader
 from stallward.env.twin.simd.values import maximum
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 

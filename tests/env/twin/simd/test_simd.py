@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from stallward.env.twin.physics import randomness
 from stallward.env.twin.simd import elementary, values
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.layout import Arrays, Columns, Layout, Rows, tiles
 from stallward.env.twin.simd.one_lane import (
     add_to_lane,
@@ -24,7 +25,6 @@ from stallward.env.twin.simd.one_lane import (
     value_of_lane,
 )
 from stallward.env.twin.simd.records import local_rows, reader
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 

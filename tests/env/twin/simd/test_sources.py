@@ -85,6 +85,8 @@ def test_the_physics_are_reached_from_the_kernels() -> None:
         "agent/sharing/lending.py",
         "actuator/guard/budgets.py",
         "env/twin/simd/elementary.py",
+        "env/twin/simd/vector_operations.py",
+        "env/twin/simd/plain_records.py",
         "env/objective.py",
     } <= reached
 
@@ -103,6 +105,28 @@ def imported_by(file: Path) -> set[str]:
             parts = [sources._file_of(f"{node.module}.{name.name}") for name in node.names]
             files |= {*parts, sources._file_of(node.module)} if "" in parts else set(parts)
     return {file for file in files if "/stallward/" in file}
+
+
+def test_imports_of_every_form_are_found(tmp_path: Path) -> None:
+    file = tmp_path / "kernels.py"
+    file.write_text(
+        "from stallward.agent.desired import PROFILES\n"
+        "from stallward.env.twin import batch, node  # two\n"
+        "from stallward.env.twin.physics import (\n"
+        "    pages,  # the (first)\n"
+        "    stalls as stalling,\n"
+        ")\n"
+        "def later():\n"
+        "    import stallward.env.objective\n"
+    )
+    assert {place(found) for found in sources._read(str(file))[1]} >= {
+        "agent/desired.py",
+        "env/objective.py",
+        "env/twin/batch.py",
+        "env/twin/node.py",
+        "env/twin/physics/pages.py",
+        "env/twin/physics/stalls.py",
+    }
 
 
 def test_every_import_is_found() -> None:

@@ -32,8 +32,8 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.inputs.parameters import to_array
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.state import node_at
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import kernel
-from stallward.env.twin.simd.vectors import WIDTH
 from stallward.training.errors import DatasetError
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.local_processes import LOCAL

@@ -10,13 +10,13 @@ from numpy.typing import NDArray
 from stallward.env.twin.physics import latency as queue
 from stallward.env.twin.physics.pages import ANON, COLD, EPSILON, FILE, POOLS, total
 from stallward.env.twin.physics.state import Node, Noise, Parameters
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.elementary import exp, remainder
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
 from stallward.env.twin.simd.records import local_reader, local_rows
 from stallward.env.twin.simd.values import anywhere, floor, maximum, minimum, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 

@@ -25,11 +25,11 @@ from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 from stallward.env.twin.physics.pages import ANON, COLD, FILE, POOLS
 from stallward.env.twin.physics.state import Node
 from stallward.env.twin.physics.tick import TICK_S
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import tiles
 from stallward.env.twin.simd.one_lane import exchange
 from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, negate, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 SHARE_TICKS: Final = round(SHARE_WINDOW_S / TICK_S)
 _DECAY_PER_TICK: Final = math.exp(-TICK_S / REFERENCE_DECAY_S)

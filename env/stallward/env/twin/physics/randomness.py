@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.twin.physics.state import SUBSTEPS, Noise
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.elementary import exp, normals
 from stallward.env.twin.simd.jit import kernel, model
 from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.one_lane import set_lane
 from stallward.env.twin.simd.records import from_row, local_rows
 from stallward.env.twin.simd.values import anywhere, floor, maximum, square_root, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 Keys = NDArray[np.uint64]
 Array = NDArray[np.float64]

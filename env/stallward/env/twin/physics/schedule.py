@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from stallward.env.twin.physics.pages import POOLS
 from stallward.env.twin.physics.state import Node
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.elementary import remainder
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import anywhere, floor, maximum, negate, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 Array = NDArray[np.float64]
 

@@ -31,10 +31,10 @@ from stallward.env.twin.physics.state import (
     SUBSTEPS,
     Node,
 )
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.one_lane import add_to_lane, raise_lane, set_lane, value_of_lane
 from stallward.env.twin.simd.values import maximum, minimum, where
-from stallward.env.twin.simd.vectors import WIDTH
 
 _REPORTED_SHARE: Final = 0.95
 _JUDGED_TICKS: Final = 10

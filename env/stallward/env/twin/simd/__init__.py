@@ -9,12 +9,22 @@ with ``&``, ``|`` and :func:`~stallward.env.twin.simd.values.negate`. Branches a
 on values that all nodes share: counts, sub-steps, and
 :func:`~stallward.env.twin.simd.values.anywhere`.
 
+With a numba that vectors have not been tried with, the same code is compiled for one node at a
+time, and gives the same numbers.
+
+- ``backend``: which of the two it is.
 - ``values``: numbers and their operations.
-- ``vectors``: the vector types, and how operations on them are defined.
 - ``elementary``: exp, log, power and similar functions, with the same bits on every machine.
-- ``layout``, ``records``: a node's state by name.
-- ``one_lane``: operations on one of the eight nodes.
-- ``jit``: the decorators, and the cache of compiled code.
-- ``numba_internals``, ``numba_version``: the parts of numba that are not its public interface, and
-  the versions that have them.
+- ``layout``, ``records``, ``plain_records``: a node's state by name.
+- ``one_lane``: operations on one of the nodes that are computed at once.
+- ``jit``, ``sources``, ``cache_folder``: the decorators, and where and until when compiled code is
+  kept.
+- ``vectors``, ``vector_operations``, ``vector_records``, ``kernel_cache``: the vector types, what
+  the operations are on them, and the cache of their code.
+- ``numba_internals``: the parts of numba, not its public interface, that these four need.
 """
+
+from stallward.env.twin.simd.backend import VECTORS
+
+if VECTORS:
+    from stallward.env.twin.simd import vector_operations  # noqa: F401 - tells numba of them

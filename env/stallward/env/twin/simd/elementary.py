@@ -9,94 +9,46 @@ from __future__ import annotations
 
 import math
 import struct
-from typing import Any, Final
+from typing import Final
 
-from stallward.env.twin.simd.jit import model
+import numpy as np
+
+from stallward.env.twin.simd.jit import model, operation
 from stallward.env.twin.simd.values import floor, maximum, minimum, square_root, where
-from stallward.env.twin.simd.vectors import (
-    BITS,
-    NUMBERS,
-    VECTOR,
-    NumbersType,
-    binary,
-    compiled_as,
-    constant,
-    unary,
-)
 
-_SHIFT: Final = 6755399441055744.0
+SHIFT: Final = 6755399441055744.0
 """1.5 * 2 ** 52: a number added to it is rounded to a whole number, which is in the low bits."""
-_SHIFT_BITS: Final = struct.unpack("<q", struct.pack("<d", _SHIFT))[0]
-_ROOT_HALF_BITS: Final = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))[0]
+SHIFT_BITS: Final = struct.unpack("<q", struct.pack("<d", SHIFT))[0]
+ROOT_HALF_BITS: Final = struct.unpack("<q", struct.pack("<d", math.sqrt(0.5)))[0]
 _LN2_HIGH: Final = 6.93147180369123816490e-01
 _LN2_LOW: Final = 1.90821492927058770002e-10
 _PER_LN2: Final = 1.4426950408889634
 
 
+@model
 def _rounded(x: float) -> float:
     """Return the nearest whole number, for numbers up to 2 ** 51."""
-    return (x + _SHIFT) - _SHIFT
+    return (x + SHIFT) - SHIFT
 
 
-def _times_two_to(x: float, power: float) -> float:
+@operation
+def times_two_to(x: float, power: float) -> float:
     """Return ``x * 2 ** power`` for a whole power."""
-    return math.ldexp(x, int(power))
+    whole = np.float64(power + SHIFT).view(np.int64)
+    return np.int64(np.float64(x).view(np.int64) + (whole << 52)).view(np.float64)
 
 
-def _mantissa(x: float) -> float:
+@operation
+def mantissa(x: float) -> float:
     """Return ``x`` divided by the power of two that brings it between sqrt(1/2) and sqrt(2)."""
-    mantissa, _ = math.frexp(x)
-    return mantissa * 2.0 if mantissa < math.sqrt(0.5) else mantissa
+    bits = np.float64(x).view(np.int64)
+    return np.int64(bits - ((bits - ROOT_HALF_BITS) & -(1 << 52))).view(np.float64)
 
 
-def _exponent(x: float) -> float:
-    """Return the exponent of the power of two that :func:`_mantissa` divides by."""
-    mantissa, exponent = math.frexp(x)
-    return float(exponent - (mantissa < math.sqrt(0.5)))
-
-
-def _build_times_two_to(b: Any, x: Any, power: Any) -> Any:
-    bits = b.bitcast(b.fadd(power, constant(VECTOR, _SHIFT)), BITS)
-    return b.bitcast(b.add(b.bitcast(x, BITS), b.shl(bits, constant(BITS, 52))), VECTOR)
-
-
-def _build_mantissa(b: Any, x: Any) -> Any:
-    bits = b.bitcast(x, BITS)
-    over = b.and_(b.sub(bits, constant(BITS, _ROOT_HALF_BITS)), constant(BITS, -(1 << 52)))
-    return b.bitcast(b.sub(bits, over), VECTOR)
-
-
-def _build_exponent(b: Any, x: Any) -> Any:
-    over = b.sub(b.bitcast(x, BITS), constant(BITS, _ROOT_HALF_BITS))
-    whole = b.add(b.ashr(over, constant(BITS, 52)), constant(BITS, _SHIFT_BITS))
-    return b.fsub(b.bitcast(whole, VECTOR), constant(VECTOR, _SHIFT))
-
-
-_lanes_times_two_to = binary(NUMBERS, _build_times_two_to)
-_lanes_mantissa = unary(NUMBERS, _build_mantissa)
-_lanes_exponent = unary(NUMBERS, _build_exponent)
-
-
-@compiled_as(_rounded)
-def _overload_rounded(x: Any) -> Any:
-    return lambda x: (x + _SHIFT) - _SHIFT
-
-
-@compiled_as(_times_two_to)
-def _overload_times_two_to(x: Any, power: Any) -> Any:
-    if isinstance(x, NumbersType):
-        return lambda x, power: _lanes_times_two_to(x, power)
-    return lambda x, power: math.ldexp(x, int(power))
-
-
-@compiled_as(_mantissa)
-def _overload_mantissa(x: Any) -> Any:
-    return (lambda x: _lanes_mantissa(x)) if isinstance(x, NumbersType) else _mantissa
-
-
-@compiled_as(_exponent)
-def _overload_exponent(x: Any) -> Any:
-    return (lambda x: _lanes_exponent(x)) if isinstance(x, NumbersType) else _exponent
+@operation
+def exponent(x: float) -> float:
+    """Return the exponent of the power of two that :func:`mantissa` divides by."""
+    return float((np.float64(x).view(np.int64) - ROOT_HALF_BITS) >> 52)
 
 
 @model
@@ -117,14 +69,14 @@ def exp(x: float) -> float:
     p = p * r + 1.0 / 24.0
     p = p * r + 1.0 / 6.0
     p = p * r + 0.5
-    return _times_two_to(p * r * r + r + 1.0, twos)
+    return times_two_to(p * r * r + r + 1.0, twos)
 
 
 @model
 def log(x: float) -> float:
     """Return the natural logarithm of a positive normal number."""
-    twos = _exponent(x)
-    f = _mantissa(x) - 1.0
+    twos = exponent(x)
+    f = mantissa(x) - 1.0
     s = f / (2.0 + f)
     z = s * s
     p = 1.479819860511658591e-01

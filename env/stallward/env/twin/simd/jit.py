@@ -1,4 +1,4 @@
-"""The decorators of compiled functions, and the cache of compiled code.
+"""The decorators of compiled functions.
 
 To compile the twin takes many seconds, so the result is kept on disk: in ``$NUMBA_CACHE_DIR`` if
 that is set, else in the user's cache folder. If neither can be written, it is in a temporary
@@ -9,17 +9,7 @@ once wait for the first of them to compile it.
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import fcntl
-import functools
-import os
-import pickle
-import shutil
-import tempfile
-import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 import numba
@@ -27,171 +17,59 @@ import numpy as np
 from numba import config, njit
 from numba.extending import register_jitable
 
-from stallward.actuator.runtime.temporary_folders import make_temporary_folder
-from stallward.env.twin.simd.numba_internals import (
-    CacheLocator,
-    CompileResultCacheImpl,
-    FunctionCache,
-    llvmlite,
-)
+from stallward.env.twin.simd.backend import VECTORS
+from stallward.env.twin.simd.cache_folder import cache_folder
 from stallward.env.twin.simd.sources import sources_hash
+
+if VECTORS:
+    from stallward.env.twin.simd.kernel_cache import KernelCache
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
-_CUT_SHORT: Final = (EOFError, pickle.UnpicklingError)
-"""What reading compiled code raises if its file was cut short."""
-_LONGEST_WAIT_S: Final = 300.0
-"""How long another process may take to compile a kernel; one that was stopped stops no other."""
-_KEPT_S: Final = 30 * 86400.0
-"""How long compiled code is kept in the user's cache after it was compiled."""
+_FUSED: Final[dict[str, Any]] = {} if VECTORS else {"fastmath": {"contract"}}
+"""Allows a product and a sum to be one instruction, as operations of vectors always do."""
 
 
 def model(function: Function) -> Function:
     """Mark a function of a model: it stays plain Python, and is compiled into kernels."""
-    inlined: Function = register_jitable(forceinline=True, error_model="numpy")(function)
+    inlined: Function = register_jitable(forceinline=True, error_model="numpy", **_FUSED)(function)
+    return inlined
+
+
+def operation(function: Function) -> Function:
+    """Mark a basic operation: it is compiled as it is, unless there is one of vectors for it.
+
+    Neither of these is fused with what the model does before or after it.
+    """
+    if VECTORS:
+        return function
+    options = {"forceinline": True, "error_model": "numpy", "fastmath": False}
+    inlined: Function = register_jitable(**options)(function)
     return inlined
 
 
 def kernel(function: Function) -> Function:
-    """Mark a function that Python calls: it is compiled at its first call and then kept on disk.
-
-    Compiled code is used again, from whichever folder the package is imported, unless a module
-    that the kernel's module imports, directly or not, has changed. Numba by itself checks only
-    the kernel's own file, but a kernel consists of model functions from many files.
-    """
-    dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
-    if cache_folder() is not None:
-        dispatcher._cache = _Cache(function)
-    typed: Function = dispatcher
+    """Mark a function that Python calls: it is compiled at its first call, and kept on disk."""
+    typed: Function = _with_cache(function) if VECTORS else _in_own_folder(function)
     return typed
 
 
-@functools.cache
-def cache_folder() -> Path | None:
-    """Return the folder in which compiled code is kept; ``None`` if nothing can be written."""
-    given = Path(config.CACHE_DIR) if config.CACHE_DIR else None
-    for folder in (given, _user_folder()):
-        if folder is not None and _writable(folder):
-            return folder
+def _with_cache(function: Callable[..., Any]) -> Any:
+    dispatcher: Any = njit(error_model="numpy", nogil=True)(function)
+    if cache_folder() is not None:
+        dispatcher._cache = KernelCache(function)
+    return dispatcher
+
+
+def _in_own_folder(function: Callable[..., Any]) -> Any:
+    """Use the cache of numba, which checks one file only, in a folder for this state of all."""
+    folder = cache_folder()
+    if folder is None:
+        return njit(error_model="numpy", nogil=True, **_FUSED)(function)
+    before = config.CACHE_DIR
+    state = sources_hash(function.__code__.co_filename, numba.__version__, np.__version__)
+    config.CACHE_DIR = str(folder / f"plain-{state[:16]}")
     try:
-        temporary = make_temporary_folder("kernels")
-    except OSError:
-        return None
-    atexit.register(shutil.rmtree, temporary, ignore_errors=True)
-    return temporary
-
-
-def _user_folder() -> Path | None:
-    """The folder for compiled code in the user's cache; ``None`` for a user without a home."""
-    cache = os.environ.get("XDG_CACHE_HOME")
-    try:
-        return Path(cache or Path.home() / ".cache") / "stallward"
-    except RuntimeError:  # as in a container that runs as a number without a name
-        return None
-
-
-def _writable(folder: Path) -> bool:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=folder).close()
-    except OSError:
-        return False
-    return True
-
-
-class _Locator(CacheLocator):  # type: ignore[misc]
-    """Tells numba where compiled code is kept, and whether it is still valid."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        code = function.__code__
-        self._line = code.co_firstlineno
-        versions = (numba.__version__, llvmlite.__version__, np.__version__)
-        self._hash = sources_hash(code.co_filename, *versions)
-
-    def get_cache_path(self) -> str:
-        return str(cache_folder())
-
-    def get_source_stamp(self) -> str:
-        return self._hash
-
-    def get_disambiguator(self) -> str:
-        return f"{self._line}-{self._hash[:16]}"
-
-    @classmethod
-    def from_function(cls, function: Callable[..., Any], _file: str) -> _Locator:
-        return cls(function)
-
-
-class _Results(CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes: Final = [_Locator]
-
-
-class _Cache(FunctionCache):  # type: ignore[misc]
-    """The cache of one kernel; what goes wrong with it costs time, and stops nothing."""
-
-    _impl_class = _Results
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__(function)
-        module = function.__module__.rpartition(".")[2]
-        self._turn = Path(self.cache_path, f"{module}.{function.__qualname__}.lock")
-        self._compiling = contextlib.ExitStack()
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        found = self._load(sig, target_context)
-        if found is None:
-            self._compiling.enter_context(_turn(self._turn))
-            found = self._load(sig, target_context)  # another process may have compiled it
-            if found is not None:
-                self._compiling.close()
-        return found
-
-    def _load(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except (OSError, *_CUT_SHORT):
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        try:
-            try:
-                super().save_overload(sig, data)
-            except _CUT_SHORT:  # the index, by a disk that was full
-                self.flush()
-                super().save_overload(sig, data)
-            _remove_old()
-        except OSError:  # the disk is full, or was mounted read-only meanwhile
-            self.disable()
-        finally:
-            self._compiling.close()
-
-
-@contextlib.contextmanager
-def _turn(file: Path) -> Iterator[None]:
-    """Wait until no other process compiles the kernel, and make others wait."""
-    try:
-        stream = file.open("w")
-    except OSError:
-        yield
-        return
-    with stream:
-        latest_s = time.monotonic() + _LONGEST_WAIT_S
-        while time.monotonic() < latest_s:
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(0.1)
-                continue
-            except OSError:  # a file system without locks
-                pass
-            break
-        yield
-
-
-def _remove_old() -> None:
-    """Remove what was compiled long ago from the user's cache: each change leaves files there."""
-    folder = _user_folder()
-    for file in folder.glob("*.nb[ci]") if folder is not None else ():
-        with contextlib.suppress(FileNotFoundError):  # by another process
-            if time.time() - file.stat().st_mtime > _KEPT_S:
-                file.unlink()
+        return njit(error_model="numpy", nogil=True, cache=True, **_FUSED)(function)
+    finally:
+        config.CACHE_DIR = before

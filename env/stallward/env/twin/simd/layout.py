@@ -8,7 +8,7 @@ from typing import Annotated, Protocol, get_args, get_origin, get_type_hints
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.env.twin.simd.vectors import WIDTH
+from stallward.env.twin.simd.backend import WIDTH
 
 Array = NDArray[np.float64]
 

@@ -36,9 +36,9 @@ def sources_hash(file: str, *versions: str) -> str:
 
 
 def reachable(file: str) -> set[str]:
-    """Return a file and the files of all modules that it imports, directly or not."""
+    """Return a file, the compiler, and all modules that they import, directly or not."""
     found: set[str] = set()
-    todo = {file}
+    todo = {file, _file_of(__package__)}
     while todo:
         found |= todo
         todo = set().union(*(_read(source)[1] for source in todo)) - found

@@ -11,10 +11,8 @@ from typing import Any, Final
 
 from numba.extending import intrinsic, lower_cast, models, overload, register_model
 
+from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.numba_internals import Conversion, ir, types
-
-WIDTH: Final = 8
-"""How many nodes are computed at once."""
 
 VECTOR: Final = ir.VectorType(ir.DoubleType(), WIDTH)
 MASK: Final = ir.VectorType(ir.IntType(1), WIDTH)
