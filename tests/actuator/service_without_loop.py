@@ -22,12 +22,6 @@ _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["stallward.actuator.service.server"])
 
 
-def free_port() -> int:
-    """A port on which nothing listens now."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return int(taken.getsockname()[1])
-
-
 class Service:
     """A service without a loop; the test sends what a loop would.
 

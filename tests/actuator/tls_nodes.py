@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import trustme
-from service_without_loop import WAIT_S, Service, free_port
+from free_port import free_port
+from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.client import RemoteDaemon
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_port import free_port
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
@@ -143,9 +144,7 @@ def test_a_socket_path_is_checked_and_nothing_is_made(tmp_path: Path) -> None:
 
 def test_what_comes_to_a_port_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(latency, "_LISTEN_S", 0.1)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = probe.getsockname()
+    address = ("127.0.0.1", free_port())
     config = StatsdLatency(metric="t", listen=f"127.0.0.1:{address[1]}")
 
     def tried_with(*datagrams: bytes) -> Finding:

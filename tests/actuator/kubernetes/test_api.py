@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 import threading
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import trustme
 from fake_api import FakeApi
+from free_port import free_port
 from pods import uid_of, written
 
 from stallward.actuator.kubernetes.api import ApiPods
@@ -131,10 +131,7 @@ def test_a_server_that_is_down_leaves_what_was_known(api: FakeApi, follower: Fol
 
 
 def test_a_server_that_is_down_at_the_start_is_waited_for() -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    api = FakeApi(port=port)
+    api = FakeApi(port=free_port())
     follower = Follower(api)
     try:
         wait_for(lambda: "cannot be used (Connection refused)" in follower.fault)

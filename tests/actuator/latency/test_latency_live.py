@@ -16,6 +16,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from free_port import free_port
 from prometheus_client import CollectorRegistry, Histogram, MetricsHandler
 
 from stallward.actuator.client import ActuatorClient, LatencyInfo
@@ -189,9 +190,7 @@ def test_a_scraped_application_restarts_hangs_and_comes_back(
 def test_statsd_arrives_floods_and_outlives_its_collector(
     start: Callable[..., DaemonConfig],
 ) -> None:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = probe.getsockname()
+    address = ("127.0.0.1", free_port())
     config = start(StatsdLatency(metric="app.ms", listen=f"127.0.0.1:{address[1]}"))
     with (
         Daemon(config) as daemon,
@@ -293,8 +292,7 @@ def test_reports_are_refused_where_latencies_come_from_elsewhere(
 def test_metrics_are_served_while_clients_go_wrong(
     start: Callable[..., DaemonConfig], tmp_path: Path
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
     config = start(GrpcLatency(), metrics=f"127.0.0.1:{port}")
 
     def read() -> dict[str, float]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from free_port import free_port
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.feed import LatencyFeed
@@ -53,16 +54,10 @@ def receiving(
         os.close(life_write)
 
 
-def free_port(family: socket.AddressFamily = socket.AF_INET, host: str = "127.0.0.1") -> int:
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])
-
-
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 def test_udp_datagrams_arrive(host: str) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    address = Address(host=host, port=free_port(family, host))
+    address = Address(host=host, port=free_port())
     with (
         receiving(address) as (step, source),
         socket.socket(family, socket.SOCK_DGRAM) as application,

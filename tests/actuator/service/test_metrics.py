@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from free_port import free_port
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import (
@@ -309,9 +310,7 @@ async def served(address: Address, requests: list[bytes]) -> list[bytes]:
 
 
 def addresses(tmp_path: Path) -> list[Address]:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    return [Address(host="127.0.0.1", port=port), Address(path=str(tmp_path / "m.sock"))]
+    return [Address(host="127.0.0.1", port=free_port()), Address(path=str(tmp_path / "m.sock"))]
 
 
 def test_only_metrics_are_served(tmp_path: Path) -> None:

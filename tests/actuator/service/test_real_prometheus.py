@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from service_without_loop import WAIT_S, Service, free_port
+from free_port import free_port
+from service_without_loop import WAIT_S, Service
 
 ROOT = Path(__file__).parents[3]
 ALERTS = ROOT / "docs/reference/alerts.yml"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from workload_servers import SERVICES, answered, free_port, needed, run_service
+from free_port import free_port
+from workload_servers import SERVICES, answered, needed, run_service
 from workload_servers import serving as serving_soon
 
 from stallward.env.scenario.file import load_scenario

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from workload_servers import SERVICES, answered, free_port, needed, run_service
+from free_port import free_port
+from workload_servers import SERVICES, answered, needed, run_service
 from workload_servers import serving as serving_soon
 
 from stallward.env.workloads.services.messages.mailboxes import FIRST_ID, write_mailbox

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -65,12 +64,6 @@ def answered(programs: Path, folder: Path, scenario: str, **changed: str) -> np.
 def _without(options: list[str], name: str) -> list[str]:
     at = options.index(name) if name in options else len(options)
     return options[:at] + options[at + 2 :]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def run_service(module: str, *options: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from service_without_loop import free_port
+from free_port import free_port
 
 from stallward.evaluation.bench.fleet.scraping import MEANINGS, ScrapeSettings, bench_scrape
 from stallward.evaluation.errors import BenchError

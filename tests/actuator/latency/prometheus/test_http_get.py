@@ -9,6 +9,7 @@ import threading
 import time
 
 import pytest
+from free_port import free_port
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_pages import Endpoint
@@ -137,10 +138,8 @@ def test_slow_and_absent_endpoints_end_in_time(endpoint: Endpoint) -> None:
     endpoint.pause_s = 10.0
     with pytest.raises(ScrapeError, match=r"does not answer within 0\.1 s"):
         scrape(endpoint.url, 0.1)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     with pytest.raises(ScrapeError, match="refuses the connection"):
-        scrape(f"http://127.0.0.1:{port}/", 1.0)
+        scrape(f"http://127.0.0.1:{free_port()}/", 1.0)
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
