@@ -13,7 +13,7 @@ import pytest
 from helm_chart import COLLECT, configuration, needs_helm, pod_of, render
 from test_docs import unknown_words
 
-pytestmark = needs_helm
+pytestmark = [needs_helm, pytest.mark.reaches("deploy/")]
 
 NODES = [f"ip-10-0-{number}-1.eu-west-1.compute.internal" for number in range(60)]
 

@@ -12,7 +12,12 @@ import pytest
 from helm_chart import ROOT, configuration, needs_helm, pod_of, refusal, render
 from unit_settings import config_of, settings
 
-pytestmark = needs_helm
+pytestmark = [
+    needs_helm,
+    pytest.mark.reaches(
+        "deploy/", "actuator/stallward/actuator/doctor/", "docs/how-to/run-in-kubernetes.md"
+    ),
+]
 
 DOCTOR = ROOT / "actuator/stallward/actuator/doctor"
 HOW_TO = ROOT / "docs/how-to/run-in-kubernetes.md"

@@ -19,7 +19,10 @@ from stallward.actuator.client.fleet.discovery.file import FleetFile, read_fleet
 from stallward.actuator.client.remote_daemon import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from stallward.actuator.config.tables import RemoteConfig
 
-pytestmark = needs_helm
+pytestmark = [
+    needs_helm,
+    pytest.mark.reaches("deploy/", "docs/reference/fleet.md", "docs/how-to/roll-out-a-policy.md"),
+]
 
 CLIENT = ROOT / "deploy/fleet-client.yaml"
 PAGES = ("docs/reference/fleet.md", "docs/how-to/roll-out-a-policy.md")

@@ -10,6 +10,8 @@ import pytest
 import yaml
 from helm_chart import EVERYTHING, ROOT, needs_helm, render
 
+pytestmark = pytest.mark.reaches("deploy/")
+
 jsonschema = pytest.importorskip("jsonschema", reason="run scripts/setup.sh checks")
 
 

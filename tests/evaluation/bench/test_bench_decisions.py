@@ -16,6 +16,8 @@ from stallward.evaluation.bench.decisions import _threads, bench_decisions, time
 from stallward.evaluation.cli import main
 from stallward.models.registry import find_twin
 
+pytestmark = pytest.mark.reaches("models/")
+
 
 def test_every_controller_is_measured_but_those_that_run_what_another_runs() -> None:
     assert {entry.name for entry in controllers()} - set(timed_arms().split(",")) == {

@@ -12,6 +12,8 @@ from stallward.evaluation.bench.env_steps import (
     environment_rows,
 )
 
+pytestmark = pytest.mark.reaches("models/")
+
 
 @pytest.mark.slow
 def test_speeds_memory_and_shares_of_time_are_plausible() -> None:

@@ -6,6 +6,8 @@ import pytest
 
 from stallward.evaluation.bench.fleet.bench import MEANINGS, FleetSettings, bench_fleet
 
+pytestmark = pytest.mark.reaches("actuator/stallward/actuator/service/", "models/")
+
 
 @pytest.mark.slow
 def test_a_small_fleet_completes_its_experiment_and_loses_nothing_uncounted() -> None:

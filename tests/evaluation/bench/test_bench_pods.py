@@ -11,6 +11,8 @@ from stallward.agent.desired import SlotDesire
 from stallward.evaluation.bench import pods as module
 from stallward.evaluation.bench.pods import MEANINGS, PODS, bench_pods, tick_costs_ms
 
+pytestmark = pytest.mark.reaches()
+
 
 def test_each_number_of_pods_has_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []

@@ -6,6 +6,8 @@ import pytest
 
 from stallward.evaluation.bench.fleet.rollouts import MEANINGS, RolloutSettings, bench_rollout
 
+pytestmark = pytest.mark.reaches("actuator/stallward/actuator/service/", "models/")
+
 NODES = 8
 
 

@@ -17,6 +17,8 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.evaluation.bench.sample_cost import sample_cost_ms
 from stallward.evaluation.errors import BenchError
 
+pytestmark = pytest.mark.reaches("actuator/stallward/actuator/")
+
 
 def groups_of(pid: int) -> list[Path]:
     """Return the groups of the measuring process."""

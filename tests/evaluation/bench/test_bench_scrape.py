@@ -11,6 +11,10 @@ from free_port import free_port
 from stallward.evaluation.bench.fleet.scraping import MEANINGS, ScrapeSettings, bench_scrape
 from stallward.evaluation.errors import BenchError
 
+pytestmark = pytest.mark.reaches(
+    "actuator/stallward/actuator/service/", "models/", "docs/reference/fleet-rules.yml"
+)
+
 RULES = Path(__file__).parents[3] / "docs/reference/fleet-rules.yml"
 
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.evaluation.bench.trace_cost import MEANINGS, SIZES_MB, bench_traces
+
+pytestmark = pytest.mark.reaches()
 
 
 def test_each_way_to_trace_a_process_is_measured() -> None:

@@ -6,6 +6,10 @@ import pytest
 
 from stallward.evaluation.bench.garbage.bench import MEANINGS, bench_garbage
 
+pytestmark = pytest.mark.reaches(
+    "actuator/stallward/actuator/", "env/stallward/env/workloads/", "env/stallward/env/scenario/"
+)
+
 
 @pytest.mark.live
 def test_a_daemon_survives_garbage_and_says_so() -> None:

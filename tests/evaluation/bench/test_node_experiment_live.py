@@ -9,6 +9,10 @@ import pytest
 from stallward.env.scenario.file import shipped_files
 from stallward.evaluation.bench.node_experiment import MEANINGS, NodeExperiment, bench_experiment
 
+pytestmark = pytest.mark.reaches(
+    "actuator/stallward/actuator/", "env/stallward/env/workloads/", "env/stallward/env/scenario/"
+)
+
 
 @pytest.mark.live
 def test_an_experiment_on_a_serving_node_ends_by_itself(tmp_path: Path) -> None:

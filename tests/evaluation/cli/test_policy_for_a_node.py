@@ -24,6 +24,10 @@ from stallward.env.testing import small_twin
 from stallward.evaluation.cli import main
 from stallward.training.ppo import args as ppo
 
+pytestmark = pytest.mark.reaches(
+    "models/", "docs/how-to/policy-for-a-node.md", "actuator/stallward/actuator/service/"
+)
+
 PAGE = Path(__file__).parents[3] / "docs/how-to/policy-for-a-node.md"
 QUICK = {
     "fit": ["--generations", "2"],

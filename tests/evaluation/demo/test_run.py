@@ -112,6 +112,7 @@ def test_without_root_the_twin_is_used() -> None:
     assert why_not_live() == "not root"
 
 
+@pytest.mark.reaches("recordings/", "models/")
 @pytest.mark.slow
 def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
     messages: list[str] = []

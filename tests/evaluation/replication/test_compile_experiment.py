@@ -34,6 +34,8 @@ from stallward.evaluation.replication.compile.steps import ARMS, UNPATCHED, plan
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 
+pytestmark = pytest.mark.reaches()
+
 SIZES = (64, 96, 128, 256)
 K, C_S = 9e8, 8.0
 SLOWER = {"promote most-run": 1.5, "deactivate": 0.8}

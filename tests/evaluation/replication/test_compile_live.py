@@ -14,6 +14,11 @@ from stallward.evaluation.replication.compile.steps import MIB, Compilation, Mem
 pytestmark = [
     pytest.mark.live,
     pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("make"), reason="no gcc"),
+    pytest.mark.reaches(
+        "actuator/stallward/actuator/",
+        "env/stallward/env/workloads/",
+        "env/stallward/env/scenario/",
+    ),
 ]
 SMALL_TREE = (
     "{python}", "-m", "stallward.env.workloads.jobs.compile_tree", "{data}/tree",

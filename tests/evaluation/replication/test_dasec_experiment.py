@@ -30,6 +30,8 @@ from stallward.evaluation.replication.dasec.texts import ARM_LABELS, NOT_REPEATE
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 
+pytestmark = pytest.mark.reaches()
+
 ALL = 4 * (1 + len(ARMS) * len(RATIOS))
 
 

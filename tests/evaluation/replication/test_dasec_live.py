@@ -14,7 +14,14 @@ from stallward.evaluation.replication.dasec.session import DasecSession, open_da
 from stallward.evaluation.replication.dasec.steps import Setting
 from stallward.evaluation.replication.dasec.threads import ThreadWatch
 
-pytestmark = pytest.mark.live
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.reaches(
+        "actuator/stallward/actuator/",
+        "env/stallward/env/workloads/",
+        "env/stallward/env/scenario/",
+    ),
+]
 HEADERS = {"ordered": "/usr/include/lmdb.h", "transactional": "/usr/include/rocksdb/c.h"}
 
 

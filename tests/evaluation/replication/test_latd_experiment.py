@@ -34,6 +34,8 @@ from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 
+pytestmark = pytest.mark.reaches()
+
 
 def request(out: Path, **changed: object) -> LatdExperimentRequest:
     base = LatdExperimentRequest(out=out, part="scenarios", repeats=3, minutes=10.0)

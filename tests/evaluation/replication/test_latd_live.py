@@ -19,7 +19,14 @@ from stallward.evaluation.replication.latd.session import (
 from stallward.evaluation.replication.latd.steps import SCENARIOS, Setting
 from stallward.evaluation.replication.latd.workload import MIB, SHORT, hog_mib
 
-pytestmark = pytest.mark.live
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.reaches(
+        "actuator/stallward/actuator/",
+        "env/stallward/env/workloads/",
+        "env/stallward/env/scenario/",
+    ),
+]
 SWAPPINESS = 37
 
 

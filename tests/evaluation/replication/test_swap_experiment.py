@@ -27,6 +27,8 @@ from stallward.evaluation.replication.swap.result import SwapExperimentResult
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 
+pytestmark = pytest.mark.reaches()
+
 
 def request(out: Path, **changed: object) -> SwapExperimentRequest:
     base = SwapExperimentRequest(out=out, part="case-study", repeats=3, minutes=10.0)

@@ -14,7 +14,14 @@ from stallward.evaluation.arms import Arm
 from stallward.evaluation.replication.batch_session import BatchSession, open_batch_session
 from stallward.evaluation.replication.swap.configurations import MIB, Configuration
 
-pytestmark = pytest.mark.live
+pytestmark = [
+    pytest.mark.live,
+    pytest.mark.reaches(
+        "actuator/stallward/actuator/",
+        "env/stallward/env/workloads/",
+        "env/stallward/env/scenario/",
+    ),
+]
 TINY = Configuration(
     name="tiny",
     zone_bytes=96 * MIB,

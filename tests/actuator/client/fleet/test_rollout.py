@@ -18,6 +18,8 @@ from service_without_loop import WAIT_S
 
 from stallward.evaluation.cli import main
 
+pytestmark = pytest.mark.reaches("actuator/stallward/actuator/service/")
+
 NEW = b"new"
 NAMES = ("a", "b", "c", "d")
 Nodes = dict[str, RollingNode]
