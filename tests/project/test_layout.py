@@ -94,6 +94,7 @@ def _narrows(test: ast.expr) -> bool:
     return is_not_none or is_instance
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_exactly_the_tracked_files(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],

@@ -120,6 +120,7 @@ def test_a_fixed_number_of_pairs_is_run_however_certain_it_is() -> None:
     assert run(started(plan()), lambda arm: 10.0 + 10.0 * arm).progress is Progress.COMPLETE
 
 
+@pytest.mark.slow
 def test_experiments_with_equal_arms_rarely_stop_early() -> None:
     rng = random.Random(5)
     stopped = 0

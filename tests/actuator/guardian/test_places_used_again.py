@@ -66,6 +66,7 @@ def daemon(tmp_path: Path) -> Iterator[Daemon]:
     made.close()
 
 
+@pytest.mark.slow
 def test_a_thousand_pods_take_the_places_of_a_few_and_each_is_undone_by_its_own(
     daemon: Daemon,
 ) -> None:

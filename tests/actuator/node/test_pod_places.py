@@ -343,7 +343,7 @@ BOUND_AGAIN_TICKS = 20
 """So many ticks after the last word about them, 2 s, slots have their pods."""
 
 
-@pytest.mark.parametrize("rollouts", [50, pytest.param(1000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rollouts", [15, pytest.param(1000, marks=pytest.mark.slow)])
 def test_rollouts_leave_nothing_held_and_every_slot_bound(make: Make, rollouts: int) -> None:
     draw = random.Random(7)
     node = make(controller=make_controller("storm:hold=0.5"), slots=3, tick_s=TICK_S)

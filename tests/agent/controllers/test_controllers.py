@@ -310,6 +310,7 @@ def test_static_gives_every_group_the_swappiness_that_it_is_told(value: int) -> 
     assert flush.desired.tuning.dirty_ratio == 100, "the rest of the profile stays"
 
 
+@pytest.mark.slow
 def test_excite_logs_the_probability_of_each_action() -> None:
     """Over many ticks, the mean of 1/propensity is the number of possible outcomes."""
     controller = ExciteController({"dwell_s": "0.2"})

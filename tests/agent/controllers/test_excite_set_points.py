@@ -24,6 +24,7 @@ def test_it_conforms() -> None:
     check_controller(lambda: make_controller(SPEC))
 
 
+@pytest.mark.slow
 def test_the_propensity_is_that_of_the_action_that_was_drawn() -> None:
     """Over many ticks, the mean of 1/propensity is the number of possible outcomes."""
     controller = make_controller(f"{SPEC},dwell_s=0.2")

@@ -64,6 +64,7 @@ TWIN = FittedTwin(
 RUN, PAUSE = np.zeros(9, dtype=np.int64), np.array([1, 5, 1, 5, 0, 0, 0, 0, 0])
 
 
+@pytest.mark.slow
 def test_the_single_environment_passes_both_checkers_without_a_warning() -> None:
     env = gymnasium.make("stallward/Twin-v0", twins=(TWIN,), render_mode="ansi")
     with warnings.catch_warnings():
@@ -88,6 +89,7 @@ MAKE = "gymnasium.make('stallward.env:stallward/Twin-v0', twins=['redis-mix'])"
     ],
     ids=["gymnasium first", "stallward first", "by the module", "without Gymnasium"],
 )
+@pytest.mark.slow
 def test_the_ids_are_registered_and_nothing_heavy_is_loaded(code: str) -> None:
     light = "\nassert not {'torch', 'pyarrow', 'PIL'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", f"import sys; {code}{light}"], check=True)

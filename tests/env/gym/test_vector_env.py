@@ -100,6 +100,7 @@ def one_thread() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_thread")
+@pytest.mark.slow
 def test_a_single_file_trainer_learns_on_it() -> None:
     settings = SimulationSettings(nuisance=NO_NUISANCE, episode_s=8.0, switch_cost=0.0)
     envs: Any = gymnasium.make_vec(

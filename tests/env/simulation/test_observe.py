@@ -93,6 +93,7 @@ class BothEncoders:
         return self.out
 
 
+@pytest.mark.slow
 def test_random_frames_are_encoded_as_on_a_node() -> None:
     rng = np.random.default_rng(4)
     both = BothEncoders()
@@ -133,6 +134,7 @@ def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node(
     assert (np.array(swapped) > 0.2).any()
 
 
+@pytest.mark.slow
 def test_phases_are_encoded_as_on_a_node() -> None:
     """Sizes that keep still, jump, grow, vanish and cannot be read, at uneven times."""
     rng = np.random.default_rng(6)

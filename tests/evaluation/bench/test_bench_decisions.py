@@ -26,6 +26,7 @@ def test_every_controller_is_measured_but_those_that_run_what_another_runs() -> 
     }
 
 
+@pytest.mark.slow
 def test_the_policy_and_the_planner_are_measured_too() -> None:
     fitted = load_fitted(find_twin("detector-anon"))
     none, ppo, mpc = bench_decisions(fitted, "none,ppo,mpc", ticks=20)

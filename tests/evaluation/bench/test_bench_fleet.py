@@ -11,7 +11,7 @@ pytestmark = pytest.mark.reaches("actuator/stallward/actuator/service/", "models
 
 @pytest.mark.slow
 def test_a_small_fleet_completes_its_experiment_and_loses_nothing_uncounted() -> None:
-    settings = FleetSettings(nodes=4, pairs=1, period_s=0.02)
+    settings = FleetSettings(nodes=4, pairs=1, period_s=0.05)
     figures = bench_fleet(settings)
     assert figures.keys() == MEANINGS.keys()
     assert figures["ticks_uncounted"] == 0.0

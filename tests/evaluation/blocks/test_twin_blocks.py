@@ -86,6 +86,7 @@ def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) ->
     assert "https://" not in page
 
 
+@pytest.mark.slow
 def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
     first, second = (
         run_comparison(replace(_request(twin_file, tmp_path / name, "latd"), rounds=1)).result
@@ -94,6 +95,7 @@ def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
     assert first == second
 
 
+@pytest.mark.slow
 def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> None:
     run_comparison(_request(twin_file, tmp_path / "a", "none"))
     twin = load_fitted(twin_file)
@@ -102,6 +104,7 @@ def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> 
         run_comparison(_request(twin_file, tmp_path / "a", "none"))
 
 
+@pytest.mark.slow
 def test_a_rule_may_terminate_on_the_twin_and_the_report_counts_it(
     tmp_path: Path, twin_file: Path
 ) -> None:

@@ -144,6 +144,7 @@ def test_where_nothing_can_run_the_comparison_is_refused() -> None:
         leave_out(request("swap-average", "live"), without_swap(load_scenario("detector-anon")))
 
 
+@pytest.mark.slow
 def test_on_a_twin_the_half_runs_that_it_models(tmp_path: Path) -> None:
     outcome = run_comparison(
         request("none,swap-assign,swap-assign:cpu=0", "twin", tmp_path / "out")

@@ -147,6 +147,7 @@ def test_no_effect_is_not_claimed() -> None:
     assert "do not certainly differ" in report_lines(experiment(PLAN, noisy(1.0)), report)[-1]
 
 
+@pytest.mark.slow
 def test_a_look_before_the_end_needs_more_than_one_at_the_end() -> None:
     """A p-value counts only where the number of pairs was fixed before, and all were run."""
     claims = {True: 0, False: 0}

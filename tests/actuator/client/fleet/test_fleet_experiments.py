@@ -141,6 +141,7 @@ def test_treatments_are_dealt_out_and_one_name_must_mean_one_policy(
     assert {one and one.progress for one in stopped.given.values()} == {Progress.STOPPED}
 
 
+@pytest.mark.slow
 def test_one_dies_one_breaks_its_guardrail_and_both_are_named(
     nodes: Make, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

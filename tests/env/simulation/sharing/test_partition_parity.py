@@ -100,6 +100,7 @@ def _same_share(
 @pytest.mark.parametrize(
     "scenario", ["detector-anon", "memcached-mix", "postgres-hogs", "nginx-hogs", "memcached-zstd"]
 )
+@pytest.mark.slow
 def test_both_divide_alike(scenario: str) -> None:
     twin = _one_draw(scenario)
     actions = np.tile(_AUTO, (_TICKS, 1))
@@ -109,6 +110,7 @@ def test_both_divide_alike(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.slow
 def test_both_follow_set_points_alike(seed: int) -> None:
     twin = _one_draw("memcached-mix")
     rng = np.random.default_rng(seed)
