@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
+import random
 import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -226,16 +229,30 @@ def test_arms_take_turns_and_those_that_held_nothing_are_named(
     assert "Leave out --controller and --ends" in capsys.readouterr().err
 
 
+class InTurn(random.Random):
+    """Draws everything by chance but the target of a kill, so that all have their turn."""
+
+    targets = itertools.cycle(KILL_TARGETS)
+
+    def choices(self, *_: Any, **__: Any) -> list[Any]:
+        return [next(self.targets)]
+
+
 @pytest.mark.live
-@pytest.mark.timeout(120)
-def test_a_few_kills_under_pressure_leave_nothing() -> None:
+@pytest.mark.timeout(300)
+def test_twelve_kills_of_all_processes_under_pressure_leave_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(random, "Random", InTurn)
     tally = Tally()
-    bench_kills(tally, kills=4, seed=2)
-    assert [kill.problems for kill in tally.kills] == [()] * 4
+    bench_kills(tally, kills=12, seed=2)
+    assert [kill.problems for kill in tally.kills] == [()] * 12
+    assert {kill.target for kill in tally.kills} == set(KILL_TARGETS)
     assert any(kill.held for kill in tally.kills)
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.timeout(180)
 def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
     tally = Tally()
@@ -246,6 +263,7 @@ def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.skipif(bool(why_no_slice()), reason=why_no_slice() or "it can")
 def test_a_few_kills_while_threads_are_scheduled_leave_nothing() -> None:
     tally = Tally()
@@ -255,6 +273,7 @@ def test_a_few_kills_while_threads_are_scheduled_leave_nothing() -> None:
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.parametrize("controller", ["swap-assign", "mat:refaults_per_s=10"])
 def test_other_controllers_leave_nothing_either(controller: str) -> None:
     tally = Tally()
@@ -265,6 +284,7 @@ def test_other_controllers_leave_nothing_either(controller: str) -> None:
 
 
 @pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.timeout(180)
 def test_arms_in_turn_are_killed_while_they_hold_something_and_leave_nothing() -> None:
     """All but ``none`` hold something from their first tick on, or from the first with memory."""
