@@ -119,7 +119,8 @@ def test_a_file_that_is_damaged_or_renamed_is_no_search(tmp_path: Path) -> None:
 def test_interrupted_searches_go_on_and_find_what_they_would_have_found_at_once(
     tmp_path: Path,
 ) -> None:
-    at_once = tune("rule", [TWIN], BRIEF, executor=IN_THIS_PROCESS)
+    brief = replace(BRIEF, seeds=2)
+    at_once = tune("rule", [TWIN], brief, executor=IN_THIS_PROCESS)
     messages: list[str] = []
 
     def interrupt(message: str, _share: float) -> None:
@@ -128,14 +129,14 @@ def test_interrupted_searches_go_on_and_find_what_they_would_have_found_at_once(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tune("rule", [TWIN], BRIEF, interrupt, folder=tmp_path, executor=IN_THIS_PROCESS)
+        tune("rule", [TWIN], brief, interrupt, folder=tmp_path, executor=IN_THIS_PROCESS)
     assert [message for message in messages if "seed 1" in message]
     assert len(list(tmp_path.iterdir())) == 1, "the first seed was finished"
     messages.clear()
     goes_on = tune(
         "rule",
         [TWIN],
-        BRIEF,
+        brief,
         lambda message, _share: messages.append(message),
         folder=tmp_path,
         executor=IN_THIS_PROCESS,

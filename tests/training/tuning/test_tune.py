@@ -72,7 +72,7 @@ def test_the_search_with_the_highest_merit_is_kept(
         "there are no validation twins"
     )
     assert provenance["kept"] == ["defaults", "seed 1", "seed 2"][merits.index(max(merits))]
-    other = tune("rule", [TWIN], SETTINGS, judged_on=[OTHER])
+    other = tune("rule", [TWIN], replace(SETTINGS, seeds=1), judged_on=[OTHER])
     assert list(other.outcomes) == ["other", "small"]
     assert other.provenance["judged_on"] == ["other"]
     assert other.provenance["merits_by_seed"] != other.provenance["scores_low_by_seed"]
@@ -80,9 +80,9 @@ def test_the_search_with_the_highest_merit_is_kept(
 
 @pytest.mark.slow
 def test_the_same_seed_finds_the_same_rule(tuned: TuneResult) -> None:
-    again = tune("rule", [TWIN], SETTINGS)
-    assert as_values(again.thresholds) == as_values(tuned.thresholds)
-    assert again.outcomes == tuned.outcomes
+    again = tune("rule", [TWIN], replace(SETTINGS, seeds=1)).provenance
+    for figures in ("scores_by_seed_where_searched", "merits_by_seed", "generations"):
+        assert again[figures] == tuned.provenance[figures][:1], "not even the same scores"
 
 
 @pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_search_stops_when_its_time_is_over_and_reports_its_progress() -> None
 
 @pytest.mark.slow
 def test_better_numbers_of_partition_are_found_or_its_own_are_kept() -> None:
-    brief = replace(SETTINGS, total_steps=6_000)
+    brief = replace(SETTINGS, total_steps=6_000, seeds=1)
     result = tune("partition", [TWIN], brief)
     provenance = result.provenance
     assert isinstance(result.thresholds, PartitionThresholds)
