@@ -62,7 +62,7 @@ wants = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=settings().max_examples // 4)
 @given(
     phases=st.lists(st.tuples(wants, st.integers(1, 120)), min_size=1, max_size=12),
     max_pause_s=st.sampled_from([0.5, 2.0, 5.0]),

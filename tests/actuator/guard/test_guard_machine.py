@@ -17,6 +17,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pytest
 from around_the_guard import (
     CALM_S,
     DAEMON_PID,
@@ -618,7 +619,7 @@ class GuardedNode(RuleBasedStateMachine):
 EXAMPLES = int(os.environ.get("STALLWARD_MACHINE_EXAMPLES", settings().max_examples))
 STEPS = int(os.environ.get("STALLWARD_MACHINE_STEPS", "30"))
 
-TestGuardedNode = GuardedNode.TestCase
+TestGuardedNode = pytest.mark.slow(GuardedNode.TestCase)
 TestGuardedNode.settings = settings(
     max_examples=EXAMPLES,
     stateful_step_count=STEPS,

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -103,9 +104,10 @@ def test_a_child_that_can_never_be_started_ends_the_daemon(tmp_path: Path) -> No
 
 
 def test_a_child_that_dies_too_often_ends_the_daemon(tmp_path: Path) -> None:
-    with ScriptedDaemon(tmp_path, "loop.die()", restart=QUICK) as daemon:
+    rarely = replace(QUICK, max_per_minute=2)
+    with ScriptedDaemon(tmp_path, "loop.die()", restart=rarely) as daemon:
         assert daemon.process.wait(WAIT_S) == EXIT_GAVE_UP
-        assert len(daemon.notes) == QUICK.max_per_minute + 1
+        assert len(daemon.notes) == rarely.max_per_minute + 1
 
 
 def test_the_death_of_a_process_that_other_users_can_cause_ends_no_daemon(tmp_path: Path) -> None:

@@ -133,6 +133,7 @@ lives = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(lives=lives)
 @example(lives=[(9, "between", None, 0.3)] * 60)
 @example(lives=[(9, "after", None, 0.05)] * 60)

@@ -16,7 +16,7 @@ def test_a_bad_policy_is_stopped_at_the_first_wave_and_a_good_one_comes_to_all_n
     """One of a hundred waves may be judged wrongly by chance, so there are three tries."""
     seen = []
     for seed in (1, 2, 3):
-        settings = RolloutSettings(nodes=NODES, waves="1,50%,100%", period_s=0.15, seed=seed)
+        settings = RolloutSettings(nodes=NODES, waves="1,50%,100%", period_s=0.1, seed=seed)
         figures = bench_rollout(settings)
         assert figures.keys() == MEANINGS.keys()
         assert figures["bad_uncounted"] == figures["good_uncounted"] == 0.0
