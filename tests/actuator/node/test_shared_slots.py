@@ -305,7 +305,7 @@ def churn(node: PodNode, draw: random.Random, pods: list[list[str]], number: int
             node.remove(pod)
 
 
-@pytest.mark.parametrize("rollouts", [15, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rollouts", [25, pytest.param(300, marks=pytest.mark.slow)])
 def test_rollouts_of_pods_that_share_slots_leave_nothing_held(make: Make, rollouts: int) -> None:
     draw = random.Random(11)
     node = make(controller=make_controller("storm:hold=0.5"), slots=3, tick_s=TICK_S)
