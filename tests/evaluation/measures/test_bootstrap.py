@@ -174,7 +174,7 @@ def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, 
     ok = np.ones(40, dtype=bool)
     ok[slow : slow + failed] = False
     windows_met = slo_windows_met(scheduled, latency, ok, start_s=0.0, end_s=2.0, slo_ms=100.0)
-    assert (windows_met.sum(), windows_met.size) == (met, 2)
+    assert (int(windows_met.sum()), windows_met.size) == (met, 2)
 
 
 def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> None:

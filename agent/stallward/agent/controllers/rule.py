@@ -137,7 +137,7 @@ class RuleLaw:
         return self._danger
 
     def _update_pauses(
-        self, danger: Array, present: Array, may_add: Mask, elapsed_s: float
+        self, danger: Array, present: NDArray[np.integer], may_add: Mask, elapsed_s: float
     ) -> None:
         """Update the number of paused groups and the time for which they stay paused."""
         urgent = danger >= np.maximum(self._t["urgent_danger"], 1.0)

@@ -243,7 +243,7 @@ class Simulation:
         moment = np.arange(SHARE_TICKS)[:, None, None] % _PAUSE_TICKS
         ring = self._buffers.ring
         ring[:, :, index] = moment < paused_ticks
-        self.twin.nodes.at(index).paused_ticks = ring[:, :, index].sum(axis=0)
+        self.twin.nodes.at(index).paused_ticks = ring[:, :, index].sum(axis=0, dtype=np.float64)
 
     def copy_from(self, source: Simulation, rows: NDArray[np.int64]) -> None:
         """Give every node the state of a node of another simulation; random streams stay.

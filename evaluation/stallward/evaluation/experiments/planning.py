@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.evaluation.errors import MeasureError
@@ -161,7 +162,7 @@ def plan_pairs(spread: float, effect: float, *, alpha: float = 0.05, seed: int =
     )
 
 
-def _first(reached: Array) -> int | None:
+def _first(reached: NDArray[np.bool]) -> int | None:
     return int(np.argmax(reached)) + 1 if reached.any() else None
 
 

@@ -159,9 +159,9 @@ def test_pages_are_conserved_at_every_tick_under_any_levers(seed: int) -> None:
             limits = np.where(moved, some, limits)
         if tick % 50 == 49:
             twin.end_slots(rng.random((SLOTS, NODES)) < 0.1, for_good=bool(rng.random() < 0.5))
-        swappiness = rng.choice([0.0, 60.0, 100.0, 200.0], NODES)
-        writeback_from, writers_block_at = rng.choice([0.02, 0.1]), rng.choice([0.2, 1.0])
-        twin.tick(paused, limits, swappiness, (writeback_from, writers_block_at))
+        swappiness = rng.choice([0.0, 60.0, 100.0, 200.0], NODES).astype(np.float64)
+        dirty_ratios = float(rng.choice([0.02, 0.1])), float(rng.choice([0.2, 1.0]))
+        twin.tick(paused, limits, swappiness, dirty_ratios)
         assert_pages_are_conserved(twin.nodes)
         np.testing.assert_array_equal(twin.nodes.wanted[0], owned_by_application)
         written = twin.nodes.swap_out_pages.copy()
