@@ -13,7 +13,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 TOOLKIT = "cuda-toolkit"
-UNUSED_EXTRAS = {"cusolver", "nvtx"}
+UNUSED_EXTRAS = {"cusolver", "nvjitlink", "nvtx"}
 """Extras of cuda-toolkit that torch requires and that training on CPUs never loads."""
 
 ON_LINUX = {"platform_system": "Linux", "sys_platform": "linux", "extra": ""}
@@ -89,7 +89,7 @@ def test_the_overrides_fit_the_locked_torch() -> None:
 
 LOCKED = [
     "filelock",
-    'cuda-toolkit[cublas,cusolver,nvtx]==13.2.2; platform_system == "Linux"',
+    'cuda-toolkit[cublas,cusolver,nvjitlink,nvtx]==13.2.2; platform_system == "Linux"',
     'triton~=3.9.0; platform_system == "Linux" and python_version < "3.16"',
 ]
 OURS = ["triton ; python_version < '0'", "cuda-toolkit[cublas]==13.2.2"]
