@@ -203,4 +203,4 @@ def unevenly_lost_p(only_baseline: int, only_treatment: int) -> float:
     """
     lost = only_baseline + only_treatment
     as_few = sum(math.comb(lost, k) for k in range(min(only_baseline, only_treatment) + 1))
-    return min(1.0, 2 * as_few / 2**lost)
+    return min(1.0, 2 * as_few / (1 << lost))

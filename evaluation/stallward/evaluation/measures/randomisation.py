@@ -30,7 +30,7 @@ def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None
     pairs = parts.size
     if pairs < 2:
         return None
-    every = 2**pairs <= labellings
+    every = 1 << pairs <= labellings
     batches = _every_labelling(pairs) if every else _drawn_labellings(pairs, labellings, seed)
     shown = float(parts.sum())
     rounding = 100.0 * np.finfo(np.float64).eps * abs(shown)
@@ -40,13 +40,13 @@ def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None
         below += int((sums <= shown + rounding).sum())
         above += int((sums >= shown - rounding).sum())
     if every:
-        return min(1.0, 2.0 * min(below, above) / 2**pairs)
+        return min(1.0, 2.0 * min(below, above) / (1 << pairs))
     # The labelling that was run is one of those that could have been drawn.
     return min(1.0, 2.0 * (min(below, above) + 1) / (labellings + 1))
 
 
 def _every_labelling(pairs: int) -> Iterator[Array]:
-    yield 1.0 - 2.0 * (np.arange(2**pairs)[:, None] >> np.arange(pairs) & 1)
+    yield 1.0 - 2.0 * (np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1)
 
 
 def _drawn_labellings(pairs: int, labellings: int, seed: int) -> Iterator[Array]:
