@@ -1,5 +1,6 @@
 # Begin with `make demo` and `make test`.
-.PHONY: demo check test test-live-busy test-lowest test-vm test-kubernetes docs diagrams fuzz setup \
+.PHONY: demo check test test-all test-live-busy test-lowest test-newest test-vm test-kubernetes docs \
+  diagrams fuzz setup \
   proto recordings policy arms clean help
 
 # Byte code is kept whatever the caller's environment says: without it every process compiles torch
@@ -13,22 +14,31 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 	@scripts/setup.sh gcc
 	@.venv/bin/stallward demo --out build/demo
 
-SIDE_BY_SIDE := -n logical --dist worksteal
+# More processes than processors: these tests wait for a third of their time. A file of tests stays
+# in one process, which makes its fixtures once.
+SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) --dist loadfile \
+  --no-loadscope-reorder
+QUICK := not live and not vm and not kubernetes and not ray
+KERNELS := .venv/bin/python -m stallward.env.precompile
 
-# More processes than processors: these tests wait for a third of their time.
 check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
 	@scripts/setup.sh
-	@cores=$$(nproc); .venv/bin/python -m pytest -q -n $$((cores + (cores + 1) / 2)) \
-	  --dist worksteal --hypothesis-profile=quick \
-	  -m "not live and not vm and not kubernetes and not slow"
+	@$(KERNELS)
+	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile=quick \
+	  -m "$(QUICK) and not slow"
 
-test:  ## all tests that this machine allows; says which were skipped and why
+# What runs beside the tests with real pressure leaves them the processors.
+CALM := "calm:5=.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m '$(QUICK)'"
+LIVE := "live=.venv/bin/python -m pytest -raR -m 'live or ray'"
+test:  ## what this machine allows and a change can have broken; says which were skipped and why
 	@scripts/setup.sh workloads peers valgrind proto checks helm crds
-	@.venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) \
-	  -m "not live and not vm and not kubernetes and not ray"; \
-	calm=$$?; \
-	.venv/bin/python -m pytest -raR -m "live or vm or ray"; live=$$?; \
-	exit $$((calm > live ? calm : live))
+	@$(KERNELS)
+	@.venv/bin/python scripts/lanes.py $(CALM) $(LIVE) $(BESIDE)
+
+test-all:  ## everything, whatever has changed; notes the commit where all passed (an hour)
+	@scripts/setup.sh workloads peers valgrind proto checks helm crds vm uml
+	@ALL=1 $(MAKE) test BESIDE='"versions:10=$(MAKE) test-vm test-lowest test-newest"'
+	@.venv/bin/python tests/suite/full_run.py
 
 test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts the failures
 	@scripts/setup.sh workloads peers
