@@ -148,7 +148,6 @@ def recorded(name: str, slot: int) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("name", ["ample", "background", "none"])
-@pytest.mark.slow
 def test_the_phases_of_a_recorded_program_are_found(name: str) -> None:
     """It holds 80, 160, 280 and 160 MiB in turn (detector-phases.toml), and 1 MiB of its own.
 

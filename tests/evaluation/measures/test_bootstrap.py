@@ -95,7 +95,6 @@ def test_mean_interval_of_a_normal_is_students() -> None:
 
 
 @pytest.mark.parametrize(("blocks", "at_least"), [(2, 0.93), (3, 0.92), (6, 0.91), (12, 0.91)])
-@pytest.mark.slow
 def test_intervals_of_p95_cover(blocks: int, at_least: float) -> None:
     """Blocks vary by 20 %. About 95 % of the intervals must contain the true p95."""
     rng = np.random.default_rng(blocks)
