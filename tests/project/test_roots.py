@@ -43,6 +43,7 @@ print(len(findings), *opened)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["v2", "hybrid"])
 def test_nothing_of_this_machine_is_read_when_other_roots_are_given(
     tmp_path: Path, kind: str

@@ -35,6 +35,7 @@ def test_the_policy_and_the_planner_are_measured_too() -> None:
     assert ppo.p99_us > 0.0
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_decision_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["bench", "decisions", "--arms", "none,earlyoom", "--ticks", "10"]
     assert main([*options, "--json"]) == 0

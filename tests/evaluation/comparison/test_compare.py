@@ -195,6 +195,7 @@ def test_arms_are_judged_by_the_target_that_their_controllers_were_given(
     assert table.references.ample.slo_attainment.value == 0.0
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_runs_only_the_missing_blocks(
     tmp_path: Path, scenario: Scenario
 ) -> None:

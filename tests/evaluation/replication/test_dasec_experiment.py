@@ -85,6 +85,7 @@ def test_a_controller_is_summed_up_over_applications_and_ratios(tmp_path: Path) 
     assert "the mean latency is 50 % lower (source: 46 % lower)" in headline(result)
 
 
+@pytest.mark.slow
 def test_what_was_interrupted_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     first, second = InventedApplications(interrupt_at=7), InventedApplications()
     with pytest.raises(KeyboardInterrupt):
