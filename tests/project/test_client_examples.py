@@ -69,7 +69,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
             pids.append(idle.pid)
         (tmp_path / "cgroup").mkdir()
         config = DaemonConfig(
-            node=NodeConfig(cgroup=tmp_path / "cgroup", proc=_node_of(tmp_path / "proc", pids)),
+            node=NodeConfig(cgroup=tmp_path / "cgroup", proc=node_of(tmp_path / "proc", pids)),
             protected=ProtectedConfig(processes=ProcessesConfig(pids=(pids[0],))),
             background=(SlotConfig(name="batch", processes=ProcessesConfig(pids=(pids[1],))),),
             control=ControlConfig(dry_run=True),
@@ -81,7 +81,7 @@ def daemon(tmp_path: Path) -> Iterator[Path]:
         yield tmp_path / "s"
 
 
-def _node_of(proc: Path, pids: list[int]) -> Path:
+def node_of(proc: Path, pids: list[int]) -> Path:
     """A /proc of these processes alone.
 
     It has no kernel settings, of which a machine's daemons must be one: others may run beside it.

@@ -1,11 +1,10 @@
-"""The container files, the manifests for Ray, and the install of a node."""
+"""The container files and the manifests for Ray."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -26,9 +25,6 @@ DEPLOY = ROOT / "deploy"
 CONTAINER_FILES = sorted(DEPLOY.glob("*.Containerfile"))
 KUBERNETES = "1.33"
 NOT_INSTALLED = "the group `checks` is not installed: run scripts/setup.sh checks"
-HEAVY = ("torch", "gymnasium", "pyarrow", "scipy", "numba", "stable_baselines3", "pandas", "onnx")
-MOST_BYTES = 225_000_000
-"""What the node's install may take on disk, byte code included."""
 
 
 def name(path: Path) -> str:
@@ -147,50 +143,3 @@ def test_every_capability_that_a_lever_needs_is_granted() -> None:
     assert needed <= set(unit.split())
     assert needed <= {capability.name for capability in CAPABILITIES}
     assert all(row.rights for row in LEVERS)
-
-
-@pytest.mark.slow
-def test_the_nodes_install_is_small_and_runs(tmp_path: Path) -> None:
-    """The steps of the daemon's container file, in a folder that has only what it copies."""
-    uv = shutil.which("uv") or str(ROOT / "build/uv/bin/uv")
-    if not Path(uv).exists():
-        pytest.skip("uv is not installed")
-    file = DEPLOY / "daemon.Containerfile"
-    source, installed = tmp_path / "src", tmp_path / "opt"
-    for one in copied(file):
-        there = source / one
-        there.parent.mkdir(parents=True, exist_ok=True)
-        if (ROOT / one).is_dir():
-            shutil.copytree(ROOT / one, there, ignore=shutil.ignore_patterns("__pycache__"))
-        else:
-            shutil.copy(ROOT / one, there)
-    *_, run = [rest for word, rest in instructions(file) if word == "RUN"]
-    # A cache of packages may be used here: what is installed is the same.
-    script = run.replace("--no-cache ", "").replace("/opt/uv/bin/uv", shlex.quote(uv))
-    script = script.replace("/opt/stallward", str(installed))
-    script = script.replace("python -m venv", f"{shlex.quote(sys.executable)} -m venv")
-    done = subprocess.run(
-        ["sh", "-euc", script],
-        cwd=source,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stderr
-    python = installed / "bin/python"
-    code = f"import importlib.util as u; print([n for n in {HEAVY!r} if u.find_spec(n)])"
-    assert _output(python, "-c", code) == "[]\n"
-    entry = (installed / "bin/stallward").read_text().partition("\n")[0]
-    assert entry == f"#!{python}", "it runs in the environment that it is in"
-    for words in (("--version",), ("serve", "--help"), ("ctl", "apply", "--help"), ("arms",)):
-        assert _output(installed / "bin/stallward", *words)
-    files = [path for path in installed.rglob("*") if path.is_file() and not path.is_symlink()]
-    size_bytes = sum(path.stat().st_size for path in files)
-    assert size_bytes < MOST_BYTES, f"{size_bytes / 1e6:.0f} MB"
-
-
-def _output(*command: str | Path) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
