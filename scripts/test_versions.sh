@@ -1,0 +1,46 @@
+#!/bin/sh
+# Runs tests with other versions of the dependencies than those of uv.lock, in a virtual environment
+# of its own, build/lowest or build/newest. The exit code is that of pytest.
+# usage: scripts/test_versions.sh lowest|newest [ARGUMENT...]
+#   lowest: the oldest version of each direct dependency that pyproject.toml allows
+#   newest: the newest version of every dependency
+#   The arguments are pytest's; without any, the tests run that need no pressure and take little
+#   time. WITHOUT="torch ray" in the environment leaves packages out, with what they alone require.
+set -eu
+cd "$(dirname "$0")/.."
+
+# Indirect dependencies of the oldest ones are taken in the versions of this day, so that a new
+# release of one of them cannot fail a change that has nothing to do with it. Advance it when a bound
+# in pyproject.toml changes.
+LAST_DAY=2026-11-24
+
+which="${1-}"
+case "$which" in
+  lowest) resolution="--resolution lowest-direct --exclude-newer $LAST_DAY" ;;
+  newest) resolution="--resolution highest" ;;
+  *) sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2 ;;
+esac
+shift
+
+scripts/setup.sh
+uv="$(command -v uv || echo build/uv/bin/uv)"
+folder="build/$which"
+[ -x "$folder/bin/python" ] || "$uv" venv --quiet --python .venv/bin/python "$folder"
+for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$folder/without.txt"
+# Only wheels: where an old version has no wheel for this Python, the oldest one with a wheel is
+# taken.
+# shellcheck disable=SC2086
+"$uv" pip compile --quiet --upgrade --python "$folder/bin/python" $resolution \
+  --overrides "$folder/without.txt" --only-binary :all: --all-extras --group test \
+  --no-header --no-annotate pyproject.toml --output-file "$folder/requirements.txt"
+"$uv" pip sync --quiet --python "$folder/bin/python" "$folder/requirements.txt"
+# Built apart from this environment, which is to keep its versions. Without the configuration, by
+# which the project is built with the environment's own hatchling.
+"$uv" pip install --no-config --quiet --python "$folder/bin/python" --no-deps \
+  --build-constraints scripts/hatchling.txt --editable .
+
+# Other versions differ in what there is to call, which few drawn inputs show as well as many.
+[ $# -gt 0 ] || set -- -n logical --dist worksteal -m "not live and not vm and not slow" \
+  --hypothesis-profile quick \
+  tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation
+exec "$folder/bin/python" -m pytest -q -p no:cacheprovider "$@"
