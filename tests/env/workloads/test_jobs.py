@@ -122,6 +122,7 @@ def test_an_index_has_its_rows_and_a_new_one_begins(tmp_path: Path) -> None:
     assert names != sorted(names), "the index would be written from one end to the other"
     builder.step()
     assert builder.rows == BATCH_ROWS
+    builder.close()
 
 
 def test_a_recommender_learns_all_over_its_vectors() -> None:

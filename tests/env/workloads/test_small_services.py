@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +49,10 @@ def load(programs: Path, folder: Path, scenario: str, keys: int) -> np.ndarray:
 
 
 def test_documents_come_from_the_seed_and_are_summed(documents: Path, tmp_path: Path) -> None:
-    store = Documents(documents, cache_mib=1)
-    assert store.warm() == 50
-    assert store.answer(b"0 49 7") == b"ok 600\n"
-    assert store.answer(b"3 50 4") == b"error no document 50\n"
+    with closing(Documents(documents, cache_mib=1)) as store:
+        assert store.warm() == 50
+        assert store.answer(b"0 49 7") == b"ok 600\n"
+        assert store.answer(b"3 50 4") == b"error no document 50\n"
     again = tmp_path / "again"
     sqlite_server.prepare(again, documents=50, document_bytes=200, seed=1)
     name = "documents.sqlite"

@@ -54,7 +54,7 @@ class Builder:
     def step(self) -> None:
         """Insert one batch of rows, into a new database if this one has enough."""
         if self.rows >= self._most_rows:
-            self._connection.close()
+            self.close()
             self._connection = self._open()
             self.rows = 0
         text = self._rng.randbytes(BATCH_ROWS * _TEXT_BYTES // 2).hex()
@@ -63,6 +63,10 @@ class Builder:
         self._connection.executemany("INSERT INTO lines VALUES (?, ?)", rows)
         self._connection.commit()
         self.rows += BATCH_ROWS
+
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
 
 
 def main() -> None:

@@ -75,6 +75,10 @@ class Documents:
             total += len(row[0])
         return b"ok %d\n" % total
 
+    def close(self) -> None:
+        """Close the database."""
+        self._connection.close()
+
 
 def main() -> None:
     """Prepare the database or serve it, as the command line says."""
