@@ -33,6 +33,7 @@ from typing import Final
 
 from bounded_run import end_on_sigterm, run_bounded
 from machines.emulated import Emulated
+from machines.kernel_source import kernel_folder
 from machines.machine import Boot, Machine, SkippedError, say
 from machines.user_mode import UserMode
 
@@ -90,7 +91,7 @@ class Size:
 
 def machines() -> tuple[Machine, ...]:
     """All machines, the preferred one first."""
-    return (UserMode(ROOT / "build" / "uml"), Emulated(BUILD, ROOT))
+    return (UserMode(kernel_folder()), Emulated(BUILD, ROOT))
 
 
 def first_ready(candidates: Sequence[Machine]) -> Machine | None:

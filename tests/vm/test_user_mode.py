@@ -12,69 +12,109 @@ from pathlib import Path
 import bounded_run
 import pytest
 from machines import kernel_source
+from machines.kernel_source import Source
 from machines.machine import Boot, SkippedError
 from machines.user_mode import UserMode
 
-LISTED = """linux-source-6.12 - Linux kernel source for version 6.12 with Debian patches
-linux-source-7.9 - Linux kernel source for version 7.9 with Debian patches
-linux-source-7.10 - Linux kernel source for version 7.10 with Debian patches
+LISTED = """
+linux-source-6.12 | 6.12.90-1~bpo13+1 | http://deb.debian.org/debian trixie-backports/main
+ linux-source-7.9 | 7.9.4-1~bpo13+1 | http://deb.debian.org/debian trixie-backports/main
+ linux-source-7.9 | 7.9.3-1~bpo13+1 | http://deb.debian.org/debian trixie-backports/main
+linux-source-7.10 | 7.10.2-1~bpo13+1 | http://deb.debian.org/debian trixie-backports/main
+linux-source-7.10 | 7.10.1-1~bpo13+1 | http://deb.debian.org/debian trixie-backports/main
 """
 
 
-def test_the_newest_source_is_taken() -> None:
-    assert kernel_source.newest(LISTED) == "linux-source-7.10"
+def test_the_source_that_is_named_is_taken_although_there_is_a_newer_one() -> None:
+    for version in ("7.9.3-1~bpo13+1", "7.9.4-1~bpo13+1"):
+        named = Source("linux-source-7.9", version)
+        assert kernel_source.chosen(LISTED, named) == named
+
+
+def test_the_newest_source_is_taken_where_the_named_one_is_gone() -> None:
+    gone = Source("linux-source-7.9", "7.9.2-1~bpo13+1")
+    assert kernel_source.chosen(LISTED, gone) == Source("linux-source-7.10", "7.10.2-1~bpo13+1")
 
 
 def test_a_source_with_one_processor_is_not_taken() -> None:
-    assert kernel_source.newest(LISTED.splitlines()[0]) is None
+    assert kernel_source.chosen("\n".join(LISTED.splitlines()[:2]), Source("", "")) is None
 
 
 def test_options_that_the_source_does_not_have_are_named() -> None:
-    asked = "# Memory.\nCONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=2 # if there\nCONFIG_D=y\n"
-    assert kernel_source.lost(asked, "CONFIG_A=y\nCONFIG_D=y\nCONFIG_E=y\n") == []
+    asked = "# Memory.\nCONFIG_A=y\n# CONFIG_B is not set\nCONFIG_C=2\n"
+    assert kernel_source.lost(asked, "CONFIG_A=y\nCONFIG_C=2\nCONFIG_E=y\n") == []
     assert kernel_source.lost(asked, "CONFIG_B=y\n# CONFIG_A is not set\n") == [
         "CONFIG_A",
+        "CONFIG_C",
         "CONFIG_B",
-        "CONFIG_D",
     ]
 
 
 def test_the_configuration_asks_for_every_option_once() -> None:
     text = kernel_source.CONFIG.read_text()
     lines = [line for line in text.splitlines() if "CONFIG_" in line]
-    assert len(kernel_source.wanted(text)) == len(lines)
+    assert len(kernel_source.options(text)) == len(lines)
+
+
+def test_the_configuration_names_its_source() -> None:
+    package, version = kernel_source.pinned(kernel_source.CONFIG.read_text())
+    assert package.startswith(kernel_source.PACKAGES)
+    assert version.startswith(package.removeprefix(kernel_source.PACKAGES))
+
+
+def test_kernels_are_kept_in_the_users_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert kernel_source.kernel_folder() == tmp_path / "stallward" / "uml"
 
 
 def test_a_kernel_of_another_configuration_is_not_taken(tmp_path: Path) -> None:
     assert kernel_source.built(tmp_path) is None
     (tmp_path / "linux-7.9.1-1-00000000").touch()
     assert kernel_source.built(tmp_path) is None
-    kernel = (
-        tmp_path / f"linux-7.9.1-1-{kernel_source.config_hash(kernel_source.CONFIG.read_text())}"
-    )
+    text = kernel_source.CONFIG.read_text()
+    version = kernel_source.pinned(text).version
+    kernel = tmp_path / f"linux-{version}-{kernel_source.config_hash(text)}"
     kernel.touch()
     assert kernel_source.built(tmp_path) == kernel
     assert kernel_source.build_kernel(tmp_path) == kernel
+
+
+def test_a_kernel_of_another_version_than_the_one_named_says_how_to_keep_to_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = kernel_source.CONFIG.read_text()
+    source, digest = kernel_source.pinned(text), kernel_source.config_hash(text)
+    named = tmp_path / f"linux-{source.version}-{digest}"
+    newest = tmp_path / f"linux-99.1-1-{digest}"
+    newest.touch()
+    assert kernel_source.build_kernel(tmp_path) == newest
+    (line,) = capsys.readouterr().out.splitlines()
+    for part in (*source, newest.name, "'# Source:' of user_mode.config"):
+        assert part in line
+    newest.unlink()
+    named.touch()
+    assert kernel_source.build_kernel(tmp_path) == named
+    assert capsys.readouterr().out == ""
 
 
 def test_a_kernel_is_named_by_the_configuration_that_it_was_built_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Even if the file changes meanwhile."""
-    config, asked_first = tmp_path / "config", "CONFIG_A=y\n"
+    config, asked_first = tmp_path / "config", "# Source: linux-source-9.1 9.1-1\nCONFIG_A=y\n"
     config.write_text(asked_first)
 
     def compiled(_source: Path, folder: Path, asked: str) -> Path:
-        config.write_text("CONFIG_B=y\n")
+        config.write_text(asked_first.replace("_A", "_B"))
         (folder / "linux").write_text(asked)
         return folder / "linux"
 
     monkeypatch.setattr(kernel_source, "CONFIG", config)
     monkeypatch.setattr(kernel_source, "check", lambda build: build.mkdir())
     monkeypatch.setattr(kernel_source, "run", lambda *_: "")
-    monkeypatch.setattr(
-        kernel_source.Apt, "newest_source", lambda _: ("linux-source-9.1", "9.1-1")
-    )
+    monkeypatch.setattr(kernel_source.Apt, "find", lambda _, source: source)
     monkeypatch.setattr(kernel_source.Apt, "download", _downloaded)
     monkeypatch.setattr(kernel_source, "compile_kernel", compiled)
     kernel = kernel_source.build_kernel(tmp_path / "build")
@@ -83,10 +123,10 @@ def test_a_kernel_is_named_by_the_configuration_that_it_was_built_with(
     assert kernel_source.built(tmp_path / "build") is None
 
 
-def _downloaded(apt: kernel_source.Apt, package: str) -> Path:
+def _downloaded(apt: kernel_source.Apt, source: Source) -> Path:
     folder = apt.folder / "usr" / "src"
     folder.mkdir(parents=True)
-    (folder / f"{package}.tar.xz").touch()
+    (folder / f"{source.package}.tar.xz").touch()
     archive = apt.folder / "package.deb"
     archive.touch()
     return archive

@@ -1,8 +1,9 @@
-"""Builds a User-mode Linux kernel from Debian's source, once.
+"""Builds a User-mode Linux kernel from Debian's source, once for all clones of a user.
 
 ``PYTHONPATH=tests/vm .venv/bin/python -m machines.kernel_source`` (what ``scripts/setup.sh uml``
-runs). The kernel is an ordinary program. It is kept below build/uml under the version of its
-source and a hash of user_mode.config, so that it is built anew when the configuration changes.
+runs). The kernel is an ordinary program. user_mode.config names its source and its options. It is
+kept in the user's cache folder under the version of its source and a hash of that file, so that it
+is built anew when the file changes, and only then.
 """
 
 from __future__ import annotations
@@ -18,22 +19,27 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from bounded_run import end_on_sigterm, kill_session
 
 from machines.machine import SkippedError, say
+from stallward.env.sandbox.data_cache import default_cache_dir
 
 CONFIG: Final = Path(__file__).with_name("user_mode.config")
-BUILD: Final = Path(__file__).resolve().parents[3] / "build" / "uml"
 SUITE: Final = "trixie-backports"
 """Where Debian keeps its newest kernels that are fit for use."""
 KEYRING: Final = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 OLDEST: Final = (6, 19)
 """The first version with more than one processor. The faster way to run processes, by seccomp
 instead of ptrace, is there from 6.16 on."""
-FREE_BYTES: Final = 4 << 30
-"""The space that source and object files take while it is built."""
+FREE_BYTES: Final = 2 << 30
+"""The space that source and object files take while it is built; what is kept takes 8 MB."""
+NOT_UNPACKED: Final = (
+    *("Documentation/*.*", "arch/[a-tvw]*/*.[chS]", "*.dts", "*.dtsi", "drivers/gpu/*.[ch]"),
+    *("drivers/net/*/*.[ch]", "sound/*.[ch]", "tools/perf/*", "tools/testing/*"),
+)
+"""Two thirds of the source, which no build for ARCH=um reads."""
 BUILD_LIMIT_S: Final = 30 * 60.0
 TOOLS: Final = {
     "cc": "gcc",
@@ -46,35 +52,46 @@ TOOLS: Final = {
     "dpkg-deb": "dpkg",
     "apt-get": "apt",
 }
-OPTIONAL: Final = " # if there"
 PART: Final = "part-"
+PACKAGES: Final = "linux-source-"
+"""How the names of the packages begin."""
 
 
-def wanted(text: str) -> dict[str, tuple[str, bool]]:
-    """The options of a configuration: name -> value (``n`` if it is not set), must it be kept."""
-    options = {}
-    for line in text.splitlines():
-        option, optional, _ = line.partition(OPTIONAL)
-        if found := re.fullmatch(r"(CONFIG_\w+)=(.+)", option):
-            options[found[1]] = (found[2], not optional)
-        elif found := re.fullmatch(r"# (CONFIG_\w+) is not set", option):
-            options[found[1]] = ("n", not optional)
-    return options
+class Source(NamedTuple):
+    """A version of one of Debian's packages of kernel sources."""
+
+    package: str
+    version: str
+
+
+def options(text: str) -> dict[str, str]:
+    """The options of a configuration: name -> value, ``n`` if it is not set."""
+    set_here = dict(re.findall(r"^(CONFIG_\w+)=(.+)$", text, re.MULTILINE))
+    not_set = re.findall(r"^# (CONFIG_\w+) is not set$", text, re.MULTILINE)
+    return {**set_here, **dict.fromkeys(not_set, "n")}
 
 
 def lost(asked: str, resolved: str) -> list[str]:
-    """The options that had to be kept and were not."""
-    have = wanted(resolved)
-    return [
-        name
-        for name, (value, must) in wanted(asked).items()
-        if must and have.get(name, ("n", True))[0] != value
-    ]
+    """The options that were asked for and were not kept."""
+    have = options(resolved)
+    return [name for name, value in options(asked).items() if have.get(name, "n") != value]
+
+
+def pinned(text: str) -> Source:
+    """The source that a configuration names."""
+    found = re.search(r"^# Source: (\S+) (\S+)$", text, re.MULTILINE)
+    assert found is not None, f"{CONFIG} names no source"
+    return Source(found[1], found[2])
 
 
 def config_hash(text: str) -> str:
     """A short hash of a configuration."""
     return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def kernel_folder() -> Path:
+    """The folder for kernels in the user's cache."""
+    return default_cache_dir() / "uml"
 
 
 def built(build: Path) -> Path | None:
@@ -153,41 +170,45 @@ class Apt:
             "-oAcquire::Languages=none",
         ]
 
-    def newest_source(self) -> tuple[str, str]:
-        """The package of the newest kernel source, and its version.
+    def find(self, wanted_source: Source) -> Source:
+        """The source that is wanted, or else the newest one.
 
         Raises:
             SkippedError: If there is none that will do.
         """
         run(["apt-get", *self._options, "update", "-q"], self.folder, f"apt knows no {SUITE}")
-        names = run(
-            ["apt-cache", *self._options, "search", "--names-only", r"^linux-source-[0-9.]+$"],
-            self.folder,
-            "apt-cache search",
+        names = run(["apt-cache", *self._options, "pkgnames", PACKAGES], self.folder, "apt-cache")
+        listed = run(
+            ["apt-cache", *self._options, "madison", *names.split()], self.folder, "apt-cache"
         )
-        package = newest(names)
-        if package is None:
-            raise SkippedError(f"{SUITE} has no linux-source of at least {OLDEST[0]}.{OLDEST[1]}")
-        shown = run(
-            ["apt-cache", *self._options, "show", "--no-all-versions", package],
-            self.folder,
-            "apt-cache show",
-        )
-        version = next(x.split()[1] for x in shown.splitlines() if x.startswith("Version:"))
-        return package, version
+        source = chosen(listed, wanted_source)
+        if source is None:
+            raise SkippedError(f"{SUITE} has no {PACKAGES} of at least {OLDEST[0]}.{OLDEST[1]}")
+        return source
 
-    def download(self, package: str) -> Path:
+    def download(self, source: Source) -> Path:
         """Download a package."""
-        run(["apt-get", *self._options, "download", "-q", package], self.folder, package)
-        return next(self.folder.glob(f"{package}_*.deb"))
+        asked = f"{source.package}={source.version}"
+        run(["apt-get", *self._options, "download", "-q", asked], self.folder, asked)
+        return next(self.folder.glob(f"{source.package}_*.deb"))
 
 
-def newest(listed: str) -> str | None:
-    """The newest source among the lines of ``apt-cache search`` that is new enough."""
-    found = re.findall(r"^(linux-source-(\d+)\.(\d+)) ", listed, re.MULTILINE)
-    versions = {(int(major), int(minor)): name for name, major, minor in found}
-    best = max(versions, default=(0, 0))
-    return versions[best] if best >= OLDEST else None
+def chosen(listed: str, wanted_source: Source) -> Source | None:
+    """The source that is wanted, or else the newest that is new enough.
+
+    Args:
+        listed: The lines of ``apt-cache madison``, with the newest version of a package first.
+        wanted_source: The one to take if it is there.
+    """
+    lines = rf"^ *({PACKAGES}(\d+)\.(\d+)) \| (\S+) \|"
+    newest, best = (0, 0), None
+    for package, major, minor, version in re.findall(lines, listed, re.MULTILINE):
+        source = Source(package, version)
+        if source == wanted_source:
+            return source
+        if (int(major), int(minor)) > newest:
+            newest, best = (int(major), int(minor)), source
+    return best if newest >= OLDEST else None
 
 
 def compile_kernel(source: Path, folder: Path, asked: str) -> Path:
@@ -196,33 +217,45 @@ def compile_kernel(source: Path, folder: Path, asked: str) -> Path:
     Args:
         source: The folder of the source.
         folder: The folder for what is made.
-        asked: The options, beyond the kernel's own default configuration.
+        asked: The options; every other one is off unless one of these needs it.
 
     Raises:
         SkippedError: If an option is lost, or it cannot be compiled.
     """
     make = ["make", "ARCH=um", f"O={folder}", f"-j{os.cpu_count() or 1}"]
-    run([*make, "x86_64_defconfig"], source, "make x86_64_defconfig")
-    with (folder / ".config").open("a") as file:
-        file.write(asked.replace(OPTIONAL, ""))
-    run([*make, "olddefconfig"], source, "make olddefconfig")
+    (folder / "asked").write_text(asked)
+    on = f"KCONFIG_ALLCONFIG={folder / 'asked'}"
+    run([*make, on, "allnoconfig"], source, "make allnoconfig")
     if names := lost(asked, (folder / ".config").read_text()):
         raise SkippedError(f"this source cannot have {', '.join(names)}")
     run([*make, "linux"], source, "the kernel cannot be compiled")
     return folder / "linux"
 
 
-def build_kernel(build: Path = BUILD) -> Path:
+def build_kernel(build: Path) -> Path:
     """The kernel; the first call downloads its source and builds it, in a few minutes.
+
+    Args:
+        build: The folder for kernels.
 
     Raises:
         SkippedError: If it cannot be built here.
     """
-    if kernel := built(build):
-        return kernel
+    kernel = built(build) or _build_alone(build)
+    source = pinned(CONFIG.read_text())
+    if not kernel.name.startswith(f"linux-{source.version}-"):
+        say(
+            f"{SUITE} has no {source.package} {source.version} any more: this is {kernel.name}. "
+            f"To keep to one that it has, name it in the line '# Source:' of {CONFIG.name}."
+        )
+    return kernel
+
+
+def _build_alone(build: Path) -> Path:
+    """Build it, unless another process has meanwhile."""
     check(build)
     with (build / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # another process may be building it
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if kernel := built(build):
             return kernel
         for left in build.glob(f"{PART}*"):
@@ -234,25 +267,26 @@ def build_kernel(build: Path = BUILD) -> Path:
 def _build_in(part: Path, build: Path) -> Path:
     asked = CONFIG.read_text()  # once: the file may change before the kernel is named by it
     apt = Apt(part)
-    package, version = apt.newest_source()
-    say(f"building User-mode Linux from {package} {version}, once (3 to 5 minutes)")
-    archive = apt.download(package)
+    source = apt.find(pinned(asked))
+    say(f"building User-mode Linux from {source.package} {source.version}, once (2 minutes)")
+    archive = apt.download(source)
     run(["dpkg-deb", "-x", archive, part], part, "dpkg-deb")
     archive.unlink()
-    packed = part / "usr" / "src" / f"{package}.tar.xz"
-    run(["tar", "xf", packed], part, "tar")
+    packed = part / "usr" / "src" / f"{source.package}.tar.xz"
+    left_out = [f"--exclude={source.package}/{pattern}" for pattern in NOT_UNPACKED]
+    run(["tar", "xf", packed, *left_out], part, "tar")
     packed.unlink()
     (part / "objects").mkdir()
-    made = compile_kernel(part / package, part / "objects", asked)
+    made = compile_kernel(part / source.package, part / "objects", asked)
     run(["strip", made], part, "strip")
-    return made.rename(build / f"linux-{version}-{config_hash(asked)}")
+    return made.rename(build / f"linux-{source.version}-{config_hash(asked)}")
 
 
 def main() -> int:
     """Build it; returns 0, or 1 if it cannot be built."""
     end_on_sigterm()
     try:
-        kernel = build_kernel()
+        kernel = build_kernel(kernel_folder())
     except SkippedError as error:
         say(f"User-mode Linux cannot be built: {error}")
         return 1
