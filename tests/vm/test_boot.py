@@ -102,33 +102,48 @@ def test_missing_commands_are_named_with_their_packages(tmp_path: Path) -> None:
         assert package in text
 
 
-def test_without_qemu_there_is_no_emulated_machine_and_a_line_says_so(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("environment", "status", "verdict"), [({}, 0, "SKIPPED"), ({"CI": "1"}, 1, "FAILED")]
+)
+def test_without_qemu_there_is_no_emulated_machine_and_a_line_says_so(
+    environment: dict[str, str], status: int, verdict: str, tmp_path: Path
+) -> None:
     done = subprocess.run(
         [sys.executable, boot.__file__, "--machine", "emulated"],
-        env={"PATH": str(tmp_path)},
+        env={"PATH": str(tmp_path), **environment},
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
-    assert done.returncode == 0
+    assert done.returncode == status
     first, last = done.stdout.splitlines()
     assert first.startswith("vm: no emulated machine: not installed: ")
     assert "package qemu-system-x86" in first
-    assert last == "vm: SKIPPED, nothing was tested on cgroup v2"
+    assert last == f"vm: {verdict}, nothing was tested on cgroup v2"
+
+
+def test_in_ci_no_other_machine_stands_in_for_the_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stubs = (Stub("fast", "no compiler"), Stub("slow"))
+    monkeypatch.setattr(boot, "machines", lambda: stubs)
+    monkeypatch.setattr(boot, "run_inside", lambda machine, *_: 42 if machine is stubs[1] else 0)
+    monkeypatch.setattr(boot, "end_on_sigterm", lambda: None)
+    monkeypatch.setenv("PATH", os.environ["PATH"])  # it is changed, and is to be put back
+    monkeypatch.setenv("CI", "1")
+    assert boot.main(["--run", "true"]) == 1
+    out = capsys.readouterr().out
+    assert out == (
+        "vm: no fast machine: no compiler\nvm: FAILED, nothing was tested on cgroup v2\n"
+    )
+    monkeypatch.delenv("CI")
+    assert boot.main(["--run", "true"]) == 42
 
 
 def chosen(*arguments: str) -> list[str]:
     """The tests that pytest chooses for these arguments to boot.py."""
-    words = boot.pytest_words(arguments)
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--collect-only", "--durations=0", *words],
-        cwd=boot.ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = boot.collect(boot.pytest_words(arguments))
     assert done.returncode == 0, done.stdout[-2000:]
     return [line for line in done.stdout.splitlines() if "::" in line]
 
