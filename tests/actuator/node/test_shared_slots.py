@@ -305,7 +305,7 @@ def churn(node: PodNode, draw: random.Random, pods: list[list[str]], number: int
             node.remove(pod)
 
 
-@pytest.mark.parametrize("rollouts", [25, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("rollouts", [15, pytest.param(300, marks=pytest.mark.slow)])
 def test_rollouts_of_pods_that_share_slots_leave_nothing_held(make: Make, rollouts: int) -> None:
     draw = random.Random(11)
     node = make(controller=make_controller("storm:hold=0.5"), slots=3, tick_s=TICK_S)
@@ -325,7 +325,7 @@ def test_rollouts_of_pods_that_share_slots_leave_nothing_held(make: Make, rollou
             node.tick_until(lambda: noted(node) <= {pod for one in pods for pod in one})
             assert len(node.node.levers.targets) <= 50, "places are used again"
         assert node.last is None or node.last.reasons.fault is None, "no rollout is a fault"
-        if number == 20:
+        if number == 10:
             files, threads = own("fd"), own("task")
     node.tick_until(bound, ticks=BOUND_AGAIN_TICKS)
     left = [pod for one in pods for pod in one]
