@@ -45,12 +45,13 @@ test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; cou
 	@.venv/bin/python tests/project/live_busy.py $(or $(N),20)
 
 test-lowest:  ## tests with the oldest dependencies allowed; ARGS="tests/agent" for some of them
-	@scripts/test_lowest.sh $(ARGS)
+	@scripts/test_versions.sh lowest $(ARGS)
 
-SETUP_OF_user-mode := uml
-SETUP_OF_emulated := vm
+test-newest:  ## tests with the newest version of every dependency
+	@scripts/test_versions.sh newest $(ARGS)
+
 test-vm:  ## tests that need cgroup v2, in a machine of their own; ARGS="-k psi", MACHINE=emulated
-	@scripts/setup.sh $(or $(SETUP_OF_$(MACHINE)),uml vm)
+	@scripts/setup.sh $(if $(filter emulated,$(MACHINE)),vm,uml)
 	@.venv/bin/python tests/vm/boot.py $(if $(MACHINE),--machine $(MACHINE)) $(ARGS)
 
 test-kubernetes:  ## pods under a real kubelet, in a cluster of its own; ARGS="-k rollout"

@@ -2,10 +2,11 @@
 # Runs tests with other versions of the dependencies than those of uv.lock, in a virtual environment
 # of its own, build/lowest or build/newest. The exit code is that of pytest.
 # usage: scripts/test_versions.sh lowest|newest [ARGUMENT...]
-#   lowest: the oldest version of each direct dependency that pyproject.toml allows
-#   newest: the newest version of every dependency
-#   The arguments are pytest's; without any, the tests run that need no pressure and take little
-#   time. WITHOUT="torch ray" in the environment leaves packages out, with what they alone require.
+#   lowest: the oldest version of each direct dependency that pyproject.toml allows, on the oldest
+#           Python of this machine
+#   newest: the newest version of every dependency, on the newest Python
+#   The arguments are pytest's; without any, the tests run that call a library, need no pressure and
+#   take little time. WITHOUT="torch ray" in the environment leaves packages out, with what they alone require.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -16,8 +17,8 @@ LAST_DAY=2026-11-24
 
 which="${1-}"
 case "$which" in
-  lowest) resolution="--resolution lowest-direct --exclude-newer $LAST_DAY" ;;
-  newest) resolution="--resolution highest" ;;
+  lowest) resolution="--resolution lowest-direct --exclude-newer $LAST_DAY" python=oldest ;;
+  newest) resolution="--resolution highest" python=newest ;;
   *) sed -n 's/^# usage: /usage: /p' "$0" >&2; exit 2 ;;
 esac
 shift
@@ -25,7 +26,8 @@ shift
 scripts/setup.sh
 uv="$(command -v uv || echo build/uv/bin/uv)"
 folder="build/$which"
-[ -x "$folder/bin/python" ] || "$uv" venv --quiet --python .venv/bin/python "$folder"
+[ -x "$folder/bin/python" ] ||
+  "$uv" venv --quiet --python "${PYTHON:-$(scripts/python.sh $python)}" "$folder"
 for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$folder/without.txt"
 # Only wheels: where an old version has no wheel for this Python, the oldest one with a wheel is
 # taken.
@@ -40,7 +42,7 @@ for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$
   --build-constraints scripts/hatchling.txt --editable .
 
 # Other versions differ in what there is to call, which few drawn inputs show as well as many.
-[ $# -gt 0 ] || set -- -n logical --dist worksteal -m "not live and not vm and not slow" \
+[ $# -gt 0 ] || set -- -n logical --dist loadfile -m "not live and not vm and not slow" --libraries \
   --hypothesis-profile quick \
   tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation
 exec "$folder/bin/python" -m pytest -q -p no:cacheprovider "$@"
