@@ -34,4 +34,4 @@ def test_the_steal_time_of_this_machine_is_a_share() -> None:
 def test_a_probe_keeps_every_cpu_busy_and_reports_a_share() -> None:
     used_s = time.process_time()
     assert 0.0 <= probe_steal_share(0.3) <= 1.0
-    assert time.process_time() - used_s > 0.1, "nothing was computed"
+    assert time.process_time() - used_s > 0.02, "nothing was computed"
