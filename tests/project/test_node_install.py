@@ -276,7 +276,7 @@ def serving(installed: Path, folder: Path) -> Iterator[int]:
             pids.append(idle.pid)
         node_of(folder / "proc", pids)
         (folder / CONFIG).write_text(DAEMON.format(folder=folder, one=pids[0], other=pids[1]))
-        command = [installed / "bin/stallward", "serve", "--config", CONFIG]
+        command = [str(installed / "bin/stallward"), "serve", "--config", CONFIG]
         daemon = stack.enter_context(subprocess.Popen(command, cwd=folder))
         stack.callback(daemon.terminate)
         with ActuatorClient(folder / "s") as client:
