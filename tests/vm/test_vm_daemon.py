@@ -204,6 +204,11 @@ def acts(record: TickRecord) -> bool:
     return slots or bool(granted.stopped)
 
 
+def thaws(frozen: list[bool]) -> int:
+    """How often a group that was frozen was not at the next look."""
+    return sum(was and not now for was, now in itertools.pairwise(frozen))
+
+
 def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str, str]) -> None:
     """The guard interrupts the pauses of a controller that always pauses everything."""
     budgets = Budgets(max_pause_s=2.0, min_run_s=1.0)
@@ -218,7 +223,7 @@ def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str
     )
     frozen: list[bool] = []
     try:
-        for sequence in range(60):
+        for sequence in range(60):  # three pauses take nine seconds
             started_s = time.monotonic()
             sample = node.read(sequence, started_s)
             outcome = engine.step(sample, late=False)
@@ -226,10 +231,10 @@ def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str
             frozen.append(bool(sample.slots[0].frozen))
             for state in sample.slot_states:
                 assert state.paused_for_s <= budgets.max_pause_s + 1.0, "a tick is 0.25 s"
+            if thaws(frozen) == 3:
+                break
             time.sleep(max(0.0, 0.25 - (time.monotonic() - started_s)))
-        thaws = sum(was and not now for was, now in itertools.pairwise(frozen))
-        assert thaws >= 2, frozen
-        assert any(frozen)
+        assert thaws(frozen) >= 2, frozen
     finally:
         assert node.close()
     assert zone.untouched(before)
