@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +37,22 @@ def _why_not_live() -> str:
     if not v1 and not (v2.exists() and "memory" in v2.read_text().split()):
         return "no memory controller"
     return ""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collect_garbage() -> Iterator[None]:
+    """Collect what a module has left, so that a file which stays open is an error of that module.
+
+    Whatever is still used then is not looked at again, which halves the time that this takes.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure() -> None:
+    """Let what was not looked at be collected at the end."""
+    gc.unfreeze()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
