@@ -43,6 +43,7 @@ def played(before: str = "") -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # everything may have to be compiled
 @pytest.mark.reaches("env/stallward/env/twin/simd/")
 def test_a_numba_that_vectors_were_not_tried_with_gives_the_same_numbers() -> None:
     width, numbers = played()

@@ -179,6 +179,7 @@ def test_the_twin_follows_the_frozen_trajectory() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # everything may have to be compiled
 def test_it_has_the_same_bits_without_vectors(tmp_path: Path) -> None:
     """With a numba that vectors have not been tried with, each node is computed by itself."""
     file = tmp_path / "plain.npz"
