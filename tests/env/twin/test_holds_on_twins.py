@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import product
 from typing import Any
 
@@ -24,14 +23,17 @@ ALWAYS = ("detector-anon", "detector-file", "memcached-mix")
 """Pressure by anonymous memory, by cached files and writers, and by both at once."""
 
 
-def cases() -> Iterator[Any]:
+def cases() -> list[Any]:
     """The default rule and the policy on three twins; where models changed, all arms on all twins.
 
     The rules differ from the policy in when they act, not in what they set.
     """
-    for twin, arm in product(twin_names(), ("partition", "rule", "policy")):
-        always = twin in ALWAYS and arm != "rule"
-        yield pytest.param(twin, arm, marks=() if always else pytest.mark.reaches("models/"))
+    always = set(product(ALWAYS, ("partition", "policy")))
+    rest = pytest.mark.reaches("models/")
+    return [
+        pytest.param(*case, marks=() if case in always else rest)
+        for case in product(twin_names(), ("partition", "rule", "policy"))
+    ]
 
 
 @pytest.mark.slow
