@@ -6,6 +6,7 @@ import http.client
 import io
 import socket
 import time
+from contextlib import closing
 from typing import Final, cast
 from urllib.parse import urljoin, urlsplit
 
@@ -148,8 +149,15 @@ def _connect(host: str, port: int, deadline_s: float) -> socket.socket:
 
 
 def _answer(incoming: _Incoming, url: str) -> bytes:
-    response = http.client.HTTPResponse(cast("socket.socket", incoming), method="GET")
-    response.begin()
+    # Left open after a fault, it would be collected with its file, in whatever order.
+    with closing(
+        http.client.HTTPResponse(cast("socket.socket", incoming), method="GET")
+    ) as response:
+        response.begin()
+        return _body(response, url)
+
+
+def _body(response: http.client.HTTPResponse, url: str) -> bytes:
     if response.status != http.client.OK:
         raise _refusal(response, url)
     encoding = response.getheader("Content-Encoding", "")
