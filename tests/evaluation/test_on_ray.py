@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from shared_ray import MARKS
 
 from stallward.env.recording.run_info import load_run
 from stallward.env.testing import small_twin
@@ -21,29 +19,13 @@ from stallward.evaluation.comparison.screening import grid, screen
 from stallward.evaluation.fidelity.fits import Fits
 from stallward.evaluation.fidelity.measure import measure_fidelity
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
-from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.pipeline.fit import fit_twin
 
 if TYPE_CHECKING:
     from stallward.training.parallel.ray_tasks import RayTasks
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
-    pytest.mark.slow,
-    pytest.mark.ray,
-    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[RayTasks]:
-    """Jobs on a Ray of this machine, which all tests of this file share."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-        with open_ray("local") as executor:
-            yield executor
+pytest_plugins = ("shared_ray",)
+pytestmark = [*MARKS, pytest.mark.reaches()]
 
 
 def request(out: Path) -> ComparisonRequest:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import subprocess
 import sys
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
 import pytest
+from shared_ray import MARKS, command_line, without_ray
 
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import save_fitted
@@ -20,14 +22,7 @@ from stallward.training.parallel.executor import Job
 from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.progress import Report, silent
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
-    pytest.mark.slow,
-    pytest.mark.ray,
-    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [*MARKS, pytest.mark.reaches("evaluation/stallward/evaluation/cli")]
 
 
 def _nap(seconds: float, _report: Report) -> float:
@@ -35,27 +30,40 @@ def _nap(seconds: float, _report: Report) -> float:
     return seconds
 
 
-def test_a_ray_that_is_shut_down_in_the_middle_is_named_and_what_is_done_is_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def _shut_down_in_the_middle() -> None:
+    """Run two jobs, shut Ray down when the first is done, and say what became of them."""
     import ray  # noqa: PLC0415 - only where it is installed
 
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
     kept: dict[int, float] = {}
 
     def keep(number: int, result: float) -> None:
         kept[number] = result
         ray.shutdown()
 
-    with open_ray("local") as executor:
-        from ray import cloudpickle  # noqa: PLC0415
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+        with open_ray("local") as executor:
+            jobs = [Job("a nap", partial(_nap, 0.1)), Job("a long one", partial(_nap, 600.0))]
+            with pytest.raises(ClusterError) as caught:
+                executor.run(jobs, silent, keep=keep)
+            seen = {"error": str(caught.value), "another": ray.is_initialized(), "kept": kept}
+    sys.stdout.write(json.dumps(seen))
 
-        cloudpickle.register_pickle_by_value(sys.modules[__name__])
-        jobs = [Job("a nap", partial(_nap, 0.1)), Job("a long one", partial(_nap, 600.0))]
-        with pytest.raises(ClusterError, match=r"was lost.*is kept; the same command goes on"):
-            executor.run(jobs, silent, keep=keep)
-        assert not ray.is_initialized(), "Ray started another one"
-    assert kept == {0: 0.1}
+
+def test_a_ray_that_is_shut_down_in_the_middle_is_named_and_what_is_done_is_kept() -> None:
+    done = subprocess.run(
+        [sys.executable, __file__],
+        env=without_ray(),
+        capture_output=True,
+        text=True,
+        timeout=300.0,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(done.stdout)
+    assert re.search(r"was lost.*is kept; the same command goes on", seen["error"])
+    assert not seen["another"], "Ray started another one"
+    assert seen["kept"] == {"0": 0.1}
 
 
 SPACE = """
@@ -93,10 +101,9 @@ def test_a_command_whose_ray_is_killed_in_the_middle_ends_with_its_name(
     }[command]
     program = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
     options = ["--twin", str(twin), "--out", str(out), "--composed", "0"]
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
     with subprocess.Popen(
         [sys.executable, "-c", program, command, *words, *options],
-        env={**environment, "TMPDIR": str(tmp_path)},  # too long for the sockets
+        env={**without_ray(), "TMPDIR": str(tmp_path)},  # too long for the sockets
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -123,15 +130,12 @@ def _wait_for_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
     while time.monotonic() < deadline_s:
         assert process.poll() is None, process.communicate()
         children = psutil.Process(process.pid).children(recursive=True)
-        names = [_command_line(child) for child in children]
+        names = [command_line(child) for child in children]
         if sum("ray::run_job" in name or "ray::ImplicitFunc" in name for name in names) == 2:
             return children
         time.sleep(0.2)
     raise AssertionError("no job was started")
 
 
-def _command_line(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""
+if __name__ == "__main__":
+    _shut_down_in_the_middle()

@@ -10,22 +10,18 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from threading import Thread
 from typing import Any
 
 import pytest
+from shared_ray import MARKS, without_ray
 
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.progress import Report
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
-    pytest.mark.slow,
-    pytest.mark.ray,
-]
+pytestmark = [*MARKS, pytest.mark.reaches()]
 
 
 @contextmanager
@@ -55,7 +51,7 @@ def _where(folder: Path, name: str, report: Report) -> str:
         tries.write(f"{node}\n")
     report("working", 0.5)
     while not all((folder / path).exists() for path in ("one", "two")):
-        time.sleep(0.1)
+        time.sleep(0.02)
     if (folder / "taken").read_text() == node:
         time.sleep(600.0)
     return node
@@ -80,7 +76,7 @@ def _take_one_away(folder: Path) -> None:
 
             def take_away() -> None:
                 while not all((folder / name).exists() for name in ("one", "two")):
-                    time.sleep(0.1)
+                    time.sleep(0.02)
                 cluster.remove_node(taken, allow_graceful=False)
 
             taker = Thread(target=take_away, daemon=True)
@@ -98,6 +94,7 @@ def test_the_jobs_of_a_node_that_is_taken_away_are_done_by_another(tmp_path: Pat
     # A process that has used a Ray of its own, as those of other tests, cannot use a cluster.
     done = subprocess.run(
         [sys.executable, __file__, str(tmp_path)],
+        env=without_ray(),
         capture_output=True,
         text=True,
         timeout=540.0,

@@ -9,20 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from shared_ray import MARKS, command_line
 
 from stallward.agent.errors import UsageError
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import save_fitted
 from stallward.training.errors import SearchError
 from stallward.training.parallel.choose import kept_at
-from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.pipeline import search as pipeline
 from stallward.training.pipeline.search import Found, search_recipes
 from stallward.training.ppo.recipe import read_recipe
@@ -31,14 +31,14 @@ from stallward.training.recipe_search.space import Space, load_space, recipe_of
 from stallward.training.recipe_search.table import TABLE_FILE
 from stallward.training.recipe_search.trials import load_log
 
+if TYPE_CHECKING:
+    from stallward.training.parallel.ray_tasks import RayTasks
+
+pytest_plugins = ("shared_ray",)
 pytestmark = [
-    pytest.mark.skipif(find_spec("ray") is None, reason="the extra `ray` is not installed"),
-    pytest.mark.slow,
-    pytest.mark.ray,
+    *MARKS,
     pytest.mark.usefixtures("on_ray"),
-    # Ray leaves it to the end of the process to wait for its own processes, and to close files.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.reaches("evaluation/stallward/evaluation/cli"),
 ]
 
 SPACE = """
@@ -60,15 +60,6 @@ decisions = 4096
 kind = "none"  # which trials asha stops depends on which are faster
 judgements = 2
 """
-
-
-@pytest.fixture(scope="module")
-def on_ray() -> Iterator[None]:
-    """A Ray of this machine, which all tests of this file share."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-        with open_ray("local"):
-            yield
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +104,7 @@ def searched(
 
 @pytest.fixture(scope="module")
 def searched_at_once(
-    space_file: Path, twin: str, on_ray: None, tmp_path_factory: pytest.TempPathFactory
+    space_file: Path, twin: str, on_ray: RayTasks, tmp_path_factory: pytest.TempPathFactory
 ) -> Found:
     """The same search without an interruption."""
     return searched(load_space(space_file), twin, tmp_path_factory.mktemp("once") / "out")
@@ -121,7 +112,7 @@ def searched_at_once(
 
 def workers() -> list[psutil.Process]:
     children = psutil.Process().children(recursive=True)
-    return [child for child in children if "ray::ImplicitFunc" in " ".join(child.cmdline())]
+    return [child for child in children if "ray::ImplicitFunc" in command_line(child)]
 
 
 def interrupted(
