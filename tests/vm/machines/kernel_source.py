@@ -268,7 +268,7 @@ def _build_in(part: Path, build: Path) -> Path:
     asked = CONFIG.read_text()  # once: the file may change before the kernel is named by it
     apt = Apt(part)
     source = apt.find(pinned(asked))
-    say(f"building User-mode Linux from {source.package} {source.version}, once (2 minutes)")
+    say(f"building User-mode Linux from {source.package} {source.version}, once (some minutes)")
     archive = apt.download(source)
     run(["dpkg-deb", "-x", archive, part], part, "dpkg-deb")
     archive.unlink()
