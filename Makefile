@@ -36,7 +36,7 @@ test:  ## what this machine allows and a change can have broken; says which were
 	@.venv/bin/python scripts/lanes.py $(CALM) $(LIVE) $(BESIDE)
 
 test-all:  ## everything, whatever has changed; notes the commit where all passed (an hour)
-	@scripts/setup.sh workloads peers valgrind proto checks helm crds vm uml
+	@scripts/setup.sh workloads peers valgrind proto checks helm crds uml
 	@ALL=1 $(MAKE) test BESIDE='"versions:10=$(MAKE) test-vm test-lowest test-newest"'
 	@.venv/bin/python tests/suite/full_run.py
 

@@ -39,7 +39,11 @@ class Lane:
         return cls(name=name, command=command, nice=int(nice or 0))
 
     def start(self, log: Path | None) -> subprocess.Popen[bytes]:
-        """Start it in a session of its own, with its output in a file if one is given."""
+        """Start it in a group of processes of its own, with its output in a file if one is given.
+
+        It stays in this session: between sessions the kernel divides the processors evenly,
+        whatever the niceness (sched_autogroup_enabled).
+        """
         words = ["nice", "-n", str(self.nice), "sh", "-c", self.command]
         with contextlib.ExitStack() as stack:
             output = stack.enter_context(log.open("wb")) if log is not None else None
@@ -48,7 +52,7 @@ class Lane:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT if output is not None else None,
-                start_new_session=True,
+                process_group=0,
             )
 
 
