@@ -1,9 +1,8 @@
 """Builds a User-mode Linux kernel from Debian's source, once for all clones of a user.
 
-``PYTHONPATH=tests/vm .venv/bin/python -m machines.kernel_source`` (what ``scripts/setup.sh uml``
-runs). The kernel is an ordinary program. user_mode.config names its source and its options. It is
-kept in the user's cache folder under the version of its source and a hash of that file, so that it
-is built anew when the file changes, and only then.
+The kernel is an ordinary program. user_mode.config names its source and its options. It is kept in
+the user's cache folder under the version of its source and a hash of that file, so that it is built
+anew when the file changes, and only then.
 """
 
 from __future__ import annotations
@@ -15,13 +14,12 @@ import platform
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bounded_run import end_on_sigterm, kill_session
+from bounded_run import kill_session
 
 from machines.machine import SkippedError, say
 from stallward.env.sandbox.data_cache import default_cache_dir
@@ -280,19 +278,3 @@ def _build_in(part: Path, build: Path) -> Path:
     made = compile_kernel(part / source.package, part / "objects", asked)
     run(["strip", made], part, "strip")
     return made.rename(build / f"linux-{source.version}-{config_hash(asked)}")
-
-
-def main() -> int:
-    """Build it; returns 0, or 1 if it cannot be built."""
-    end_on_sigterm()
-    try:
-        kernel = build_kernel(kernel_folder())
-    except SkippedError as error:
-        say(f"User-mode Linux cannot be built: {error}")
-        return 1
-    say(f"User-mode Linux: {kernel.name}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
