@@ -322,7 +322,9 @@ def test_every_shown_command_works_or_ends_in_one_sentence(ran: list[Ran]) -> No
     assert len(ran) > 80
     for one in ran:
         assert "Traceback" not in one.err, one
-        is_said = re.search(r"^(stallward( restore)?|Usage|make): ", one.err, re.MULTILINE)
+        is_said = re.search(
+            r"^(stallward( restore)?|Usage|make(\[\d\])?): ", one.err, re.MULTILINE
+        )
         is_over = one.code == INTERRUPTED and ENDLESS.match(shlex.join(one.words))
         assert one.code == 0 or is_over or (one.code == MISTAKE and is_said), one
 
