@@ -99,11 +99,12 @@ class Budgets:
     Args:
         cpu_s: The processor time that a plain test may take, on the machine of the reference.
         waiting_s: The time for which it may wait.
+        slack: How many times as much it may take because other work runs beside the tests.
     """
 
-    def __init__(self, *, cpu_s: float = 0.5, waiting_s: float = 1.0) -> None:
-        self._cpu_s = cpu_s
-        self._waiting_s = waiting_s
+    def __init__(self, *, cpu_s: float = 0.5, waiting_s: float = 1.0, slack: float = 1.0) -> None:
+        self._cpu_s = cpu_s * slack
+        self._waiting_s = waiting_s * slack
 
     def what_is_over(self, cpu_s: float, waiting_s: float, slower: float = 1.0) -> str:
         """What a test has used too much of; empty if nothing."""

@@ -132,6 +132,7 @@ def pytest_configure(config):
 """
 
 
+@pytest.mark.slow
 def test_what_nothing_reaches_is_left_out_unless_it_is_named(
     tree: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
