@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 import sys
 import time
@@ -119,7 +120,7 @@ def test_the_command_is_told_by_its_environment_and_no_shell_reads_it(tmp_path: 
         command.tell(NOTICE)
         command.tell(NOTICE)
         await _until(lambda: out.exists() and len(out.read_text().splitlines()) == 2)
-        task.cancel()
+        await _end(task)
         assert command.problem == ""
 
     asyncio.run(run())
@@ -137,7 +138,7 @@ def test_a_command_that_hangs_is_killed_and_what_waits_behind_it_is_bounded() ->
             command.tell(NOTICE)
         assert command.lost == 5
         await _until(lambda: "was killed" in command.problem)
-        task.cancel()
+        await _end(task)
 
     asyncio.run(run())
 
@@ -157,7 +158,7 @@ def test_a_command_that_fails_is_a_problem_of_the_service(
         task = asyncio.create_task(command.run_for_ever())
         command.tell(NOTICE)
         await _until(lambda: problem in command.problem)
-        task.cancel()
+        await _end(task)
 
     asyncio.run(run())
 
@@ -172,10 +173,17 @@ def test_a_program_that_others_can_change_is_not_run(tmp_path: Path) -> None:
         task = asyncio.create_task(command.run_for_ever())
         command.tell(NOTICE)
         await _until(lambda: f"other users can change {program}" in command.problem)
-        task.cancel()
+        await _end(task)
 
     asyncio.run(run())
     assert not (tmp_path / "ran").exists()
+
+
+async def _end(task: asyncio.Task[None]) -> None:
+    """Cancel a task and wait for it: its command is killed before the loop is closed."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
 
 
 async def _until(done: Callable[[], bool]) -> None:
