@@ -46,11 +46,12 @@ def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None
 
 
 def _every_labelling(pairs: int) -> Iterator[Array]:
-    yield 1.0 - 2.0 * (np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1)
+    swapped = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
+    yield np.asarray(1.0 - 2.0 * swapped, dtype=np.float64)
 
 
 def _drawn_labellings(pairs: int, labellings: int, seed: int) -> Iterator[Array]:
     rng = np.random.default_rng(seed)
     for begin in range(0, labellings, _AT_ONCE):
         both = np.tile((1.0, -1.0), (min(_AT_ONCE, labellings - begin), pairs, 1))
-        yield rng.permuted(both, axis=-1)[:, :, 0]
+        yield np.asarray(rng.permuted(both, axis=-1)[:, :, 0], dtype=np.float64)
