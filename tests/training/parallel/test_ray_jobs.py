@@ -39,21 +39,23 @@ def _square(number: int, report: Report) -> int:
 
 
 def _meet(number: int, folder: Path, report: Report) -> tuple[int, int]:
-    """Wait until another job has begun; returns the square and this process."""
+    """Wait until another job has begun and the report has come; returns square and process."""
     (folder / str(number)).touch()
-    while len(list(folder.iterdir())) < 2:
+    while len(list(folder.glob("?"))) < 2:
         time.sleep(0.02)
-    return _square(number, report), os.getpid()
+    square = _square(number, report)
+    while not (folder / f"job {number}").exists():
+        time.sleep(0.02)
+    return square, os.getpid()
 
 
 def test_results_come_in_order_from_two_workers_and_are_kept_at_once(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
-    reports: list[tuple[str, float]] = []
     kept: dict[int, int] = {}
     results = on_ray.run(
         [Job(f"{n} squared", partial(_meet, n, tmp_path)) for n in range(4)],
-        lambda *report: reports.append(report),
+        lambda message, _: (tmp_path / message).touch(),
         keep=lambda number, result: kept.update({number: result[0]}),
     )
     assert [square for square, _ in results] == [0, 1, 4, 9]
@@ -61,7 +63,7 @@ def test_results_come_in_order_from_two_workers_and_are_kept_at_once(
     workers = {pid for _, pid in results}
     assert os.getpid() not in workers
     assert len(workers) == 2
-    assert {message for message, _ in reports} == {f"job {n}" for n in range(4)}
+    assert {path.name for path in tmp_path.glob("job *")} == {f"job {n}" for n in range(4)}
     assert (on_ray.workers(1), on_ray.workers(9)) == (1, 2)
 
 
