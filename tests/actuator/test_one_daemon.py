@@ -24,6 +24,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_second_daemon_is_refused_until_the_first_is_dead(tmp_path: Path) -> None:
     (tmp_path / "sys/vm").mkdir(parents=True)
     paths = Paths(proc=tmp_path)

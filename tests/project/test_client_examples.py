@@ -185,6 +185,7 @@ def test_watch_and_plot(node: Node, here: Path, capsys: pytest.CaptureFixture[st
     assert (here / "node.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("november")
 def test_shadow_for_an_hour(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.tick_for_ever(2)  # a policy that wants a pause at every other tick
@@ -198,6 +199,7 @@ def test_shadow_for_an_hour(node: Node, capsys: pytest.CaptureFixture[str]) -> N
         assert client.status().mode is Mode.OFF
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("november")
 def test_an_experiment_and_its_verdict(
     node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -26,6 +26,7 @@ BROUGHT = {"llvmlite": "numba"}
 """What comes with another distribution, of which it is a part."""
 
 
+@pytest.mark.slow
 def test_every_module_that_is_imported_is_declared() -> None:
     """In the extra that is named where the module is missing, or for every install."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -24,6 +24,7 @@ ABSENT = ("d3rlpy",)
 """Libraries that the project's own environment has not."""
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the other libraries
 def test_the_code_on_the_page_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

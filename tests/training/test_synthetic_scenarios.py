@@ -74,6 +74,7 @@ def test_programs_and_applications_keep_their_fitted_parameters(
     assert not is_synthetic(ONE)
 
 
+@pytest.mark.slow
 def test_zones_are_as_tight_as_asked_for_and_targets_follow_from_ample_memory() -> None:
     synthetic = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=2)
     low, high = COMPOSING.zone_ratio
@@ -116,6 +117,7 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
         assert len(set(ratios)) == len(ratios), "two ratios are equal"
 
 
+@pytest.mark.slow
 def test_touch_scales_and_miss_exponents_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, touch_ratio=(0.1, 10.0), miss_ratio=(0.5, 2.5))
     fitted = {"one-a": 1.0, "one-b": 2.0}
@@ -135,6 +137,7 @@ def test_touch_scales_and_miss_exponents_vary_within_their_ranges() -> None:
     assert lean[0].draws[0].slot0_touch_scale == RANGES["slot0_touch_scale"].low
 
 
+@pytest.mark.slow
 def test_request_rates_and_shares_of_file_pages_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, rate_ratio=(0.7, 1.3), refiled_share=0.5)
     own = ONE.scenario.protected
@@ -157,6 +160,7 @@ def test_request_rates_and_shares_of_file_pages_vary_within_their_ranges() -> No
     assert max(refiled) > 0.7
 
 
+@pytest.mark.slow
 def test_some_applications_lose_pages_that_they_seldom_touch() -> None:
     varied = replace(COMPOSING, per_twin=40, idle_loss_chance=0.5)
     own = ONE.scenario.protected
@@ -177,6 +181,7 @@ def test_some_applications_lose_pages_that_they_seldom_touch() -> None:
     assert 0.3 < max(losing) <= 0.4
 
 
+@pytest.mark.slow
 def test_the_same_seed_makes_the_same_scenarios(synthetic: tuple[FittedTwin, ...]) -> None:
     again, other = (
         make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2)

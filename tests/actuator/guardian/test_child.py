@@ -131,6 +131,7 @@ def test_a_mistake_at_the_first_start_is_final(tmp_path: Path) -> None:
         assert daemon.notes == ["loop 0"]
 
 
+@pytest.mark.slow
 def test_a_mistake_at_a_later_start_may_pass(tmp_path: Path) -> None:
     script = f"if loop.number < 2: sys.exit(loop.number * {EXIT_USER} or 1)"
     with ScriptedDaemon(tmp_path, script, restart=QUICK) as daemon:

@@ -378,6 +378,7 @@ def test_no_memory_is_said(setting: Setting, monkeypatch: pytest.MonkeyPatch) ->
         setting.held.share(("a", "b"))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_kill_at_any_instant_leaves_nothing_moved(setting: Setting, tmp_path: Path) -> None:
     paths = [knob(tmp_path, str(number)) for number in range(3)]

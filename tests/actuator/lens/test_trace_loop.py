@@ -200,6 +200,7 @@ def test_a_command_that_does_not_exist_is_named() -> None:
         Command(["no-such-program"])
 
 
+@pytest.mark.slow
 def test_a_command_ends_with_a_trace_that_is_killed() -> None:
     code = (
         "import time\n"

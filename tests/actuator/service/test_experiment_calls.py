@@ -221,6 +221,7 @@ def test_a_long_experiment_with_all_its_latencies_is_shown(
         node.end()
 
 
+@pytest.mark.slow
 def test_the_commands_start_follow_and_stop_it(
     node: Node, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

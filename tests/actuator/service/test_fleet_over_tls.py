@@ -53,6 +53,7 @@ def test_one_file_names_nodes_and_one_certificate_reaches_all(
     assert not answers.failed
 
 
+@pytest.mark.slow
 def test_a_node_whose_network_failed_is_named_and_the_others_go_on(
     parties: dict[str, Party], services: dict[str, Service]
 ) -> None:

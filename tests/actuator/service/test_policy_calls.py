@@ -277,6 +277,7 @@ def test_seconds_of_a_lease_or_a_fallback_are_not_the_policys(
     loop.end()
 
 
+@pytest.mark.slow
 def test_a_shadow_run_is_watched_and_summarised(
     tmp_path: Path, start: Callable[..., Service], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -64,6 +64,7 @@ def test_an_observer_sees_everything_and_changes_nothing(party: Party) -> None:
         assert dict(client.status().refused) == {"PERMISSION_DENIED": len(changing)}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("service")
 def test_every_call_that_is_not_known_to_observe_needs_an_operator(party: Party) -> None:
     """So that a call which is added later is closed to observers until somebody opens it."""
@@ -225,6 +226,7 @@ def ticking(service: Service) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_a_watcher_notices_that_the_network_failed(party: Party, service: Service) -> None:
     """Nothing closes the connection, and the daemon's last words were that all is well."""
     wait_for_port(party)

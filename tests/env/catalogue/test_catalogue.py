@@ -189,6 +189,7 @@ def test_what_a_recording_does_not_say_is_asked_for(
     assert says in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_interrupted_batch_is_not_there_and_the_next_command_completes_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_an_idle_device_never_stands_still_and_by_default_no_device_does() -> No
         assert watch(twin, 120.0, "stuck_s")["stuck_s"].max() == 0.0
 
 
+@pytest.mark.slow
 def test_only_requests_that_read_wait_for_a_device_that_stands_still() -> None:
     slow = {}
     for zone_mib in (400, 4096):

@@ -99,6 +99,7 @@ def test_idle_time_is_what_nobody_used_of_the_time_of_all_cpus() -> None:
     assert idle_share(0.0) - idle_share(2.0) == pytest.approx(0.5, abs=0.03)
 
 
+@pytest.mark.slow
 def test_a_slot_is_reclaimed_once_and_may_grow_again() -> None:
     node = node_of(replace(HOG, touch_pages_per_s=2000.0), zone_bytes=AMPLE_BYTES)
     before = run(node, 120.0)[-1]
@@ -120,6 +121,7 @@ def test_a_reclaim_that_gets_nothing_is_given_up() -> None:
     assert wanted[-1] == (None,)
 
 
+@pytest.mark.slow
 def test_the_share_of_inactive_file_pages_changes_like_the_recorded_one() -> None:
     node = node_of(inactive_file_shares=(0.0, 0.2, 0.4))
     shares = []

@@ -70,6 +70,7 @@ def test_a_worker_keeps_the_newest_records_and_writes_them(tmp_path: Path) -> No
     assert BATCH_LINES == 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words",
     [

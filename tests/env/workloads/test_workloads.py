@@ -95,6 +95,7 @@ def test_a_hog_keeps_its_rate_and_reports_ten_times_a_second(
     assert np.median(np.diff(times)) == pytest.approx(0.1, abs=0.05)
 
 
+@pytest.mark.slow
 def test_a_stopped_hog_resumes_where_it_was_and_does_not_catch_up(
     programs: Path, tmp_path: Path
 ) -> None:

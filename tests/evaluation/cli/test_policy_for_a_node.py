@@ -127,6 +127,7 @@ def let_experiment_end(loop: Loop, client: ActuatorClient, seconds: Iterator[int
         client.status()  # the service has taken the tick, and asked for the next arm
 
 
+@pytest.mark.slow
 def test_a_policy_is_tried_on_a_node_and_activated(
     node: Service,
     tmp_path: Path,

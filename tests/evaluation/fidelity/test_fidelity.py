@@ -398,6 +398,7 @@ def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit:
     assert "<script" not in page
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_blocks")
 def test_one_arm_alone_can_be_left_out(
     twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch

@@ -284,6 +284,7 @@ def paths(tmp_path: Path) -> Paths:
     return Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cgroup", sys=tmp_path / "sys")
 
 
+@pytest.mark.slow
 def test_every_kind_is_traced_to_a_file_on_other_roots(paths: Paths, tmp_path: Path) -> None:
     requests = [
         TraceRequest(kind=kind, pid=7 if kind in ("process", "pagetype") else None)
@@ -359,6 +360,7 @@ def test_the_exit_code_of_a_command_is_handed_on(tmp_path: Path) -> None:
     assert {"sh", "sleep"} <= set(names), "what the command starts is traced, too"
 
 
+@pytest.mark.slow
 def test_what_a_command_has_started_ends_with_the_trace(tmp_path: Path) -> None:
     out, pid = tmp_path / "t.csv", tmp_path / "pid"
     script = f"sleep 600 & echo $! > {pid}; wait"

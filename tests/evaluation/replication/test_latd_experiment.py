@@ -198,6 +198,7 @@ def test_lookups_that_were_not_counted_are_unknown_not_zero(tmp_path: Path) -> N
     assert "not counted: page cache by eBPF: not permitted" in page
 
 
+@pytest.mark.slow
 def test_the_command_shows_what_is_finished_and_what_is_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

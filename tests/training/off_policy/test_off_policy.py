@@ -142,6 +142,7 @@ def test_the_batched_random_policy_is_the_same_as_that_of_the_arm() -> None:
     assert (law._redraw, law._rest) == (arm.redraw, arm.rest)
 
 
+@pytest.mark.slow
 def test_fitted_q_ranks_policies_on_the_twin_correctly() -> None:
     policies = {
         "none": lambda batch: Constant([0] * 9, batch),

@@ -48,6 +48,7 @@ def test_a_candidate_that_cannot_be_judged_is_unknown_and_passes(
     assert "fitted Q" in text
 
 
+@pytest.mark.slow
 def test_recordings_are_used_unless_they_are_held_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +69,7 @@ def test_recordings_are_used_unless_they_are_held_out(
     assert "held out: redis-sort" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_without_a_twin_the_speeds_come_from_the_recordings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -87,6 +89,7 @@ def test_without_a_twin_the_speeds_come_from_the_recordings(
     assert without == with_twin, "a fit estimates the same speeds from them"
 
 
+@pytest.mark.slow
 def test_random_actions_of_another_kind_are_not_judged_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -102,6 +105,7 @@ def test_random_actions_of_another_kind_are_not_judged_by(
     assert judged_by["seconds"] == pytest.approx(120.0, abs=1.0), "its time counts for a verdict"
 
 
+@pytest.mark.slow
 def test_a_catalogue_is_judged_by_like_its_directories(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -120,6 +124,7 @@ def test_a_catalogue_is_judged_by_like_its_directories(
     assert "No recording" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_more_recordings_than_are_wanted_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

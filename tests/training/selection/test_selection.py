@@ -41,6 +41,7 @@ def test_validation_twins_count_as_much_as_all_training_twins() -> None:
     assert (merit.value, merit.low) == pytest.approx((value, low))
 
 
+@pytest.mark.slow
 def test_without_validation_twins_the_training_twins_are_all_that_counts() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = Arm.holding(IDLE)
@@ -48,6 +49,7 @@ def test_without_validation_twins_the_training_twins_are_all_that_counts() -> No
     assert selection.merit(idle) == Merit(value=low, low=low)
 
 
+@pytest.mark.slow
 def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
     selection = make_selection([TWIN], [OTHER], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = Arm.holding(IDLE)
@@ -57,6 +59,7 @@ def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
     assert elsewhere.merit(idle) != selection.merit(idle)
 
 
+@pytest.mark.slow
 def test_as_much_is_allowed_as_under_the_controller_that_is_compared_with() -> None:
     idle, paused = Arm.holding(IDLE), Arm.holding(np.array([1, 5] * SLOTS + [0]))
     strict = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
@@ -73,6 +76,7 @@ def test_as_much_is_allowed_as_under_the_controller_that_is_compared_with() -> N
     assert suffered.window_violated == pytest.approx(after["window_violated"], rel=0.5)
 
 
+@pytest.mark.slow
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     tight = replace(TWIN, scenario=replace(TWIN.scenario, name="tight", zone_bytes=300 << 20))
     selection = make_selection([TWIN, tight], [], SETTINGS, slack=Slack(), episodes=64, seed=3)
@@ -81,6 +85,7 @@ def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     assert worst_low(idle) == idle["tight"].score_low
 
 
+@pytest.mark.slow
 def test_the_best_static_setting_beats_doing_nothing() -> None:
     constraints, statics = make_constraints([TWIN], SETTINGS, Slack(windows=0.05), seed=1)
     assert constraints.allowed.shape == (3, 1)
@@ -96,6 +101,7 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
     assert all(s.score_low <= s.score for s in scores)
 
 
+@pytest.mark.slow
 def test_with_ample_memory_nothing_costs_score() -> None:
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
     constraints, _ = make_constraints([roomy], SETTINGS, Slack(), seed=1)
@@ -113,6 +119,7 @@ def test_with_ample_memory_nothing_costs_score() -> None:
     assert outcome.score == pytest.approx(outcome.progress, abs=0.02)
 
 
+@pytest.mark.slow
 def test_violations_that_no_setting_avoids_are_allowed() -> None:
     scenario = TWIN.scenario
     hopeless = replace(TWIN, scenario=replace(scenario, name="hopeless", zone_bytes=120 << 20))
@@ -144,6 +151,7 @@ def test_violations_beyond_those_allowed_cost_score() -> None:
     )
 
 
+@pytest.mark.slow
 def test_arms_of_both_action_tables_are_compared_over_the_same_seconds() -> None:
     """Where everything fits, partition does nothing, so only the time could differ."""
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
@@ -159,6 +167,7 @@ def test_arms_of_both_action_tables_are_compared_over_the_same_seconds() -> None
     assert partition == pytest.approx(idle)
 
 
+@pytest.mark.slow
 def test_partition_does_better_than_doing_nothing_where_memory_is_short() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=32, seed=2)
     idle, partition = (
@@ -177,6 +186,7 @@ def test_an_arm_brings_its_table_its_period_and_the_numbers_of_partition() -> No
     assert (back.action_table, back.ticks_per_action) == ("levels", RULE_TICKS)
 
 
+@pytest.mark.slow
 def test_the_numbers_of_partition_matter() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=16, seed=2)
     usual, timid = (

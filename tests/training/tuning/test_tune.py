@@ -138,6 +138,7 @@ def test_what_the_twin_cannot_tell_is_not_searched() -> None:
     assert TUNABLE["rule"].searched.all()
 
 
+@pytest.mark.slow
 def test_steps_are_counted_as_they_are_spent() -> None:
     calls = 0
 

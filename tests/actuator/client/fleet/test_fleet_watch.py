@@ -67,6 +67,7 @@ def test_ticks_that_nobody_takes_are_lost_in_the_daemon_and_counted_for_their_no
     assert [watch.counts[name].lost for name in ("b", "c")] == [0, 0]
 
 
+@pytest.mark.slow
 def test_a_node_that_goes_is_named_and_watched_again_when_it_answers(
     nodes: Make, fleet: Fleet, tmp_path: Path
 ) -> None:

@@ -66,6 +66,7 @@ def slices(nodes: Nodes, *names: str) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ticking")
 def test_nodes_that_join_are_watched_and_those_that_leave_are_not(
     nodes: Nodes, tmp_path: Path

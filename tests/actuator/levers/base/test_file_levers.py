@@ -454,6 +454,7 @@ def test_a_foreign_value_is_taken_over_again_after_the_wait(tmp_path: Path) -> N
     assert node.file("cpu.weight").read_text() == "77"
 
 
+@pytest.mark.slow
 def test_a_group_made_anew_is_no_foreign_change(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "v2")
     state = one(cpu_weight=50, limit_bytes=60 * MIB)

@@ -279,6 +279,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_a_real_process_counts_all_its_threads_also_ended_ones() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SPIN], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -150,6 +150,7 @@ def test_compiled_code_is_used_again_until_any_source_changes(
     assert not _compiled_anew(jit.kernel(_three_times))
 
 
+@pytest.mark.slow
 def test_processes_do_not_compile_the_same_kernel_at_once(tmp_path: Path) -> None:
     """The second one waits for the first, and reads what that has compiled."""
     code = (

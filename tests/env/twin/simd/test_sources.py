@@ -53,6 +53,7 @@ def test_a_hash_does_not_depend_on_where_the_package_is(copy: Path) -> None:
         forget()
 
 
+@pytest.mark.slow
 def test_a_change_of_any_module_that_a_kernel_can_read_changes_its_hash(copy: Path) -> None:
     kernels = str(copy / place(STEP))
     before = sources.sources_hash(kernels)
