@@ -96,7 +96,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     vm tests stalls for seconds with it: one that fails is repeated, twice at most. The summary
     lists it under RERUN, after what it saw when it failed.
 
-    Files with slow tests come first, so that no long one is left to a single process at the end.
+    Files with slow tests and linters come first, so that no long one is left to a single process at the end.
     """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/machines/run.sh
@@ -107,5 +107,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"{marker} test: {reason}"))
         if any(item.get_closest_marker(marker) is not None for marker in ("live", "vm")):
             item.add_marker(pytest.mark.flaky(reruns=2))
-    slow = Counter(item.path for item in items if item.get_closest_marker("slow") is not None)
+    long = ("slow", "linter")
+    slow = Counter(item.path for item in items if any(map(item.get_closest_marker, long)))
     items.sort(key=lambda item: -slow[item.path])

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
 
 
+@pytest.mark.linter
 @pytest.mark.parametrize(
     "command",
     [

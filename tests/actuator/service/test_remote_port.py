@@ -304,6 +304,7 @@ def test_a_watcher_of_a_silent_daemon_goes_on(party: Party, service: Service) ->
         assert any(watched.record.sequence == 99 for watched in ticks)
 
 
+@pytest.mark.slow
 def test_without_its_key_the_port_stays_closed_and_the_status_says_so(party: Party) -> None:
     (party.folder / "node.key").unlink()
     service = party.serve()

@@ -52,6 +52,7 @@ def arrivals(programs: Path, folder: Path, *options: str, seconds: float) -> np.
     return np.asarray(times - times[0])
 
 
+@pytest.mark.slow
 def test_rates_follow_their_steps_over_and_over(programs: Path, tmp_path: Path) -> None:
     steps = ("--rate", "2000:0.15,0:0.15", "--seed", "3")
     at = arrivals(programs, tmp_path, *steps, seconds=0.75)

@@ -272,6 +272,7 @@ def test_a_comparison_with_only_invalid_blocks_can_be_resumed(
     assert resumed.outcome(scenario).result.table.arms["none"].blocks == 2
 
 
+@pytest.mark.slow
 def test_blocks_of_another_machine_are_reported_with_its_facts(
     tmp_path: Path, scenario: Scenario
 ) -> None:
