@@ -37,7 +37,8 @@ test:  ## what this machine allows and a change can have broken; says which were
 
 test-all:  ## everything, whatever has changed; notes the commit where all passed (an hour)
 	@scripts/setup.sh workloads peers valgrind proto checks helm crds uml
-	@ALL=1 $(MAKE) test BESIDE='"versions:10=$(MAKE) test-vm test-lowest test-newest"'
+	@ALL=1 $(MAKE) test BESIDE='"versions:10=$(MAKE) -k test-vm test-lowest test-newest"'
+	@$(MAKE) test-vm ARGS="tests/env/sandbox/peers/test_peers.py -k systemd-oomd"  # not beside others
 	@.venv/bin/python tests/suite/full_run.py
 
 test-live-busy:  ## tests with real pressure beside a busy core, N=20 times; counts the failures

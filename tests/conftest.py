@@ -96,7 +96,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     vm tests stalls for seconds with it: one that fails is repeated, twice at most. The summary
     lists it under RERUN, after what it saw when it failed.
 
-    Files with slow tests and linters come first, so that no long one is left to a single process at the end.
+    Files with slow tests and linters come first, so that no long one is left to one process at the
+    end.
     """
     why = {"live": _why_not_live()}
     if "STALLWARD_VM" not in os.environ:  # set by tests/vm/machines/run.sh

@@ -60,7 +60,11 @@ def test_a_lane_that_is_killed_is_no_success(lanes: ModuleType, tmp_path: Path) 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_all_of_them(number: signal.Signals, tmp_path: Path) -> None:
     words = [f"{name}=echo $$ >{tmp_path}/{name}; exec sleep 60" for name in ("one", "two")]
-    with subprocess.Popen([sys.executable, SCRIPT, *words]) as process:
+    code = (
+        f"import runpy, sys; main = runpy.run_path({str(SCRIPT)!r})['main'];"
+        f"from pathlib import Path; sys.exit(main(sys.argv[1:], Path({str(tmp_path)!r})))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code, *words]) as process:
         deadline_s = time.monotonic() + 60.0
         while not all(_written(tmp_path / name) for name in ("one", "two")):
             assert time.monotonic() < deadline_s

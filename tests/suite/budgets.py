@@ -1,9 +1,10 @@
 """What a plain test may take: 0.5 s of processor time, and 1 s of waiting.
 
-A plain test has none of the markers slow, linter, live, vm, ray and kubernetes. Only the test itself
-counts, not its fixtures. Machines differ and are busy, so processor time is compared with that of
-a fixed piece of work on this machine at this moment, and the time for which the test could have
-run but had no processor is no waiting. A test fails when it takes too much twice in a row.
+A plain test has none of the markers slow, linter, live, vm, ray and kubernetes. Only the test
+itself counts, not its fixtures. Machines differ and are busy, so processor time is compared with
+that of a fixed piece of work on this machine at this moment, and the time for which the test
+could have run but had no processor is no waiting. A test fails when it takes too much twice in a
+row.
 """
 
 from __future__ import annotations

@@ -67,11 +67,6 @@ TARGETS: Final = (
 )
 """The tests that run inside unless others are named, quick ones first: those of this folder, and
 live ones that hold on every kind of node. None of them imports torch."""
-OF_ALL: Final = (
-    "tests/env/sandbox/peers/test_peers.py"
-    "::test_it_ends_what_grows_in_the_sandbox_and_nothing_else[systemd-oomd]",
-)
-"""Those that run only where all tests do (ALL=1): a busy machine makes them fail by its pressure."""
 OPTIONS: Final = ("-raR", "--durations=10", "--timeout=1200", "-m", "vm or live")
 """Given before the arguments, so that an option among those wins."""
 PLUGINS: Final = ("-p", "pytest_timeout", "-p", "pytest_rerunfailures", "-p", "no:cacheprovider")
@@ -142,8 +137,7 @@ def pytest_words(arguments: Sequence[str]) -> tuple[str, ...]:
     Without a file or folder below ``tests`` among them pytest would collect every test there is.
     """
     named = any(word.startswith("tests/") for word in arguments)
-    usual = (*OF_ALL, *TARGETS) if os.environ.get("ALL") == "1" else TARGETS
-    return (*OPTIONS, *arguments, *(() if named else usual))
+    return (*OPTIONS, *arguments, *(() if named else TARGETS))
 
 
 def collect(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
