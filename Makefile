@@ -28,8 +28,8 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 	  -m "$(QUICK) and not slow"
 
 # What runs beside the tests with real pressure leaves them the processors.
-CALM := "calm:5=STALLWARD_TEST_SLACK=4 .venv/bin/python -m pytest -raR $(SIDE_BY_SIDE) -m '$(QUICK)'"
-LIVE := "live=.venv/bin/python -m pytest -raR -m 'live or ray'"
+CALM := "calm:5=STALLWARD_TEST_SLACK=4 .venv/bin/python -m pytest -raR --durations=25 $(SIDE_BY_SIDE) -m '$(QUICK)'"
+LIVE := "live=.venv/bin/python -m pytest -raR --durations=25 -m 'live or ray'"
 test:  ## what this machine allows and a change can have broken; says which were skipped and why
 	@scripts/setup.sh workloads peers valgrind proto checks helm crds
 	@$(KERNELS)

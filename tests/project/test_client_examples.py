@@ -186,6 +186,7 @@ def test_watch_and_plot(node: Node, here: Path, capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("november")
 def test_shadow_for_an_hour(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.tick_for_ever(2)  # a policy that wants a pause at every other tick
@@ -200,6 +201,7 @@ def test_shadow_for_an_hour(node: Node, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("november")
 def test_an_experiment_and_its_verdict(
     node: Node, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ ABSENT = ("d3rlpy",)
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.filterwarnings("ignore")  # of the other libraries
 def test_the_code_on_the_page_runs_from_top_to_bottom(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

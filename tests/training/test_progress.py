@@ -10,6 +10,7 @@ from stallward.training.progress import part, timed
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_timed_step_reports_while_it_runs_and_not_after() -> None:
     reports: list[tuple[str, float]] = []
     report = part(lambda message, share: reports.append((message, share)), 0.5, 1.0)
@@ -23,6 +24,7 @@ def test_a_timed_step_reports_while_it_runs_and_not_after() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_step_that_takes_longer_than_expected_is_not_done() -> None:
     reports: list[float] = []
     with timed(lambda _message, share: reports.append(share), "block", 0.1):

@@ -75,6 +75,7 @@ def test_programs_and_applications_keep_their_fitted_parameters(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_zones_are_as_tight_as_asked_for_and_targets_follow_from_ample_memory() -> None:
     synthetic = make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=2)
     low, high = COMPOSING.zone_ratio
@@ -118,6 +119,7 @@ def test_applications_and_programs_come_in_other_sizes_at_the_same_utilisation()
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_touch_scales_and_miss_exponents_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, touch_ratio=(0.1, 10.0), miss_ratio=(0.5, 2.5))
     fitted = {"one-a": 1.0, "one-b": 2.0}
@@ -138,6 +140,7 @@ def test_touch_scales_and_miss_exponents_vary_within_their_ranges() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_request_rates_and_shares_of_file_pages_vary_within_their_ranges() -> None:
     varied = replace(COMPOSING, per_twin=40, rate_ratio=(0.7, 1.3), refiled_share=0.5)
     own = ONE.scenario.protected
@@ -161,6 +164,7 @@ def test_request_rates_and_shares_of_file_pages_vary_within_their_ranges() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_some_applications_lose_pages_that_they_seldom_touch() -> None:
     varied = replace(COMPOSING, per_twin=40, idle_loss_chance=0.5)
     own = ONE.scenario.protected
@@ -182,6 +186,7 @@ def test_some_applications_lose_pages_that_they_seldom_touch() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_same_seed_makes_the_same_scenarios(synthetic: tuple[FittedTwin, ...]) -> None:
     again, other = (
         make_synthetic_scenarios([ONE, TWO], COMPOSING, SETTINGS, seed=seed) for seed in (1, 2)

@@ -190,6 +190,7 @@ def test_what_a_recording_does_not_say_is_asked_for(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_an_interrupted_batch_is_not_there_and_the_next_command_completes_it(
     place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def _day_of_ticks(first_s: int, last_s: int) -> list[pb.TickRecord]:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_by_the_clock_a_day_is_cut_the_same_whatever_its_trace_begins_and_ends_with() -> None:
     early = cut(_day_of_ticks(130, 2500), 600.0, by_clock=True).pieces
     late = cut(_day_of_ticks(700, 90_000), 600.0, by_clock=True).pieces

@@ -71,6 +71,7 @@ def test_a_worker_keeps_the_newest_records_and_writes_them(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.parametrize(
     "words",
     [

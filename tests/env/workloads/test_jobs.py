@@ -34,6 +34,7 @@ def test_a_package_comes_from_the_seed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_package_is_built_into_another_folder(tmp_path: Path) -> None:
     for program in ("make", "g++"):
         if shutil.which(program) is None:
@@ -62,6 +63,7 @@ def test_trees_are_grown_and_a_new_model_begins() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_jobs_of_spark_keep_some_tables(tmp_path: Path) -> None:
     pytest.importorskip("pyspark", reason="try `pip install pyspark`")
     if shutil.which("java") is None:

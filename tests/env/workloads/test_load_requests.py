@@ -95,6 +95,7 @@ def test_keys_with_zeros_give_requests_of_one_length(programs: Path, tmp_path: P
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_server_without_a_welcome_is_given_up(programs: Path, tmp_path: Path) -> None:
     with greeted(tmp_path / "s", greeting=b"no", welcome=b"") as server:
         threading.Timer(0.3, server.close).start()

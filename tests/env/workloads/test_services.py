@@ -50,6 +50,7 @@ def test_the_catalogue_gives_articles_and_their_total(programs: Path, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_ledger_books_and_gives_balances(programs: Path, tmp_path: Path) -> None:
     needed("javac", "default-jdk-headless")
     path = tmp_path / "ledger.sock"
@@ -102,6 +103,7 @@ def test_rocksdb_gives_the_length_of_values(programs: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_mariadb_is_filled_and_sums_articles(programs: Path, tmp_path: Path) -> None:
     client = needed("mariadb", "mariadb-client")
     needed("mariadbd", "mariadb-server")
@@ -171,6 +173,7 @@ def test_a_broker_that_is_too_small_fails_the_filling(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_etcd_keeps_values_and_takes_transactions(programs: Path, tmp_path: Path) -> None:
     server = needed("etcd", "etcd-server")
     ports = free_port(), free_port()

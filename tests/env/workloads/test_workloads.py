@@ -96,6 +96,7 @@ def test_a_hog_keeps_its_rate_and_reports_ten_times_a_second(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_stopped_hog_resumes_where_it_was_and_does_not_catch_up(
     programs: Path, tmp_path: Path
 ) -> None:
@@ -361,6 +362,7 @@ def test_the_detector_answers_and_its_weights_stay_pages_of_their_file(tmp_path:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_steps_of_the_duckdb_loop_keep_a_window_larger_than_its_memory(tmp_path: Path) -> None:
     duckdb_loop = pytest.importorskip("stallward.env.workloads.duckdb_loop")
     window = duckdb_loop.Window(

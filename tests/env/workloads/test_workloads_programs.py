@@ -53,6 +53,7 @@ def arrivals(programs: Path, folder: Path, *options: str, seconds: float) -> np.
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_rates_follow_their_steps_over_and_over(programs: Path, tmp_path: Path) -> None:
     steps = ("--rate", "2000:0.15,0:0.15", "--seed", "3")
     at = arrivals(programs, tmp_path, *steps, seconds=0.75)
@@ -251,6 +252,7 @@ def test_a_repeated_program_counts_its_childrens_processor_time(tmp_path: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_build_counts_its_compilers_and_outlives_the_loss_of_one(tmp_path: Path) -> None:
     needed("gcc", "gcc")
     for name in ("a", "b"):

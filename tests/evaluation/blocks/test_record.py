@@ -287,6 +287,7 @@ def test_a_run_on_a_busy_host_is_made_again_and_the_last_one_is_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_target_of_a_busy_host_is_measured_again(
     tmp_path: Path, session: KnownSession, plan: Path
 ) -> None:

@@ -13,7 +13,7 @@ from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.twin import open_twin
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.reaches]
 BURN_IN_S = 10.0
 
 

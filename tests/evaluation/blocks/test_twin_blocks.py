@@ -68,6 +68,7 @@ def _request(twin: Path, out: Path, arms: str = "none,static:pause=all,latd") ->
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) -> None:
     out = tmp_path / "out"
     result = run_comparison(_request(twin_file, out)).result
@@ -87,6 +88,7 @@ def test_a_comparison_on_the_twin_end_to_end(tmp_path: Path, twin_file: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
     first, second = (
         run_comparison(replace(_request(twin_file, tmp_path / name, "latd"), rounds=1)).result
@@ -96,6 +98,7 @@ def test_the_twin_is_reproducible(tmp_path: Path, twin_file: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> None:
     run_comparison(_request(twin_file, tmp_path / "a", "none"))
     twin = load_fitted(twin_file)
@@ -105,6 +108,7 @@ def test_another_twin_is_another_comparison(tmp_path: Path, twin_file: Path) -> 
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_rule_may_terminate_on_the_twin_and_the_report_counts_it(
     tmp_path: Path, twin_file: Path
 ) -> None:

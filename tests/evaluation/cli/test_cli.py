@@ -235,6 +235,7 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     ids=_id,
 )
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_mistake_is_the_last_output_of_a_process(
     place: Path, arguments: list[str], message: str
 ) -> None:

@@ -196,6 +196,7 @@ def test_arms_are_judged_by_the_target_that_their_controllers_were_given(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_an_interrupted_comparison_runs_only_the_missing_blocks(
     tmp_path: Path, scenario: Scenario
 ) -> None:
@@ -273,6 +274,7 @@ def test_a_comparison_with_only_invalid_blocks_can_be_resumed(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_blocks_of_another_machine_are_reported_with_its_facts(
     tmp_path: Path, scenario: Scenario
 ) -> None:

@@ -145,6 +145,7 @@ def test_where_nothing_can_run_the_comparison_is_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_on_a_twin_the_half_runs_that_it_models(tmp_path: Path) -> None:
     outcome = run_comparison(
         request("none,swap-assign,swap-assign:cpu=0", "twin", tmp_path / "out")

@@ -68,6 +68,7 @@ def test_unknown_parts_are_refused_with_those_that_there_are(text: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_it_takes_what_comes_out_best() -> None:
     settings = LookAheadSettings(nodes=16, candidates=32, hold_s=12.0, choices=3)
     results = [look_ahead(TWIN, settings, seed=seed) for seed in (1, 2, 3)]

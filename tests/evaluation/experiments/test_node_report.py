@@ -148,6 +148,7 @@ def test_no_effect_is_not_claimed() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_look_before_the_end_needs_more_than_one_at_the_end() -> None:
     """A p-value counts only where the number of pairs was fixed before, and all were run."""
     claims = {True: 0, False: 0}

@@ -46,6 +46,7 @@ def series(minutes: float, *, spread: float = 0.2, working: bool = True) -> Bloc
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_spread_is_that_of_neighbouring_blocks() -> None:
     blocks = blocks_of(series(201.0), block_s=50.0, burn_in_s=10.0)
     assert len(blocks) == 201
@@ -72,6 +73,7 @@ def test_too_few_blocks_and_unknown_work_are_refused() -> None:
 
 @pytest.mark.parametrize("effect", [0.1, -0.2])
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_as_many_pairs_as_planned_show_the_effect(effect: float) -> None:
     spread = 0.15
     plan = plan_pairs(spread, effect)

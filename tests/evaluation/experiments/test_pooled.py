@@ -29,6 +29,7 @@ def nodes(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_interval_over_nodes_holds_what_an_interval_over_pairs_does_not() -> None:
     """The treatment helps on some nodes and harms on others, and does nothing on average."""
     rng = np.random.default_rng(5)
@@ -43,6 +44,7 @@ def test_the_interval_over_nodes_holds_what_an_interval_over_pairs_does_not() ->
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_same_controller_twice_is_found_to_differ_as_seldom_as_promised() -> None:
     """Labels are drawn, so with equal arms each pair is as likely to have either sign."""
     rng = np.random.default_rng(6)
@@ -72,6 +74,7 @@ def test_an_effect_that_all_nodes_share_is_found_and_stated() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_nodes_that_differ_are_said_to_and_alike_ones_seldom() -> None:
     rng = np.random.default_rng(8)
     said = {0.0: 0, 0.3: 0}
@@ -88,6 +91,7 @@ def test_nodes_that_differ_are_said_to_and_alike_ones_seldom() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_further_node_is_where_it_is_said_to_be() -> None:
     rng = np.random.default_rng(9)
     held = 0

@@ -339,12 +339,14 @@ def test_runs_on_the_twin_leave_no_folder_and_remove_those_of_killed_processes(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_an_arm_has_no_part_in_the_fit_that_it_is_compared_with(perfect_fit: Measured) -> None:
     assert len(perfect_fit.result.table.arms) == 3
     assert perfect_fit.fitted_to == [3, 3, 3], "two other arms, and the background alone"
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_perfect_fit_has_errors_near_the_floor(perfect_fit: Measured) -> None:
     table, summary = perfect_fit.result.table, perfect_fit.result.table.summary
     assert 0.0 <= known(summary.p95_error_median) <= known(summary.p95_error_worst)
@@ -356,6 +358,7 @@ def test_a_perfect_fit_has_errors_near_the_floor(perfect_fit: Measured) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_perfect_fit_has_every_sign_right(perfect_fit: Measured) -> None:
     summary = perfect_fit.result.table.summary
     scenario = summary.scenarios["detector-anon"]
@@ -365,18 +368,21 @@ def test_a_perfect_fit_has_every_sign_right(perfect_fit: Measured) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_work_is_a_share_of_the_rate_with_the_node_to_itself(perfect_fit: Measured) -> None:
     none = next(row for row in perfect_fit.result.table.arms if row.arm == "none")
     assert 0.1 < known(none.live_work) < 1.1
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_fidelity_is_read_back_as_it_was_written(perfect_fit: Measured) -> None:
     assert from_json(FidelityResult, to_json(perfect_fit.result)) == perfect_fit.result
     assert perfect_fit.result.left_out_scenarios is None
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) -> None:
     table = perfect_fit.result.table
     headers, rows, notes = fidelity_rows(table)
@@ -389,6 +395,7 @@ def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) ->
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit: Measured) -> None:
     page = render_page(perfect_fit.result)
     assert page.count("<circle") == 2 * 3, "latency and work of each arm"
@@ -399,6 +406,7 @@ def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
 def test_one_arm_alone_can_be_left_out(
     twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
@@ -415,6 +423,7 @@ def test_one_arm_alone_can_be_left_out(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fitted(
     twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -434,6 +443,7 @@ def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fi
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
 def test_a_policy_is_run_only_if_it_is_the_recorded_one(
     recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
@@ -457,6 +467,7 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -489,6 +500,7 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_arms_measured_in_parallel_are_in_order(twin_recordings: Path) -> None:
     shares: list[float] = []
     result = measure_fidelity(
@@ -513,6 +525,7 @@ def test_one_arm_is_not_enough(recordings: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
 def test_an_interrupted_measurement_is_resumed_with_the_finished_fits(
     twin_recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -168,6 +168,7 @@ def test_a_mistake_is_named(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_ctrl_c_ends_the_watching_and_keeps_what_was_read(tmp_path: Path) -> None:
     code = "from stallward.evaluation.cli import main; import sys; sys.exit(main())"
     arguments = ["resident", "--every", "0.1", "--pid", str(os.getpid()), "--out", str(tmp_path)]

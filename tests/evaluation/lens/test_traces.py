@@ -285,6 +285,7 @@ def paths(tmp_path: Path) -> Paths:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_every_kind_is_traced_to_a_file_on_other_roots(paths: Paths, tmp_path: Path) -> None:
     requests = [
         TraceRequest(kind=kind, pid=7 if kind in ("process", "pagetype") else None)
@@ -361,6 +362,7 @@ def test_the_exit_code_of_a_command_is_handed_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_what_a_command_has_started_ends_with_the_trace(tmp_path: Path) -> None:
     out, pid = tmp_path / "t.csv", tmp_path / "pid"
     script = f"sleep 600 & echo $! > {pid}; wait"
@@ -373,6 +375,7 @@ def test_what_a_command_has_started_ends_with_the_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_trace_that_is_killed_keeps_what_was_read(tmp_path: Path) -> None:
     out = tmp_path / "t.parquet"
     command = [

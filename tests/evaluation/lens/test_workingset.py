@@ -156,6 +156,7 @@ def test_the_command_reads_a_file(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_command_reads_a_pipe(trace: Path, tmp_path: Path) -> None:
     program = [str(Path(sys.executable).with_name("stallward")), "workingset", "--trace", "-"]
     with trace.open("rb") as text:
@@ -202,6 +203,7 @@ def test_an_interrupt_ends_the_reading_and_what_was_read_is_kept() -> None:
 
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_command_traces_a_program(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     command = ["workingset", "--out", str(tmp_path), "--json", "--", "/bin/echo", "-n", "hello"]
     assert main(command) == 0

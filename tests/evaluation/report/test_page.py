@@ -75,6 +75,7 @@ def test_a_template_without_a_value_is_an_error() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_comparing_loads_neither_templates_nor_statistics_before_it_needs_them() -> None:
     code = (
         "import sys, stallward.evaluation.comparison.compare, stallward.evaluation.report.html\n"

@@ -80,6 +80,7 @@ def too_wide(page: str, width_px: int, folder: Path, *, scrolled: bool) -> tuple
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_phone_shows_the_report_without_scrolling_the_page_sideways(
     page: str, tmp_path: Path
 ) -> None:
@@ -87,6 +88,7 @@ def test_a_phone_shows_the_report_without_scrolling_the_page_sideways(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_nothing_is_cut_off_where_the_report_is_printed(page: str, tmp_path: Path) -> None:
     assert "@media print" in page
     printed = page.replace("@media print", "@media screen")

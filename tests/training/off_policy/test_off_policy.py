@@ -143,6 +143,7 @@ def test_the_batched_random_policy_is_the_same_as_that_of_the_arm() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_fitted_q_ranks_policies_on_the_twin_correctly() -> None:
     policies = {
         "none": lambda batch: Constant([0] * 9, batch),

@@ -20,6 +20,7 @@ RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["ope", RECORDINGS, "--scenario", "detector-anon", "--json"]
     arguments += ["--arms", "none,rule#2", "--reference", "rule"]
@@ -37,6 +38,7 @@ def test_a_candidate_that_looks_worse_is_refused(capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_candidate_that_cannot_be_judged_is_unknown_and_passes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -49,6 +51,7 @@ def test_a_candidate_that_cannot_be_judged_is_unknown_and_passes(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_recordings_are_used_unless_they_are_held_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,6 +73,7 @@ def test_recordings_are_used_unless_they_are_held_out(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_without_a_twin_the_speeds_come_from_the_recordings(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -90,6 +94,7 @@ def test_without_a_twin_the_speeds_come_from_the_recordings(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_random_actions_of_another_kind_are_not_judged_by(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -106,6 +111,7 @@ def test_random_actions_of_another_kind_are_not_judged_by(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_catalogue_is_judged_by_like_its_directories(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -125,6 +131,7 @@ def test_a_catalogue_is_judged_by_like_its_directories(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_more_recordings_than_are_wanted_are_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -31,11 +31,13 @@ def env() -> ReplayEnv:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_checker_of_gymnasium_finds_nothing(env: ReplayEnv) -> None:
     check_env(env)
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.parametrize("features", [BASIC, PHASES], ids=lambda each: each.name)
 def test_what_comes_next_is_what_was_recorded_whatever_the_action(features: FeatureSet) -> None:
     env = ReplayEnv(EXCITE, features=features.name)
@@ -148,6 +150,7 @@ def test_recordings_of_an_application_without_a_shipped_twin_are_replayed_too(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_dataset_of_an_own_application_needs_nothing_else_of_the_machine_that_made_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -47,6 +47,7 @@ def _report_forever(report: Report) -> tuple[int, int]:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_order_and_reports_cover_all_jobs(workers: int) -> None:
     reports: list[tuple[str, float]] = []
@@ -122,6 +123,7 @@ def test_every_worker_ignores_ctrl_c_from_the_start(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_fit_that_is_interrupted_leaves_no_process_and_no_traceback(
     number: signal.Signals, code: int, tmp_path: Path

@@ -53,6 +53,7 @@ def test_default_stands_for_the_shipped_twins() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_fit_bounded_by_generations_gives_the_same_twin_again(tmp_path: Path) -> None:
     recordings = [
         Path(f"recordings/detector-anon-{name}-s1")

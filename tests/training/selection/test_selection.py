@@ -24,6 +24,7 @@ SETTINGS = SimulationSettings()
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_validation_twins_count_as_much_as_all_training_twins() -> None:
     tight, roomy = (
         replace(TWIN, scenario=replace(TWIN.scenario, name=name, zone_bytes=mib << 20))
@@ -42,6 +43,7 @@ def test_validation_twins_count_as_much_as_all_training_twins() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_without_validation_twins_the_training_twins_are_all_that_counts() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = Arm.holding(IDLE)
@@ -50,6 +52,7 @@ def test_without_validation_twins_the_training_twins_are_all_that_counts() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
     selection = make_selection([TWIN], [OTHER], SETTINGS, slack=Slack(), episodes=8, seed=1)
     idle = Arm.holding(IDLE)
@@ -60,6 +63,7 @@ def test_a_selection_with_other_nodes_keeps_its_twins() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_as_much_is_allowed_as_under_the_controller_that_is_compared_with() -> None:
     idle, paused = Arm.holding(IDLE), Arm.holding(np.array([1, 5] * SLOTS + [0]))
     strict = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=8, seed=1)
@@ -77,6 +81,7 @@ def test_as_much_is_allowed_as_under_the_controller_that_is_compared_with() -> N
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
     tight = replace(TWIN, scenario=replace(TWIN.scenario, name="tight", zone_bytes=300 << 20))
     selection = make_selection([TWIN, tight], [], SETTINGS, slack=Slack(), episodes=64, seed=3)
@@ -86,6 +91,7 @@ def test_a_policy_is_as_good_as_in_its_worst_scenario() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_best_static_setting_beats_doing_nothing() -> None:
     constraints, statics = make_constraints([TWIN], SETTINGS, Slack(windows=0.05), seed=1)
     assert constraints.allowed.shape == (3, 1)
@@ -102,6 +108,7 @@ def test_the_best_static_setting_beats_doing_nothing() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_with_ample_memory_nothing_costs_score() -> None:
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
     constraints, _ = make_constraints([roomy], SETTINGS, Slack(), seed=1)
@@ -120,6 +127,7 @@ def test_with_ample_memory_nothing_costs_score() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_violations_that_no_setting_avoids_are_allowed() -> None:
     scenario = TWIN.scenario
     hopeless = replace(TWIN, scenario=replace(scenario, name="hopeless", zone_bytes=120 << 20))
@@ -152,6 +160,7 @@ def test_violations_beyond_those_allowed_cost_score() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_arms_of_both_action_tables_are_compared_over_the_same_seconds() -> None:
     """Where everything fits, partition does nothing, so only the time could differ."""
     roomy = replace(TWIN, scenario=replace(TWIN.scenario, zone_bytes=8 << 30))
@@ -168,6 +177,7 @@ def test_arms_of_both_action_tables_are_compared_over_the_same_seconds() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_partition_does_better_than_doing_nothing_where_memory_is_short() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=32, seed=2)
     idle, partition = (
@@ -187,6 +197,7 @@ def test_an_arm_brings_its_table_its_period_and_the_numbers_of_partition() -> No
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_numbers_of_partition_matter() -> None:
     selection = make_selection([TWIN], [], SETTINGS, slack=Slack(), episodes=16, seed=2)
     usual, timid = (

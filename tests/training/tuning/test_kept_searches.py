@@ -116,6 +116,7 @@ def test_a_file_that_is_damaged_or_renamed_is_no_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_interrupted_searches_go_on_and_find_what_they_would_have_found_at_once(
     tmp_path: Path,
 ) -> None:
@@ -147,6 +148,7 @@ def test_interrupted_searches_go_on_and_find_what_they_would_have_found_at_once(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_command_whose_worker_dies_goes_on_from_its_storage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

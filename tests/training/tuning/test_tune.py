@@ -45,6 +45,7 @@ def tuned() -> TuneResult:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_search_does_better_than_the_defaults_and_counts_its_steps(
     tuned: TuneResult,
 ) -> None:
@@ -60,6 +61,7 @@ def test_a_search_does_better_than_the_defaults_and_counts_its_steps(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_search_with_the_highest_merit_is_kept(
     tuned: TuneResult,
 ) -> None:
@@ -79,6 +81,7 @@ def test_the_search_with_the_highest_merit_is_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_same_seed_finds_the_same_rule(tuned: TuneResult) -> None:
     again = tune("rule", [TWIN], replace(SETTINGS, seeds=1)).provenance
     for figures in ("scores_by_seed_where_searched", "merits_by_seed", "generations"):
@@ -86,6 +89,7 @@ def test_the_same_seed_finds_the_same_rule(tuned: TuneResult) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_search_stops_when_its_time_is_over_and_reports_its_progress() -> None:
     reports: list[tuple[str, float]] = []
     settings = TuneSettings(
@@ -106,6 +110,7 @@ def test_a_search_stops_when_its_time_is_over_and_reports_its_progress() -> None
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_better_numbers_of_partition_are_found_or_its_own_are_kept() -> None:
     brief = replace(SETTINGS, total_steps=6_000, seeds=1)
     result = tune("partition", [TWIN], brief)
@@ -139,6 +144,7 @@ def test_what_the_twin_cannot_tell_is_not_searched() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_steps_are_counted_as_they_are_spent() -> None:
     calls = 0
 

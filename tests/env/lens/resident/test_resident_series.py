@@ -150,6 +150,7 @@ def test_a_look_that_takes_too_long_does_not_make_later_ones_late(tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_program_is_run_by_single_steps() -> None:
     true = shutil.which("true") or "true"
     series = step_through(Path("/proc"), [true], instructions=5000)
