@@ -50,6 +50,7 @@ def check(resource: dict[str, Any], schema: Any) -> None:
         jsonschema.validate(broken, schema)
 
 
+@pytest.mark.slow
 def test_the_ray_job_fits_the_definition_of_its_operator() -> None:
     schema = schema_of("ray.io_rayjobs.yaml", "v1")
     objects = yaml.safe_load_all((ROOT / "deploy/rayjob.yaml").read_text())
