@@ -28,7 +28,7 @@ check:  ## for daily work: linters, types, import contracts, and all quick tests
 # What runs beside the tests with real pressure leaves them the processors. Slow tests wait now and
 # then: there are more processes than processors.
 SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) $(BY_FILE)
-CALM := "calm:5=STALLWARD_TEST_SLACK=4 .venv/bin/python -m pytest -raR --durations=25 $(SIDE_BY_SIDE) -m '$(QUICK)'"
+CALM := "calm:5=STALLWARD_TEST_SLACK=20 .venv/bin/python -m pytest -raR --durations=25 $(SIDE_BY_SIDE) -m '$(QUICK)'"
 LIVE := "live=.venv/bin/python -m pytest -raR --durations=25 -m 'live or ray'"
 test:  ## what this machine allows and a change can have broken; says which were skipped and why
 	@scripts/setup.sh workloads peers valgrind proto checks helm crds
