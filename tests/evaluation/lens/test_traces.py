@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -312,13 +313,25 @@ def test_what_does_not_exist_leaves_no_file(paths: Paths, tmp_path: Path) -> Non
 def test_a_process_that_vanishes_ends_the_trace_and_what_was_read_is_kept(
     paths: Paths, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sleeping = subprocess.Popen(["sleep", "0.5"])
+    sleeping = subprocess.Popen(["sleep", "60"])
     request = TraceRequest(kind=Kind.PROCESS, pid=sleeping.pid, page_cache=False)
     out = tmp_path / "t.csv"
-    try:
-        assert run(request, Paths(), period_s=0.05, out=out, quiet=True) == 0
-    finally:
-        sleeping.wait()
+
+    def end_it_once_it_was_read() -> None:
+        deadline_s = time.monotonic() + 30.0
+        while not (out.exists() and out.read_text().count("\n") > 1):
+            if time.monotonic() > deadline_s:
+                break
+            time.sleep(0.02)
+        sleeping.kill()
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(end_it_once_it_was_read)
+        try:
+            assert run(request, Paths(), period_s=0.05, out=out, quiet=True) == 0
+        finally:
+            sleeping.kill()
+            sleeping.wait()
     assert f"process {sleeping.pid} has ended" in capsys.readouterr().err
     assert set(read_trace(out).texts("name")) == {"sleep"}
 

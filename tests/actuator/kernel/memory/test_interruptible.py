@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -68,12 +69,12 @@ class Blocked:
 def test_a_newer_request_interrupts_a_write_that_blocks(full_pipe: Path) -> None:
     blocked = Blocked(full_pipe)
     blocked.start()
-    deadline_s = 1e9
     while blocked.worker.busy and not blocked.errors:
         blocked.worker.ask("release")  # again: the first may come just before the write begins
         blocked.worker.wait(0.05)
-    assert blocked.worker.wait(deadline_s)
-    assert [result.value for result in blocked.worker.poll(0.0)] == ["release"]
+    assert blocked.worker.wait(time.monotonic() + 60.0)
+    # On a busy machine it is asked for once more before the first answer is seen.
+    assert {result.value for result in blocked.worker.poll(0.0)} == {"release"}
     blocked.worker.stop()
 
 
@@ -86,7 +87,7 @@ def test_time_interrupts_a_write_that_blocks(full_pipe: Path) -> None:
         blocked.worker.poll(now_s)
     assert set(blocked.errors) == {errno.EINTR}
     blocked.worker.ask("release")
-    assert blocked.worker.wait(1e9)
+    assert blocked.worker.wait(time.monotonic() + 60.0)
     blocked.worker.stop()
 
 
