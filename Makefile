@@ -14,20 +14,20 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 	@scripts/setup.sh gcc
 	@.venv/bin/stallward demo --out build/demo
 
-# A file of tests stays in one process, which makes its fixtures once.
-BY_FILE := --dist loadfile --no-loadscope-reorder
+# More processes than processors, because tests wait now and then. A file of tests stays in one
+# process, which makes its fixtures once.
+SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) --dist loadfile \
+  --no-loadscope-reorder
 QUICK := not live and not vm and not kubernetes and not ray
 KERNELS := .venv/bin/python -m stallward.env.precompile
 
 check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
 	@scripts/setup.sh
 	@$(KERNELS)
-	@.venv/bin/python -m pytest -q -n logical $(BY_FILE) --hypothesis-profile=quick --durations=40 \
+	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile=quick \
 	  -m "$(QUICK) and not slow"
 
-# What runs beside the tests with real pressure leaves them the processors. Slow tests wait now and
-# then: there are more processes than processors.
-SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) $(BY_FILE)
+# What runs beside the tests with real pressure leaves them the processors.
 CALM := "calm:5=STALLWARD_TEST_SLACK=20 .venv/bin/python -m pytest -raR --durations=25 $(SIDE_BY_SIDE) -m '$(QUICK)'"
 LIVE := "live=.venv/bin/python -m pytest -raR --durations=25 -m 'live or ray'"
 test:  ## what this machine allows and a change can have broken; says which were skipped and why

@@ -212,6 +212,7 @@ def first(place: str) -> CatalogueRecording:
     return Catalogue(place).recordings(Selection(arm="excite"))[0]
 
 
+@pytest.mark.slow
 def test_data_that_is_gone_is_named_and_added_again(place: str) -> None:
     add(place, PATHS[:3])
     one = first(place)
@@ -267,6 +268,7 @@ def test_storage_that_refuses_is_named(tmp_path: Path, capsys: pytest.CaptureFix
     assert "is no catalogue" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_summary_counts_what_is_there(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     add(place)
     assert main(["catalogue", "show", place, "--recorded-arm", "excite", "--json"]) == 0
