@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import math
 import socket
 import time
@@ -26,7 +25,9 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.kubernetes import messages as pod_messages
 from stallward.actuator.kubernetes.groups import Level, parse_group
-from stallward.actuator.kubernetes.pod import parse_pods
+from stallward.actuator.kubernetes.identity import believed
+from stallward.actuator.kubernetes.items import Items, read_event
+from stallward.actuator.kubernetes.pod import parse_pods, take_pod
 from stallward.actuator.kubernetes.selector import parse_selector as parse_label_selector
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
@@ -282,11 +283,11 @@ def _pods() -> tuple[Target, ...]:
         return parsed
 
     def listed(content: bytes) -> Any:
-        try:
-            value = json.loads(content)
-        except (ValueError, RecursionError) as error:
-            raise PodsError("no JSON") from error
-        return parse_pods(value)
+        return believed(parse_pods({"items": Items(io.BytesIO(content).read)}))
+
+    def event(content: bytes) -> Any:
+        value = read_event(content)
+        return take_pod(value.get("object") if isinstance(value, dict) else value)
 
     def group(content: bytes, value: Any) -> None:
         if value is not None:
@@ -294,7 +295,9 @@ def _pods() -> tuple[Target, ...]:
             assert bool(value.uid) == (value.level in {Level.POD, Level.CONTAINER})
 
     pod = (
-        b'{"metadata": {"uid": "a-1", "name": "b", "labels": {"app": "batch"}}, '
+        b'{"metadata": {"uid": "a-1", "name": "b", "labels": {"app": "batch"}, '
+        b'"ownerReferences": [{"kind": "Node"}], "annotations": {"kubernetes.io/config.hash": "a-2", '
+        b'"kubernetes.io/config.mirror": "a-2"}}, '
         b'"spec": {"containers": [{"resources": {"limits": {"cpu": "1"}}, '
         b'"livenessProbe": {"timeoutSeconds": 3}, "startupProbe": {"periodSeconds": 2}}]}, '
         b'"status": {"qosClass": "Burstable", "podIP": "10.0.0.7", '
@@ -311,6 +314,7 @@ def _pods() -> tuple[Target, ...]:
             lambda _content, value: _assert(all(one.key for one in value.requirements)),
         ),
         typed("pods", listed, (b'{"items": [' + pod + b"]}",), (PodsError,), lambda *_: None),
+        typed("pods-event", event, (b'{"object": ' + pod + b"}",), (PodsError,), lambda *_: None),
         typed(
             "pods-message",
             pod_messages.unpack,

@@ -13,8 +13,9 @@ Their classes form a tree::
     │   ├── GroupGoneError         the cgroup vanished
     │   └── KubeletGroupError      the kubelet sets the cgroup itself
     ├── PodsError                  pods cannot be looked up
-    │   └── ApiError               ... because the API server does not give them
-    │       └── ApiGoneError       ... from where a watch was to go on
+    │   └── ApiError               ... because the API server or the kubelet does not give them
+    │       ├── ApiGoneError       ... from where a watch was to go on
+    │       └── ApiSilentError     ... and says nothing at all
     ├── LeverError                 a lever cannot be moved
     │   ├── ForeignError           ... because another program has changed the setting
     │   └── NotTakenError          ... to the value written: the kernel took another one
@@ -124,11 +125,15 @@ class PodsError(ActuatorError):
 
 
 class ApiError(PodsError):
-    """Raised when the API server of Kubernetes does not give the pods."""
+    """Raised when the API server of Kubernetes, or the kubelet, does not give the pods."""
 
 
 class ApiGoneError(ApiError):
     """Raised when a watch of pods cannot go on, so that they must be listed anew."""
+
+
+class ApiSilentError(ApiError):
+    """Raised when a server of the cluster does not answer in time."""
 
 
 class KubeletConfigError(ActuatorError):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from pod_tree import PodNode
-from pods import uid_of, written
+from pods import mirror_of, uid_of, written
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
@@ -27,7 +27,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.node = PodNode(folder, slots=2, protected_is_pod=True)
         self._path = folder / "pods.json"
-        self.listed: list[dict[str, Any]] = []
+        self.listed: list[Any] = []
         kubernetes = KubernetesConfig(source="file", path=self._path)
         self.config: DaemonConfig = replace(self.node.config, kubernetes=kubernetes)
         self.write()
@@ -64,7 +64,26 @@ def test_it_says_which_pod_each_place_would_have(cluster: Cluster) -> None:
     assert said["pod of protected"] == ("works", f"work/app, {app}")
     assert said["pod of b0"][1].startswith("work/batch, kubepods/besteffort/pod")
     assert said["pod of b1"] == ("works", "no pod now")
-    assert len(said) == 3
+    assert said["source of pods"] == ("works", str(cluster.config.kubernetes.path))
+    assert len(said) == 4
+
+
+def test_it_names_pods_that_are_left_out(cluster: Cluster) -> None:
+    cluster.add("app", 1)
+    group = cluster.add("batch", 2)
+    thief = written("batch", number=3, **mirror_of(uid_of(1)))
+    cluster.listed += [
+        None,
+        thief,
+        {**written("new", number=4), "status": {"qosClass": "Elastic"}},
+    ]
+    cluster.write()
+    said = cluster.said()
+    state, why = said["pods left out"]
+    assert (state, why[:2]) == ("degraded", "3:")
+    for name in ("a pod without a name", "work/batch: an annotation names", "work/new: "):
+        assert name in why
+    assert said["pod of b0"] == ("works", f"work/batch, {group}")
 
 
 def test_it_lists_all_pods_of_a_slot_that_they_share(cluster: Cluster) -> None:

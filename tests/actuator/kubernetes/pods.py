@@ -43,6 +43,18 @@ def written(
     }
 
 
+def mirror_of(static_uid: str) -> dict[str, Any]:
+    """The metadata by which the mirror pod of a static pod is known, and which anybody may write."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "node-7", "uid": "1", "controller": True}
+    annotations = {f"kubernetes.io/config.{key}": static_uid for key in ("hash", "mirror")}
+    return {"annotations": annotations, "ownerReferences": [owner]}
+
+
+def accepted(value: dict[str, Any]) -> dict[str, Any]:
+    """A pod of which the kubelet has written the status."""
+    return {**value, "status": {**value["status"], "startTime": "2026-01-01T00:00:00Z"}}
+
+
 def pod(name: str, **changes: Any) -> Pod:
     """A pod."""
     return parse_pod(written(name, **changes))

@@ -12,10 +12,11 @@ import pytest
 import trustme
 from fake_api import FakeApi
 from free_port import free_port
-from pods import uid_of, written
+from pods import mirror_of, uid_of, written
 
 from stallward.actuator.kubernetes.api import ApiPods
 from stallward.actuator.kubernetes.config import KubernetesConfig, check_server, server_of
+from stallward.actuator.kubernetes.pod import OddPod, Pod
 from stallward.actuator.kubernetes.store import PodStore
 from stallward.agent.errors import SchemaError
 
@@ -39,11 +40,11 @@ class Follower:
 
     @property
     def names(self) -> list[str]:
-        return sorted(pod.name for pod in self.store.read()[0])
+        return sorted(pod.name for pod in self.store.read().pods if isinstance(pod, Pod))
 
     @property
     def fault(self) -> str:
-        return self.store.read()[1]
+        return self.store.read().fault
 
     def end(self, api: FakeApi) -> None:
         self._ended.set()
@@ -81,10 +82,11 @@ def test_what_is_there_and_what_changes_is_known(api: FakeApi, follower: Followe
     api.put(written("second", number=2))
     wait_for(lambda: follower.names == ["first", "second"])
     api.put(written("second", number=2, deletionTimestamp="2026-01-01T00:00:00Z"))
-    wait_for(lambda: any(pod.leaving for pod in follower.store.read()[0]))
+    wait_for(lambda: any(isinstance(p, Pod) and p.leaving for p in follower.store.read().pods))
     api.remove(uid_of(2))
     wait_for(lambda: follower.names == ["first"])
-    assert {request["fieldSelector"] for request in api.requests} == {"spec.nodeName=node-7"}
+    running = "spec.nodeName=node-7,status.phase!=Succeeded,status.phase!=Failed"
+    assert {request["fieldSelector"] for request in api.requests} == {running}
     assert {request["path"] for request in api.requests} == {"/api/v1/pods"}
 
 
@@ -157,6 +159,50 @@ def test_a_refusal_says_what_to_do_and_is_tried_again(
     assert follower.names == ["first"]
     api.status = 200
     wait_for(lambda: follower.fault == "")
+
+
+def test_an_odd_pod_costs_itself_alone_in_a_list_and_in_a_watch(
+    api: FakeApi, follower: Follower
+) -> None:
+    def left_out() -> list[str]:
+        return [str(one) for one in follower.store.read().pods if isinstance(one, OddPod)]
+
+    wait_for(lambda: api.watches)
+    listed = len(api.requests)
+    odd = {**written("odd", number=2), "status": {"qosClass": "Elastic"}}
+    api.put(odd)
+    api.put(written("third", number=3))
+    wait_for(lambda: "work/third" in map(str, follower.store.read().pods))
+    (why,) = left_out()
+    assert "work/odd: What should be a pod is not one" in why
+    assert (len(api.requests), follower.fault) == (listed, ""), "nothing was listed anew for it"
+    api.forget()
+    wait_for(lambda: len(api.requests) > listed)
+    wait_for(lambda: api.watches)
+    assert left_out() == [why]
+    assert {"work/first", "work/third"} <= set(map(str, follower.store.read().pods))
+    api.put(written("odd", number=2))
+    wait_for(lambda: left_out() == [])
+    api.put(odd)
+    wait_for(left_out)
+    api.remove(uid_of(2))
+    wait_for(lambda: left_out() == [])
+
+
+def test_an_attackers_pod_comes_and_goes_and_nobody_is_forgotten(
+    api: FakeApi, follower: Follower
+) -> None:
+    wait_for(lambda: api.watches)
+    hashed = {"kubernetes.io/config.hash": uid_of(1)}
+    for thief in (
+        written("thief", number=2, annotations=hashed),
+        written("thief", number=2, **mirror_of(uid_of(1))),
+    ):
+        api.put(thief)
+        wait_for(lambda: len(follower.store.read().pods) == 2)
+        api.remove(uid_of(2))
+        wait_for(lambda: len(follower.store.read().pods) == 1)
+        assert follower.names == ["first"]
 
 
 def test_an_event_that_makes_no_sense_makes_it_list_anew(api: FakeApi, follower: Follower) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pods import pod, uid_of, written
+from pods import mirror_of, pod, uid_of, written
 
 from stallward.actuator.errors import PodsError
 from stallward.actuator.kubernetes.assign import Assignment, assign
-from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.config import PodConfig, keys_of
 from stallward.actuator.kubernetes.groups import Qos
-from stallward.actuator.kubernetes.pod import Pod, parse_pod, parse_pods
+from stallward.actuator.kubernetes.pod import OddPod, Pod, key_of, parse_pod, parse_pods
 from stallward.agent.errors import SchemaError
 
 APP = PodConfig(selector="app=app")
@@ -36,9 +38,37 @@ def test_a_pod_is_read() -> None:
     assert parse_pod(ended).leaving
 
 
-def test_a_static_pod_has_the_uid_that_the_kubelet_gives_its_group() -> None:
-    static = pod("etcd", annotations={"kubernetes.io/config.hash": "abc123"})
-    assert static.uid == "abc123"
+def test_the_mirror_pod_of_a_static_pod_has_the_group_that_the_kubelet_gave_that() -> None:
+    static = pod("etcd", **mirror_of("abc123"))
+    assert (static.key, static.uid) == (uid_of(1), "abc123")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"annotations": {"kubernetes.io/config.hash": "abc123"}},
+        {"ownerReferences": []},
+        {"ownerReferences": [{"kind": "ReplicaSet", "name": "node-7"}]},
+        {
+            "annotations": {
+                "kubernetes.io/config.hash": "abc123",
+                "kubernetes.io/config.mirror": "f00",  # what no update may change
+            }
+        },
+    ],
+    ids=str,
+)
+def test_an_annotation_alone_names_no_group(changes: dict[str, Any]) -> None:
+    one = pod("batch", **{**mirror_of("abc123"), **changes})
+    assert (one.key, one.uid) == (uid_of(1), uid_of(1))
+
+
+def test_of_labels_and_annotations_only_what_is_asked_for_is_kept() -> None:
+    value = written("batch", labels={"app": "batch", "x": "1"}, annotations={"a": "2", "b": "3"})
+    keys = keys_of([None, PodConfig(selector="app=batch,!tier", group_by="annotation:a")])
+    assert keys == {"app", "tier", "a", "stallward.io/role"}
+    one = parse_pod(value, keys)
+    assert (one.labels, one.annotations) == ({"app": "batch"}, {"a": "2"})
 
 
 @pytest.mark.parametrize(
@@ -60,24 +90,46 @@ def test_a_pod_without_a_status_has_the_quality_of_its_requests(
     assert parse_pod(new).qos is qos
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        [],
-        {},
-        {"metadata": {}},
-        {"metadata": {"uid": "x"}},
-        3,
-        {"metadata": {"uid": "../../system.slice", "name": "x"}},
-        {"metadata": {"uid": "", "name": "x"}},
-    ],
-)
-def test_what_is_no_pod_is_refused(value: object) -> None:
+ODD: dict[str, Any] = {
+    "null": None,
+    "a number": 3,
+    "no metadata": {},
+    "no UID": {"metadata": {"name": "x"}},
+    "no name": {"metadata": {"uid": "x"}},
+    "a path for a UID": {"metadata": {"uid": "../../system.slice", "name": "x"}},
+    "an empty UID": {"metadata": {"uid": "", "name": "x"}},
+    "an endless UID": {"metadata": {"uid": "a" * 129, "name": "x"}},
+    "a name for a terminal": {"metadata": {"uid": "x", "name": "\x1b[2J"}},
+    "a path for a static UID": {
+        "metadata": {"uid": "x", "name": "x", **mirror_of("../x")},
+    },
+    "an unknown quality of service": {**written("x"), "status": {"qosClass": "Elastic"}},
+    "null containers": {**written("x"), "spec": {"containers": None}, "status": {}},
+    "an annotation that is no text": written("x", annotations={"a": 3}),  # type: ignore[dict-item]
+    "labels that are no table": written("x", labels=["a"]),  # type: ignore[arg-type]
+    "owners that are none": written("x", **{**mirror_of("a"), "ownerReferences": [3]}),
+    "an address that is none": {**written("x"), "status": {"podIP": "localhost"}},
+}
+
+
+@pytest.mark.parametrize("value", ODD.values(), ids=ODD)
+def test_an_odd_pod_costs_that_pod_alone_and_is_named(value: object) -> None:
     with pytest.raises(PodsError, match="is not one"):
         parse_pod(value)
-    with pytest.raises(PodsError):
-        parse_pods({"items": [value]})
+    good = written("batch", number=7)
+    first, odd, last = parse_pods({"items": [good, value, good]})
+    assert first == last == parse_pod(good)
+    assert isinstance(odd, OddPod)
+    assert odd.why.startswith(
+        ("work/x: ", "default/x: ", "a pod without a name: ", "default/?[2J")
+    )
+    assert odd.why.isprintable()
+    assert len(odd.why) <= 120
+    assert odd.key == key_of(value)
+
+
+@pytest.mark.parametrize("value", [None, {}, {"items": 3}, {"items": "x"}, {"items": {}}, 3])
+def test_what_is_no_list_of_pods_is_refused(value: Any) -> None:
     with pytest.raises(PodsError, match="no list of pods"):
         parse_pods(value)
 

@@ -13,13 +13,14 @@ from typing import Any
 
 import pytest
 from fake_api import FakeApi
-from pods import node_without_groups, pod, uid_of, written
+from pods import mirror_of, node_without_groups, pod, uid_of, written
 
 from stallward.actuator.errors import FramesError, NodeError
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kubernetes.channel import SILENT_S, PodsChannel
 from stallward.actuator.kubernetes.config import KubernetesConfig, PodConfig, PodsOptions
+from stallward.actuator.kubernetes.identity import believed
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack, unpack
 from stallward.actuator.kubernetes.pod import parse_pod
 from stallward.actuator.kubernetes.pod_file import PodFile
@@ -130,6 +131,29 @@ def test_a_pod_brings_the_budget_of_its_probes_as_it_is_now(paths: Paths) -> Non
     assert starting.longest_s == 0.0
 
 
+def test_what_is_left_out_is_said_by_name_and_stays_bounded(paths: Paths) -> None:
+    store = PodStore()
+    group = make_group(paths, 1)
+    watcher = Watcher(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
+    thieves = [
+        parse_pod(written("batch", number=n, **mirror_of(uid_of(1)))) for n in range(2, 2002)
+    ]
+    store.replace([*thieves[:1000], pod("batch", number=1), *thieves[1000:]])
+    report = watcher.step()
+    assert report.slots == ((BoundPod(group=group, pod="work/batch"),), (), ())
+    assert report.left_out == 2000
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = PodsChannel(ours)
+    with theirs:
+        theirs.send(pack(report))
+        channel.read(0.0)
+    (said,) = channel.faults
+    assert said.startswith("pods: 2000 left out: work/batch: an annotation names the group of an")
+    assert said.endswith("; ...")
+    assert len(said) < 500
+    channel.close()
+
+
 def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
     store = PodStore()
     make_group(paths, 1, f"{os.getpid()}\n")
@@ -189,13 +213,17 @@ def test_a_file_is_followed_and_a_bad_one_leaves_what_was_known(tmp_path: Path) 
     assert "No such file" in store.read()[1]
     path.write_text(json.dumps({"items": [written("batch")]}))
     source.step(store)
-    assert ([p.name for p in store.read()[0]], store.read()[1]) == (["batch"], "")
-    for content in ("{", "{}", '{"items": [3]}', "[" * 9999):
+    assert store.read()[:2] == ((pod("batch"),), "")
+    for content in ("{", "{}", '{"items": 3}', "[" * 9999):
         path.write_text(content)
         source.step(store)
         pods, fault, _ = store.read()
-        assert [p.name for p in pods] == ["batch"]
+        assert pods == (pod("batch"),)
         assert "cannot be used" in fault
+    path.write_text(json.dumps({"items": [None, written("batch"), {"metadata": {"uid": "x"}}]}))
+    source.step(store)
+    good, left_out = believed(store.read().pods)
+    assert (good, len(left_out), store.read().fault) == ((pod("batch"),), 2, "")
     path.write_text(json.dumps({"items": []}))
     source.step(store)
     assert store.read()[:2] == ((), "")

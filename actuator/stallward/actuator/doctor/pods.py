@@ -15,9 +15,11 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kubernetes.assign import Assignment, Placed, assign
-from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.config import PodConfig, keys_of
+from stallward.actuator.kubernetes.identity import believed
+from stallward.actuator.kubernetes.messages import MOST_ODD
 from stallward.actuator.kubernetes.probes import ANSWER_S
-from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.kubernetes.store import PodSource, PodStore
 from stallward.actuator.kubernetes.watcher import PodFinder, make_source
 
 
@@ -42,7 +44,8 @@ def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) 
     if not config.follows_pods:
         return PodsFound()
     try:
-        assignment = _look(config, environment)
+        source = make_source(config.kubernetes, environment)
+        assignment, left_out = _look(config, source)
     except (NodeError, PodsError) as error:
         fault = Finding(
             area="configuration",
@@ -54,6 +57,7 @@ def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) 
         return PodsFound(findings=(fault,), obstacle=str(error))
     background = [placed for place in assignment.slots for placed in place]
     findings = (
+        *_known(source, left_out),
         *_places(config, assignment),
         *_crowd(assignment),
         *_pauses(background, config),
@@ -64,18 +68,33 @@ def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) 
     return PodsFound(findings=findings, protected_address=address)
 
 
-def _look(config: DaemonConfig, environment: Mapping[str, str]) -> Assignment:
-    """Look the pods up, and give them their places.
+def _look(config: DaemonConfig, source: PodSource) -> tuple[Assignment, tuple[str, ...]]:
+    """Look the pods up and give them their places; also return why others are left out.
 
     Raises:
-        NodeError, PodsError: If they cannot be looked up.
+        PodsError: If they cannot be looked up.
     """
-    store, hierarchy = PodStore(), detect(config.node.paths)
-    make_source(config.kubernetes, environment).look(store)
-    finder = PodFinder(hierarchy, config.kubernetes.cgroup_parent, os.getpid())
     slots = [slot.pod for slot in config.background]
-    pods, _, _ = store.read()
-    return assign(pods, finder.group_of, config.protected.pod, slots, Assignment())
+    store = PodStore(keys_of((config.protected.pod, *slots)))
+    source.look(store)
+    finder = PodFinder(detect(config.node.paths), config.kubernetes.cgroup_parent, os.getpid())
+    pods, left_out = believed(store.read().pods)
+    return assign(pods, finder.group_of, config.protected.pod, slots, Assignment()), left_out
+
+
+def _known(source: PodSource, left_out: tuple[str, ...]) -> Iterator[Finding]:
+    """Where pods are looked up, and which are left out."""
+    yield Finding(area="configuration", name="source of pods", state="works", why=source.name)
+    if left_out:
+        more = "; ..." if len(left_out) > MOST_ODD else ""
+        yield Finding(
+            area="configuration",
+            name="pods left out",
+            state="degraded",
+            why=f"{len(left_out)}: {'; '.join(left_out[:MOST_ODD])}{more}",
+            next_step="Look at these pods and who made them. They are neither protected nor held "
+            "back.",
+        )
 
 
 def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:

@@ -52,36 +52,36 @@ def assign(
     slots: Sequence[PodConfig | None],
     before: Assignment,
 ) -> Assignment:
-    """Assign pods to places.
+    """Assign pods to places, each to one at most.
 
     Args:
-        pods: All pods of the node.
+        pods: The pods of the node, no two of which have one group.
         group_of: Returns the cgroup of a pod; ``None`` while there is none that can be used.
         protected: The protected application; ``None`` if it is no pod.
         slots: Each slot in order; ``None`` for one that is no pod.
         before: The last assignment.
     """
     # A protected pod is never a slot, also while it starts or ends.
-    guarded = {pod.uid for pod in pods if protected is not None and protected.matches(pod)}
+    guarded = {pod.key for pod in pods if protected is not None and protected.matches(pod)}
     there: dict[str, Placed] = {}
     for pod in sorted(pods, key=_order):
-        wanted = pod.uid in guarded or any(one is not None and one.matches(pod) for one in slots)
+        wanted = pod.key in guarded or any(one is not None and one.matches(pod) for one in slots)
         group = group_of(pod) if wanted and not pod.leaving else None
         if group is not None:
-            there[pod.uid] = Placed(pod=pod, group=group)
-    application = [placed for uid, placed in there.items() if uid in guarded]
-    kept = None if before.protected is None else there.get(before.protected.pod.uid)
+            there[pod.key] = Placed(pod=pod, group=group)
+    application = [placed for key, placed in there.items() if key in guarded]
+    kept = None if before.protected is None else there.get(before.protected.pod.key)
     if kept is None or kept not in application:
         kept = application[0] if application else None
-    background = {uid: placed for uid, placed in there.items() if uid not in guarded}
+    background = {key: placed for key, placed in there.items() if key not in guarded}
     places = [
         _stay(wanted_of, before.slots[index] if index < len(before.slots) else (), background)
         for index, wanted_of in enumerate(slots)
     ]
-    taken = {placed.pod.uid for place in places for placed in place}
+    taken = {placed.pod.key for place in places for placed in place}
     surplus = 0
-    for uid, placed in background.items():
-        if uid not in taken and not _add(placed, slots, places):
+    for key, placed in background.items():
+        if key not in taken and not _add(placed, slots, places):
             surplus += 1
     return Assignment(
         protected=kept,
@@ -97,7 +97,7 @@ def _stay(
     """The pods of a slot that keep it."""
     stay: list[Placed] = []
     for last in before:
-        placed = there.get(last.pod.uid)
+        placed = there.get(last.pod.key)
         if placed is None or wanted is None or not wanted.matches(placed.pod):
             continue
         if wanted.grouping.value_of(placed.pod) == last.value:
@@ -123,4 +123,4 @@ def _add(
 
 
 def _order(pod: Pod) -> tuple[int, str, str]:
-    return _ORDER.index(pod.qos), pod.created, pod.uid
+    return _ORDER.index(pod.qos), pod.created, pod.key

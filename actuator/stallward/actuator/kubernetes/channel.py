@@ -64,6 +64,9 @@ class PodsChannel:
         said = [f"pods: {report.fault}"] if report.fault else []
         if silent_s > SILENT_S:
             said.append("pods: the process that follows them is silent")
+        if report.left_out:
+            more = "; ..." if report.left_out > len(report.odd) else ""
+            said.append(f"pods: {report.left_out} left out: {'; '.join(report.odd)}{more}")
         if report.surplus:
             said.append(f"pods: {report.surplus} match a slot and have none, as all are taken")
         if report.beside:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -90,6 +90,12 @@ class PodConfig:
             and self.labels.matches(pod.labels)
         )
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys of the labels and annotations that it looks at."""
+        asked = {requirement.key for requirement in self.labels.requirements}
+        return frozenset({ROLE, self.grouping.key, *asked})
+
     def __str__(self) -> str:
         """The selection, for messages."""
         parts = {
@@ -167,8 +173,13 @@ class PodsOptions:
     """A socket to which the address of the protected pod is sent; -1 if nobody needs it."""
 
 
+def keys_of(configs: Iterable[PodConfig | None]) -> frozenset[str]:
+    """Return the keys of labels and annotations that any of the selections looks at."""
+    return frozenset().union(*(config.keys for config in configs if config is not None))
+
+
 def check_server(server: str) -> None:
-    """Check the address of an API server.
+    """Check the address of a server of the cluster.
 
     Raises:
         SchemaError: If it is none, or other machines could read what is sent to it.

@@ -43,7 +43,7 @@ class Grouping:
         """
         match self.by:
             case GroupBy.POD:
-                return pod.uid
+                return pod.key
             case GroupBy.ALL:
                 return ""
             case GroupBy.QOS:

@@ -14,6 +14,8 @@ from stallward.agent.schema.write import to_table
 
 MAX_MESSAGE_BYTES: Final = 1 << 17
 _FAULT_CHARACTERS: Final = 500
+MOST_ODD: Final = 4
+"""So many pods that are left out are named."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,10 @@ class PodsReport:
     """How many more pods match the protected application."""
     fault: str = ""
     """Why the pods are not looked up now, so that this may be out of date; empty if they are."""
+    left_out: int = 0
+    """How many pods are odd, or not believed."""
+    odd: tuple[str, ...] = ()
+    """The first of these: their names, and why."""
 
 
 def pack(report: PodsReport) -> bytes:

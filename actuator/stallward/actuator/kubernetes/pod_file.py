@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import os
 import threading
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PodsError
+from stallward.actuator.kubernetes.items import Items
 from stallward.actuator.kubernetes.pod import parse_pods
 from stallward.actuator.kubernetes.store import PodStore
 
 READ_S: Final = 0.5
 """How often the file is read."""
-_MOST_BYTES: Final = 16 << 20
 _SAID: Final = 300
 """At most so many characters of an error are said."""
 
@@ -29,7 +29,13 @@ class PodFile:
     def __init__(self, path: Path, *, period_s: float = READ_S) -> None:
         self._path = path
         self._period_s = period_s
-        self._content: bytes | None = None
+        self._read: tuple[int, ...] = ()
+        """What file was read last: it is read again once it is another one, or has changed."""
+
+    @property
+    def name(self) -> str:
+        """What is asked, for people."""
+        return str(self._path)
 
     def run(self, store: PodStore, ended: threading.Event) -> None:
         """Read until ``ended``."""
@@ -53,14 +59,13 @@ class PodFile:
         """
         try:
             with self._path.open("rb") as file:
-                content = file.read(_MOST_BYTES + 1)
-            if len(content) > _MOST_BYTES:
-                raise PodsError(f"It has more than {_MOST_BYTES >> 20} MiB.")
-            if content != self._content:
-                store.replace(parse_pods(json.loads(content)))
-                self._content = content
+                found = os.fstat(file.fileno())
+                read = (found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+                if read != self._read:
+                    store.replace(parse_pods({"items": Items(file.read)}, store.keys))
+                    self._read = read
             store.fail("")
         except OSError as error:
             raise PodsError(f"{self._path} cannot be read ({error.strerror}).") from error
-        except (PodsError, ValueError, RecursionError) as error:
+        except PodsError as error:
             raise PodsError(f"{self._path} cannot be used: {error}"[:_SAID]) from error

@@ -23,9 +23,15 @@ from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kubernetes.assign import Assignment, Placed, assign
-from stallward.actuator.kubernetes.config import KubernetesConfig, PodsOptions, server_of
+from stallward.actuator.kubernetes.config import (
+    KubernetesConfig,
+    PodsOptions,
+    keys_of,
+    server_of,
+)
 from stallward.actuator.kubernetes.groups import find_pod_group
-from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
+from stallward.actuator.kubernetes.identity import believed
+from stallward.actuator.kubernetes.messages import MOST_ODD, BoundPod, PodsReport, pack
 from stallward.actuator.kubernetes.pod import Pod
 from stallward.actuator.kubernetes.store import PodSource, PodStore
 from stallward.actuator.latency.prometheus.pod_address import PodAddress
@@ -108,12 +114,13 @@ class Watcher:
         if placed is None:
             return PodAddress(sent_s=time.monotonic())
         pod = placed.pod
-        return PodAddress(sent_s=time.monotonic(), uid=pod.uid, address=pod.address)
+        return PodAddress(sent_s=time.monotonic(), uid=pod.key, address=pod.address)
 
     def step(self) -> PodsReport:
         """Assign the pods that are known now, and say what has changed."""
         options, before = self._options, self._assignment
-        pods, fault, _ = self._store.read()
+        known, fault, _ = self._store.read()
+        pods, left_out = believed(known)
         self._finder.keep_only(frozenset(pod.uid for pod in pods))
         now = assign(pods, self._finder.group_of, options.protected, options.slots, before)
         self._assignment = now
@@ -127,6 +134,8 @@ class Watcher:
             surplus=now.surplus,
             beside=now.beside,
             fault=fault,
+            left_out=len(left_out),
+            odd=left_out[:MOST_ODD],
         )
 
 
@@ -139,19 +148,19 @@ def _say_changes(names: tuple[str, ...], before: Assignment, now: Assignment) ->
     )
     for name, old, new in zip(names, olds, news, strict=True):
         if len(old) <= 1 and len(new) <= 1:
-            if _uids(old) != _uids(new):
+            if _keys(old) != _keys(new):
                 say(f"{name} is {new[0].pod if new else 'no pod'} now", _NAME)
             continue
         for placed in new:
-            if placed.pod.uid not in _uids(old):
+            if placed.pod.key not in _keys(old):
                 say(f"{name} has {placed.pod} now", _NAME)
         for placed in old:
-            if placed.pod.uid not in _uids(new):
+            if placed.pod.key not in _keys(new):
                 say(f"{name} has {placed.pod} no more", _NAME)
 
 
-def _uids(place: tuple[Placed, ...]) -> tuple[str, ...]:
-    return tuple(placed.pod.uid for placed in place)
+def _keys(place: tuple[Placed, ...]) -> tuple[str, ...]:
+    return tuple(placed.pod.key for placed in place)
 
 
 def _bound(placed: Placed) -> BoundPod:
@@ -198,7 +207,8 @@ def main(options: PodsOptions) -> int:
     connection = socket.socket(fileno=options.fd)
     connection.setblocking(False)
     lock_memory()
-    store, ended = PodStore(), threading.Event()
+    store = PodStore(keys_of((options.protected, *options.slots)))
+    ended = threading.Event()
     finder = PodFinder(detect(options.paths), options.kubernetes.cgroup_parent, os.getpid())
     watcher = Watcher(options, store, finder)
     threading.Thread(target=source.run, args=(store, ended), daemon=True).start()
@@ -231,7 +241,7 @@ def follow(
     life.register(life_fd, select.POLLIN | select.POLLHUP)
     last, left = b"", 0
     while not life.poll(0):
-        _, _, version = store.read()
+        version = store.read().version
         message = pack(watcher.step())
         if message != last or left <= 0:
             try:
