@@ -73,6 +73,14 @@ def test_a_configuration_with_pods_is_written_and_read_back() -> None:
             "kubernetes.path goes with",
         ),
         (
+            '[protected]\npod = { selector = "a" }\n[kubernetes]\nsource = "kubelet"\npath = "/p"',
+            "kubernetes.path goes with",
+        ),
+        (
+            '[protected]\npod = { selector = "a" }\n[kubernetes]\nserver_name = " "',
+            "kubernetes.server_name is empty",
+        ),
+        (
             '[protected]\npod = { selector = "a" }\n[kubernetes]\nserver = "http://example.com"',
             "not encrypted",
         ),

@@ -183,6 +183,17 @@ def test_the_api_is_asked_first_and_goes_without_the_right(kubelet: Kubelet, api
     assert kubelet.findings()["eviction"].state == "works"
 
 
+def test_where_the_kubelet_gives_the_pods_it_is_asked_itself(
+    kubelet: Kubelet, api: FakeApi
+) -> None:
+    server = KubernetesConfig(source="kubelet", server=api.url)
+    kubelet.config = replace(kubelet.config, kubernetes=server)
+    assert "the kubelet itself does not say" in kubelet.findings()["kubelet"].why
+    api.kubelet = {"kubeletconfig": {"evictionHard": {"memory.available": "500Mi"}}}
+    assert "memory.available<500Mi in configz" in kubelet.findings()["eviction"].why
+    assert api.requests[-1]["path"] == "/configz"
+
+
 def test_a_kubelet_inside_another_program_is_known_by_the_api_only(
     kubelet: Kubelet, api: FakeApi
 ) -> None:

@@ -1,4 +1,4 @@
-"""An API server for pods: real HTTP, lists and watches, and everything that can go wrong."""
+"""An API server or a kubelet with pods: real HTTP and everything that can go wrong with it."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class FakeApi:
             self._connections.append(handler.connection)
         if self.status != 200:
             self._send(handler, self.status, {"kind": "Status", "message": "no, not you"})
-        elif parts.path.endswith("/proxy/configz"):
+        elif parts.path.endswith("/configz"):
             refused = {"kind": "Status", "message": "cannot get resource nodes/proxy"}
             told = self.kubelet is not None
             self._send(handler, 200 if told else 403, self.kubelet if told else refused)

@@ -1,4 +1,4 @@
-"""What the kubelet of this node is told: from the API where rights allow, else from its process.
+"""What the kubelet of this node is told: by it or the API where rights allow, or by its process.
 
 Its command line is in /proc, and so is its view of the files that it names, ``/proc/PID/root``:
 so neither a mount nor a right in the cluster is needed. A kubelet inside another program (k3s) is
@@ -22,6 +22,7 @@ from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kubernetes.api import ApiPods
 from stallward.actuator.kubernetes.config import KubernetesConfig
+from stallward.actuator.kubernetes.kubelet import KubeletPods
 from stallward.actuator.kubernetes.watcher import make_source
 
 AVAILABLE: Final = "memory.available"
@@ -104,11 +105,12 @@ def _ask(config: KubernetesConfig, environment: Mapping[str, str]) -> tuple[Any,
     """What the API server says, or ``None`` and why not, since few have the right to ask."""
     try:
         source = make_source(config, environment)
-        if not isinstance(source, ApiPods):
+        if not isinstance(source, ApiPods | KubeletPods):
             return None, "the API server is not asked where pods come from a file"
         return source.kubelet_config(), ""
     except (NodeError, PodsError) as error:
-        return None, f"the API server does not say what it is told: {error.cause.rstrip('.')}"
+        asked = "the kubelet itself" if config.source == "kubelet" else "the API server"
+        return None, f"{asked} does not say what it is told: {error.cause.rstrip('.')}"
 
 
 def parse_file(content: bytes, path: Path) -> dict[str, Any]:

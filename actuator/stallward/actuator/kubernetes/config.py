@@ -20,6 +20,7 @@ from stallward.agent.errors import SchemaError
 ROLE: Final = "stallward.io/role"
 """The annotation of a pod that ``role`` is compared with."""
 MOST_SLOTS: Final = 64
+_KUBELET_PORT: Final = "10250"
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -111,20 +112,23 @@ class PodConfig:
 class KubernetesConfig:
     """Where the pods of this node are looked up."""
 
-    source: Literal["api", "file"] = "api"
-    """The API server, or a file that another program keeps."""
+    source: Literal["api", "kubelet", "file"] = "api"
+    """The API server, the kubelet of this node, or a file that another program keeps."""
     path: Path | None = None
     """With ``file``: a list of pods as ``kubectl get pods -o json`` prints it."""
     node: str | None = None
     """The node's name; by default that of the environment variable ``NODE_NAME``."""
     server: str | None = None
-    """The API server, ``https://HOST:PORT``; by default that of the cluster the daemon runs in."""
+    """The API server, ``https://HOST:PORT``; by default that of the cluster the daemon runs in.
+    With ``kubelet`` the kubelet; by default port 10250 of ``NODE_IP`` of the environment."""
+    server_name: str | None = None
+    """The name in the server's certificate; by default the host of the address."""
     token: Path = _ACCOUNT / "token"
     """The token of the service account; it is read again for each request."""
     ca: Path = _ACCOUNT / "ca.crt"
     """The authority of the server's certificate."""
     resync_s: float = 300.0
-    """After how long all pods are listed anew, whatever was reported meanwhile."""
+    """With ``api``: after how long all pods are listed anew, whatever was reported meanwhile."""
     cgroup_parent: str | None = None
     """The group of the kubelet's ``--cgroup-root``; the usual ones are tried by default."""
 
@@ -150,6 +154,8 @@ class KubernetesConfig:
             raise SchemaError(f"resync_s is {self.resync_s:g}, outside 1..86400.")
         if self.server is not None:
             check_server(self.server)
+        if self.server_name is not None and not self.server_name.strip():
+            raise SchemaError("server_name is empty.", next_step="Remove it, or name the server.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +214,14 @@ def _is_local(host: str) -> bool:
 
 
 def server_of(config: KubernetesConfig, environment: Mapping[str, str]) -> str | None:
-    """Return the address of the API server; ``None`` where there is none."""
-    host = environment.get("KUBERNETES_SERVICE_HOST", "")
-    if config.server is not None or not host:
+    """Return the address of the server that is asked; ``None`` where there is none."""
+    if config.server is not None:
         return config.server
-    port = environment.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    if config.source == "kubelet":
+        host, port = environment.get("NODE_IP", ""), _KUBELET_PORT
+    else:
+        host = environment.get("KUBERNETES_SERVICE_HOST", "")
+        port = environment.get("KUBERNETES_SERVICE_PORT_HTTPS", "443")
+    if not host:
+        return None
     return f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"

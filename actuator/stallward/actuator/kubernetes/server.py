@@ -43,7 +43,7 @@ class ClusterServer:
     Args:
         name: What it is, for people: with its address it names the server.
         address: ``https://HOST:PORT``.
-        config: The token and the authority.
+        config: The token, the authority, and the name in the certificate.
         advice: What to do where it refuses.
     """
 
@@ -97,9 +97,7 @@ class ClusterServer:
             context = cluster_context(self._config.ca)
         except OSError as error:
             raise _unread(self._config.ca, error) from error
-        return http.client.HTTPSConnection(
-            host, parts.port or 443, timeout=CONNECT_S, context=context
-        )
+        return _Connection(host, parts.port or 443, context, self._config.server_name or host)
 
     def _headers(self) -> dict[str, str]:
         headers = {"Accept": "application/json", "User-Agent": "stallward"}
@@ -122,6 +120,18 @@ class ClusterServer:
             f"{self._kind} answers {response.status}: {printable(said.strip()[:_SAID])}.",
             next_step=self._advice.statuses.get(response.status, ""),
         )
+
+
+class _Connection(http.client.HTTPSConnection):
+    """A connection whose certificate may be for another name than the address."""
+
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, name: str) -> None:
+        super().__init__(host, port, timeout=CONNECT_S, context=context)
+        self._trust, self._name = context, name
+
+    def connect(self) -> None:
+        http.client.HTTPConnection.connect(self)
+        self.sock = self._trust.wrap_socket(self.sock, server_hostname=self._name)
 
 
 def told_config(server: ClusterServer, path: str) -> Any:

@@ -178,6 +178,15 @@ def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> Pod
 
         return PodFile(config.path)
     server, node = server_of(config, environment), config.node or environment.get("NODE_NAME")
+    if config.source == "kubelet":
+        if server is None:
+            raise NodeError(
+                "The configuration names pods, but the address of the kubelet is not known.",
+                next_step="Set NODE_IP from status.hostIP, or server under [kubernetes].",
+            )
+        from stallward.actuator.kubernetes.kubelet import KubeletPods  # noqa: PLC0415
+
+        return KubeletPods(config, server)
     if server is None:
         raise NodeError(
             "The configuration names pods, but the daemon does not run in a cluster "

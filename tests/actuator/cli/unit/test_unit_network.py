@@ -47,6 +47,10 @@ LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
             {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.9"]},
         ),
         (
+            config_of(kubernetes='source = "kubelet"\nserver = "https://127.0.0.1:10250"'),
+            LOCAL,
+        ),
+        (
             config_of(kubernetes='source = "file"\npath = "/etc/stallward/pods.json"'),
             {"PrivateNetwork": ["yes"], "IPAddressDeny": ["any"]},
         ),
@@ -69,6 +73,7 @@ def test_the_network_is_as_wide_as_the_addresses_of_the_configuration(
     assert found["RestrictAddressFamilies"] == families
 
 
-def test_a_unit_must_be_told_where_the_api_server_is() -> None:
+@pytest.mark.parametrize("kubernetes", ['node = "node-7"', 'source = "kubelet"'])
+def test_a_unit_must_be_told_where_the_api_server_or_the_kubelet_is(kubernetes: str) -> None:
     with pytest.raises(ConfigError, match=r"kubernetes\.server is missing"):
-        settings(config_of(kubernetes='node = "node-7"'))
+        settings(config_of(kubernetes=kubernetes))

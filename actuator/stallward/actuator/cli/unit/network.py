@@ -70,12 +70,12 @@ def _scraped(config: DaemonConfig) -> dict[str, str]:
     for slot in config.background:
         if isinstance(slot.work, PrometheusWork):
             found[f"background.{slot.name}.work.url"] = split_url(slot.work.url)[0]
-    if config.follows_pods and config.kubernetes.source == "api":
-        found["kubernetes.server"] = _api_host(config)
+    if config.follows_pods and config.kubernetes.source != "file":
+        found["kubernetes.server"] = _cluster_host(config)
     return found
 
 
-def _api_host(config: DaemonConfig) -> str:
+def _cluster_host(config: DaemonConfig) -> str:
     server = config.kubernetes.server
     if server is None:
         raise ConfigError(
