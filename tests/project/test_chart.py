@@ -25,6 +25,7 @@ from test_docs import unknown_words
 from unit_settings import config_of, settings
 
 from stallward.actuator.config.load import parse_config
+from stallward.actuator.kubernetes.config import server_of
 
 KUBERNETES = ("1.29", "1.33", "1.36")
 """The oldest that the chart allows, and newer ones."""
@@ -109,6 +110,25 @@ def test_only_the_daemon_may_ask_the_cluster_and_only_for_pods(
         places = [m["mountPath"] for m in container["volumeMounts"] if m["name"] == token["name"]]
         daemon = container["name"] == "stallward"
         assert places == ([str(kubernetes.token.parent)] if daemon else [])
+
+
+def test_the_pods_of_a_node_can_come_from_its_kubelet_without_a_right_to_those_of_others(
+    tmp_path: Path,
+) -> None:
+    chart = render(tmp_path, {"config": {"kubernetes": {"source": "kubelet"}}})
+    (rule,) = chart["ClusterRole"]["rules"]
+    assert rule == {
+        "apiGroups": [""],
+        "resources": ["nodes/pods", "nodes/configz"],
+        "verbs": ["get"],
+    }
+    (daemon,) = pod_of(chart)["containers"]
+    environment = {one["name"]: one["valueFrom"]["fieldRef"]["fieldPath"] for one in daemon["env"]}
+    assert environment == {"NODE_NAME": "spec.nodeName", "NODE_IP": "status.hostIP"}
+    kubernetes = configuration(chart).kubernetes
+    assert server_of(kubernetes, {"NODE_IP": "10.0.0.7"}) == "https://10.0.0.7:10250"
+    (egress,) = chart["NetworkPolicy"]["spec"]["egress"]
+    assert egress == {"ports": [{"port": 10250, "protocol": "TCP"}]}
 
 
 def test_the_configuration_is_valid_and_its_places_are_mounted(
@@ -306,6 +326,7 @@ def test_two_releases_share_no_name(chart: dict[str, dict[str, Any]], tmp_path: 
         ({"dryRun": True}, "dryRun"),
         ({"config": {"background": []}}, "background"),
         ({"config": {"journal": {"path": "/x"}}}, "journal"),
+        ({"config": {"kubernetes": {"source": "nodes"}}}, "source"),
         ({"config": {"service": {"socket": "/x"}}}, "service"),
         ({"config": {"remote": {"address": "0.0.0.0:7443"}}}, "remote"),
         ({"config": {"control": {"dry_run": "no"}}}, "dry_run"),

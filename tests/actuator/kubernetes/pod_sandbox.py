@@ -105,6 +105,11 @@ class PodSandbox:
         self._listed[number] = written(app, number=number, **changes)
         self._write()
 
+    def unlist(self, number: int) -> None:
+        """List a pod no more that has only been listed."""
+        del self._listed[number]
+        self._write()
+
     def stop(self, number: int) -> None:
         """End a pod as the kubelet does: its processes, then its group, then its entry."""
         group, process = self._running.pop(number)

@@ -63,8 +63,8 @@ def test_all_that_is_used_of_a_pod_is_there_and_the_rest_is_not() -> None:
     value = full_pod(env=[{"name": "A", "value": "b"}] * 1300)
     (item,), around = items_of(listed(encoded(value)))
     assert parse_pod(item) == parse_pod(value)
-    assert item["spec"]["containers"][0]["env"] is None
-    assert item["metadata"]["managedFields"] is None
+    assert item["spec"]["containers"][0]["env"] is False
+    assert item["metadata"]["managedFields"] is False
     assert around == {"items": [], "metadata": {"resourceVersion": "7"}}
     event = read_event(encoded({"type": "ADDED", "object": value}))
     assert event == {"type": "ADDED", "object": item}
@@ -131,6 +131,13 @@ def test_what_is_no_list_is_refused(content: bytes, said: str) -> None:
         items_of(content)
 
 
+def test_arrays_in_place_of_labels_are_not_taken_for_none() -> None:
+    value = written("batch", labels=["app"])  # type: ignore[arg-type]
+    (item,), _ = items_of(listed(encoded(value)))
+    with pytest.raises(PodsError):
+        parse_pod(item)
+
+
 def test_a_list_of_no_pods_may_be_null() -> None:
     # As the kubelet writes it.
     assert items_of(b'{"kind":"PodList","items":null}')[0] == []
@@ -166,7 +173,7 @@ VALUES = st.recursive(
 
 
 @given(st.lists(st.dictionaries(KEYS, VALUES, max_size=2), max_size=2), st.integers(1, 50))
-def test_items_are_those_of_a_parser_with_what_is_too_deep_as_null(
+def test_items_are_those_of_a_parser_with_false_for_what_is_dropped(
     items: list[dict[str, Any]], chunk: int
 ) -> None:
     def cut(value: Any, within: int, key: str = "") -> Any:
@@ -174,7 +181,7 @@ def test_items_are_those_of_a_parser_with_what_is_too_deep_as_null(
             return {key: cut(one, within + 1, key) for key, one in value.items()}
         if isinstance(value, list) and within == 3 and key in ARRAYS:
             return [cut(one, within + 1) for one in value]
-        return None if isinstance(value, dict | list) else value
+        return False if isinstance(value, dict | list) else value
 
     found, _ = items_of(encoded({"items": items}), chunk)
     assert found == [cut(item, 1) for item in items]

@@ -42,6 +42,9 @@ _IN_LIST: Final = 2
 _IN_EVENT: Final = 1
 """How deep an item itself lies."""
 
+_DROPPED: Final = b"false"
+"""What stands for what is dropped: nothing that is used may be that, so it is not like absent."""
+
 _STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 _FLAT: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+", re.DOTALL)
 """Everything up to the next bracket, or to a string that goes on in the next piece."""
@@ -186,13 +189,13 @@ class _Depth:
             keeps = within <= 0 or (within == _ARRAYS_AT and bool(_ARRAY.search(before)))
         if not keeps:
             self._dropped = self.now
-        return mark if keeps else b"null"
+        return mark if keeps else _DROPPED
 
 
 def _pieces(read: Read, level: int) -> Iterator[tuple[bytes, int]]:
     """Give JSON back in pieces without what is too deep, each with the depth behind it.
 
-    A bracket is a piece of its own. ``null`` stands for what is dropped.
+    A bracket is a piece of its own. ``false`` stands for what is dropped.
 
     Args:
         read: Reads the JSON.
