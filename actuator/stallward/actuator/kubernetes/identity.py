@@ -8,8 +8,8 @@ nobody else from making them. So a claim counts only if
 
 * no other pod has that UID: a pod's own UID always wins;
 * the kubelet has written the pod's status. It does so only for the mirror pod of a static pod that
-  it runs, and deletes any other. The API server drops a status that is given at creation, and no
-  role for tenants has the right to ``pods/status``;
+  it runs, and deletes any other. The API server drops a status that is given at creation, and the
+  usual roles may not write ``pods/status``;
 * no other pod makes the same claim: neither is believed then.
 
 Sources: kubernetes plugin/pkg/admission/noderestriction/admission.go, pkg/kubelet/kubelet.go,
