@@ -94,7 +94,7 @@ def test_an_authority_without_key_identifiers_is_one_and_another_is_not(
 
     try:
         pods("ca.crt").look(store)
-        assert [pod.name for pod in store.read()[0]] == ["first"]
+        assert list(map(str, store.read().pods)) == ["work/first"]
         find_endpoints(service("ca.crt"))
         with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
             pods("other.crt").look(store)

@@ -276,13 +276,23 @@ def test_the_token_goes_to_the_server_of_the_authority_and_is_read_each_time(
         stranger.end(api)
 
 
-def test_a_token_that_is_missing_is_a_fault_with_its_path(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    authority.cert_pem.write_to_path(tmp_path / "ca.crt")
-    api = FakeApi(tls=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-    follower = Follower(api, token=tmp_path / "token", ca=tmp_path / "ca.crt")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(None, "No such file"), (b"secret\nsecret", "holds no token"), (b"\xff", "holds no token")],
+)
+def test_a_token_that_cannot_be_used_is_a_fault_with_its_path_alone(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.crt")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    api, token = FakeApi(tls=context, port=free_port()), tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
+    follower = Follower(api, token=token, ca=tmp_path / "ca.crt")
     try:
-        wait_for(lambda: "No such file" in follower.fault)
+        wait_for(lambda: said in follower.fault)
+        assert str(token) in follower.fault
+        assert "secret" not in follower.fault
     finally:
         follower.end(api)
 

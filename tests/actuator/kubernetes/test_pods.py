@@ -124,7 +124,7 @@ def test_an_odd_pod_costs_that_pod_alone_and_is_named(value: object) -> None:
         ("work/x: ", "default/x: ", "a pod without a name: ", "default/?[2J")
     )
     assert odd.why.isprintable()
-    assert len(odd.why) <= 120
+    assert len(odd.why) <= 200
     assert odd.key == key_of(value)
 
 

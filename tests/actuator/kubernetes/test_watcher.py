@@ -179,9 +179,12 @@ def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> Non
         surplus=3,
         beside=1,
         fault="down",
+        left_out=2,
+        odd=("n/s: odd",),
     )
     assert unpack(pack(report)) == report
-    assert len(unpack(pack(PodsReport(fault="x" * 9999))).fault) == 500
+    endless = unpack(pack(PodsReport(fault="x" * 9999, left_out=1, odd=("x" * 9999,))))
+    assert (len(endless.fault), list(map(len, endless.odd))) == (500, [300])
     for message in (b"", b"{", b"{}x", b'{"slots": 3}', b"[" * 5000):
         with pytest.raises(FramesError):
             unpack(message)

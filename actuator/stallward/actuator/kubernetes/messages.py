@@ -14,6 +14,7 @@ from stallward.agent.schema.write import to_table
 
 MAX_MESSAGE_BYTES: Final = 1 << 17
 _FAULT_CHARACTERS: Final = 500
+_ODD_CHARACTERS: Final = 300
 MOST_ODD: Final = 4
 """So many pods that are left out are named."""
 
@@ -53,6 +54,7 @@ def pack(report: PodsReport) -> bytes:
     """Make the message of a report."""
     table = to_table(report)
     table["fault"] = report.fault[:_FAULT_CHARACTERS]
+    table["odd"] = [why[:_ODD_CHARACTERS] for why in report.odd]
     return json.dumps(table).encode()
 
 

@@ -26,7 +26,7 @@ _MIRROR: Final = "kubernetes.io/config.mirror"
 _UID: Final = re.compile("(?=.{1,128}$)[0-9A-Za-z]+(?:-[0-9A-Za-z]+)*")
 _ENDED: Final = frozenset({"Succeeded", "Failed"})
 _MOST_NAME: Final = 253
-_SHOWN: Final = 120
+_SHOWN: Final = 200
 """At most so many characters of what a pod says are shown."""
 
 

@@ -23,6 +23,7 @@ FIRST_RETRY_S: Final = 0.5
 MOST_RETRY_S: Final = 15.0
 _MOST_CONFIG_BYTES: Final = 4 << 20
 _GONE: Final = 410
+_GIVE_ACCOUNT: Final = "Let the pod of the daemon have the token of its service account."
 _SAID: Final = 200
 """At most so many characters of a server's message are said."""
 
@@ -104,9 +105,11 @@ class ClusterServer:
         if self._address.startswith("https:"):  # a proxy on this machine has rights of its own
             # The kubelet replaces it before it ends.
             try:
-                token = self._config.token.read_text().strip()
+                token = self._config.token.read_text("ascii", "replace").strip()
             except OSError as error:
                 raise _unread(self._config.token, error) from error
+            if not token.isascii() or not token.isprintable():  # a header would say all of it
+                raise ApiError(f"{self._config.token} holds no token.", next_step=_GIVE_ACCOUNT)
             headers["Authorization"] = f"Bearer {token}"
         return headers
 
@@ -155,5 +158,5 @@ def told_config(server: ClusterServer, path: str) -> Any:
 def _unread(path: Path, error: OSError) -> ApiError:
     return ApiError(
         f"{path} cannot be read ({error.strerror or error}).",
-        next_step="Let the pod of the daemon have the token of its service account.",
+        next_step=_GIVE_ACCOUNT,
     )
