@@ -103,35 +103,83 @@ def test_a_unit_that_is_not_known_is_malformed(line_format: LineFormat, line: st
         line_format.latency_ms(line)
 
 
-NGINX = r" (?P<l>[0-9.]+)$"
-CADDY = r'"duration": ?"?(?P<l>[0-9.e-]+)'
-TRAEFIK = r"(?P<l>[0-9.]+)ms$"
-POSTGRES = r"duration: (?P<l>[0-9.]+) (?P<unit>ms)"
+FOUND = LineFormat(latency="l", pattern=r"in \W*(?P<l>[0-9.]+)", latency_unit_s=1e-3)
 
 
 @pytest.mark.parametrize(
-    ("line_format", "line", "latency_ms"),
+    ("text", "latency_ms"),
     [
-        (LineFormat(latency="l", pattern=NGINX), '::1 "GET / HTTP/1.1" 200 612 "-" 0.250', 250.0),
-        (LineFormat(latency="l", pattern=CADDY), '{"status":200,"duration":0.00123,"x":1}', 1.23),
-        (LineFormat(latency="l", pattern=CADDY), '{"duration": 4.5e-05}', 0.045),
-        (LineFormat(latency="l", pattern=CADDY), '{"duration": "1m2.5s"}', 62_500.0),
-        (LineFormat(latency="l", pattern=TRAEFIK, latency_unit_s=1e-3), '"http://a" 12ms', 12.0),
-        (LineFormat(latency="l", pattern=POSTGRES), "LOG:  duration: 1053.089 ms  x", 1053.089),
-        (LineFormat(latency="4", separator="|"), "[GIN] x | y | 200 | ::1 | 850.2µs |", 0.8502),
+        ("1.2345e-05", 1.2345e-05),
+        ("1.5E+1", 15.0),
+        ("1.5 s", 1500.0),
+        ("45 µs", 0.045),
+        ("12\u00a0ms", 12.0),
+        ("1m 2s", 62_000.0),
+        ("1h 1m 2s", 3_662_000.0),
+        ("1m 200s", 60_000.0),
+        ("2 days", 172_800_000.0),
+        ("12", 12.0),
+        ("12.", 12.0),
+        ("+12", 12.0),
+        ("[12]", 12.0),
+        ('\\"12\\"', 12.0),
+        ("12;", 12.0),
+        ("12/0/5", 12.0),
+        ("12,34", 12.0),
+        ("12 ticks", 12.0),
+        ("12 kB", 12.0),
+        ("12 s=3", 12.0),
+        ("12:8080", 12.0),
+        ("\x0112\x01", 12.0),
     ],
 )  # fmt: skip
-def test_the_documented_settings_read_the_logs_of_common_servers(
-    line_format: LineFormat, line: str, latency_ms: float
-) -> None:
-    assert line_format.latency_ms(line) == pytest.approx(latency_ms)
+def test_a_number_that_a_pattern_finds_is_read_whole(text: str, latency_ms: float) -> None:
+    assert FOUND.latency_ms(f"served in {text}") == pytest.approx(latency_ms)
+    assert FOUND.latency_ms(f"served in {text} for x") == pytest.approx(latency_ms)
 
 
-@pytest.mark.parametrize("text", ["1 tick", "host7m", "x1.5kB"])
-def test_what_is_no_unit_changes_no_number(text: str) -> None:
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("45%", "12kB", "12x", "1_000", "1.2.3", "1e", "12MS", "$12", "-12", "1\u0662", "12°"),
+        *("12-13", "0:01:30", "1:30", "1,5 s", "1,234ms", "12 \ufffds", "12\ufffds", "12ms3"),
+        *("0x1F", "x12"),
+    ],
+)
+def test_a_number_with_something_else_around_it_is_malformed(text: str) -> None:
+    with pytest.raises(ValueError, match=r".+"):
+        FOUND.latency_ms(f"served in {text}")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        (r".*(?P<l>[0-9.]+)ms", "took 12.5ms"),
+        (r"(?P<l>\d+) ms", "took 12.5 ms"),
+        (r"(?P<l>[0-9.]+) ms", "took 12.5 ms"),
+        (r"took (?P<l>\d+)", "took 12.5ms"),
+    ],
+)
+def test_a_pattern_that_cuts_a_number_gets_all_of_it(pattern: str, line: str) -> None:
+    assert LineFormat(latency="l", pattern=pattern).latency_ms(line) == pytest.approx(12.5)
+
+
+@pytest.mark.parametrize("line", ["host7m", "x1.5kB"])
+def test_a_number_within_a_name_is_no_latency(line: str) -> None:
     digits = LineFormat(latency="l", pattern=r"(?P<l>\d+\.?\d*)", latency_unit_s=1e-3)
-    value = digits.latency_ms(text)
-    assert value in {1.0, 1.5, 420_000.0}
+    with pytest.raises(ValueError, match="attached"):
+        digits.latency_ms(line)
+
+
+def test_a_time_is_read_whole_and_has_no_unit() -> None:
+    times = LineFormat(pattern=r"from (?P<s>\d+)\S* to (?P<e>\d+)", start="s", end="e")
+    assert times.latency_ms("from 1.5e3 to 1500.25 s") == 250.0
+    with pytest.raises(ValueError, match="attached"):
+        times.latency_ms("from 1 to 2s")
+    split = LineFormat(
+        pattern=r"(?P<s>\S+) (?P<e>\d+)\.(?P<us>\d+)", start="s", end="e", end_us="us"
+    )
+    assert split.latency_ms("7 7.250000") == pytest.approx(250.0), "each part is a number"
 
 
 @pytest.mark.parametrize("word", ["skipped", "failed", "serialization", "deadlock", "TIMEOUT"])

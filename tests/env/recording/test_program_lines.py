@@ -114,3 +114,15 @@ def test_a_quoted_message_with_the_separator_shifts_no_column() -> None:
 def test_a_carriage_return_ends_a_line() -> None:
     requests = parse_requests("1 1 2 1\r3 3 4 1\r\n5 5 6 1\r7 7", LOAD)
     assert requests.scheduled_s.tolist() == [1.0, 3.0, 5.0]
+
+
+def test_failures_and_whole_numbers_are_those_of_the_daemon() -> None:
+    pattern = r"^(?P<t>[0-9.]+) (?P<ok>\S+) (?P<l>[0-9.]+)"
+    source = LatencyLines(
+        path="x", start="t", latency="l", pattern=pattern, failed_status=("429",)
+    )
+    text = "1 200 1e-3\n2 KO 1e-3\n3 429 0.1\n4 NOK 0.1\n5 OK 7%\n6 500 2 ms\n"
+    requests = parse_requests(text, source)
+    assert requests.scheduled_s.tolist() == [1.0, 2.0, 3.0, 6.0]
+    assert requests.ok.tolist() == [True, False, False, True]
+    np.testing.assert_allclose(requests.sojourn_ms[[0, 3]], [1.0, 2.0])

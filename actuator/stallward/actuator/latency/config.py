@@ -13,9 +13,16 @@ from stallward.actuator.runtime.addresses import Address, is_loopback, parse_add
 Unit = Literal["s", "ms", "us"]
 UNIT_MS: Final[dict[str, float]] = {"s": 1e3, "ms": 1.0, "us": 1e-3}
 """Milliseconds in each unit."""
-FAILED_WORDS: Final = ("skipped", "failed", "serialization", "deadlock", "timeout", "error")
-"""Words in the place of a latency that say that the request failed; the first four are pgbench's.
-"""
+FAILED_WORDS: Final = (
+    *("skipped", "failed", "serialization", "deadlock"),  # pgbench
+    *("ko", "fail", "failure", "error", "err", "fatal", "panic"),
+    *("timeout", "aborted", "canceled", "cancelled", "refused", "unavailable"),
+)
+"""Words that say that a request failed."""
+OK_WORDS: Final = ("true", "yes", "ok", "pass", "passed", "success", "succeeded", "completed")
+"""Words that say that a request was answered."""
+FAILED_STATUS: Final = ("500-",)
+"""The status codes of a request that failed."""
 _PORTS: Final = 1 << 16
 REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the way is trusted."
 
@@ -39,7 +46,11 @@ class LinesLatency:
     unit: str | None = None
     """Field of the latency's unit; by default a group of ``pattern`` that is named ``unit``."""
     failed_words: tuple[str, ...] = FAILED_WORDS
-    """Words that stand for the latency of a request that failed."""
+    """Words for a request that failed, as ``ok`` or in the place of its latency."""
+    ok_words: tuple[str, ...] = OK_WORDS
+    """Words as ``ok`` for a request that was answered."""
+    failed_status: tuple[str, ...] = FAILED_STATUS
+    """Status codes as ``ok`` of requests that failed, and ranges of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

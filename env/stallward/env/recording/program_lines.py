@@ -8,16 +8,10 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stallward.actuator.latency.lines.columns import columns
 from stallward.actuator.latency.lines.durations import latency_s, parse_number
-from stallward.actuator.latency.lines.line_format import (
-    LINE_BYTES,
-    PATTERN_LINE_BYTES,
-    lower_words,
-    says_answered,
-    says_failed,
-    unit_field,
-)
+from stallward.actuator.latency.lines.fields import LineFields, LineSplitter
+from stallward.actuator.latency.lines.line_format import LINE_BYTES, PATTERN_LINE_BYTES
+from stallward.actuator.latency.lines.outcome import Outcome
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 
@@ -25,9 +19,6 @@ _MOST_UNITS = 1e18
 """More units than any program does; sums of such numbers would not be exact."""
 _MOST_S = 1e6
 """No request takes longer: what says so is no latency."""
-
-Fields = Callable[[str], str | None]
-"""Maps the name of a field to its text in one line; ``None`` where the line lacks it."""
 
 
 def parse_requests(text: str, source: LatencyLines, *, realtime_offset_s: float = 0.0) -> Requests:
@@ -100,35 +91,31 @@ def _request_reader(
     source: LatencyLines,
 ) -> Callable[[str], tuple[float, float, float, float] | None]:
     """Make a function from a line to (scheduled, sent, end, ok); ``None`` if it is no request."""
-    if source.pattern is None:
-        fields_of, line_bytes, unit_name = _columns(source), LINE_BYTES, source.unit
-    else:
-        pattern = re.compile(source.pattern)
-        fields_of, line_bytes = _pattern_fields(source, pattern), PATTERN_LINE_BYTES
-        unit_name = unit_field(source.unit, pattern)
-    failed_words = lower_words(source.failed_words)
-
-    def number(fields: Fields, name: str | None, unit: float) -> float | None:
-        text = None if name is None else fields(name)
-        return None if text is None else parse_number(text) * unit
+    pattern = None if source.pattern is None else re.compile(source.pattern)
+    line_bytes = LINE_BYTES if pattern is None else PATTERN_LINE_BYTES
+    splitter = LineSplitter(source.separator, pattern)
+    unit_name, ok_name = splitter.field(source.unit, "unit"), splitter.field(source.ok, "ok")
+    outcome = Outcome(source.failed_words, source.ok_words, source.failed_status)
 
     def read(line: str) -> tuple[float, float, float, float] | None:
         if len(line) > line_bytes:  # the daemon does not read such lines either
             return None
-        fields, span = fields_of(line)
         try:
+            fields = splitter.split(line)
             start = number(fields, source.start, source.time_unit_s)
-            end = number(fields, source.end, source.time_unit_s)
+            end = number(fields, source.end, source.time_unit_s, split=source.end_us is not None)
             sent = number(fields, source.sent, source.time_unit_s)
-            extra = number(fields, source.end_us, 1e-6)
-            word = None if source.ok is None else fields(source.ok)
-            text = None if source.latency is None else fields(source.latency)
-            latency, failed = None, text is not None and says_failed(text, failed_words)
-            if failed:
-                latency = 0.0  # it has no latency, but a time
-            elif text is not None:
-                unit = None if unit_name is None else fields(unit_name)
-                latency = latency_s(text, source.latency_unit_s, unit=unit, line=line, span=span)
+            extra = number(fields, source.end_us, 1e-6, split=True)
+            word = None if ok_name is None else fields.whole(ok_name)
+            ok = word is None or outcome.is_answered(word)
+            latency = None
+            if source.latency is not None:
+                text = fields.whole(source.latency, with_unit=True)
+                if text is None or outcome.is_failure(text):
+                    ok, latency = False, 0.0  # it has no latency, but a time
+                else:
+                    unit = None if unit_name is None else fields.word(unit_name)
+                    latency = latency_s(text, source.latency_unit_s, unit=unit)
         except ValueError:
             return None
         if end is not None and extra is not None:
@@ -139,33 +126,18 @@ def _request_reader(
             end = start + latency
         if start is None or end is None:
             return None
-        ok = not failed and (word is None or says_answered(word))
         # The daemon takes no other latency either; a negative one comes of a clock that was set.
         if ok and not 0.0 <= end - start < _MOST_S:
             return None
         return start, start if sent is None else sent, end, float(ok)
 
+    def number(
+        fields: LineFields, name: str | None, unit: float, *, split: bool = False
+    ) -> float | None:
+        """Read a time; each part of one that is split is a number of its own."""
+        if name is None:
+            return None
+        text = fields.word(name) if split else fields.whole(name)
+        return None if text is None else parse_number(text) * unit
+
     return read
-
-
-FieldsOf = Callable[[str], tuple[Fields, tuple[int, int] | None]]
-"""Maps a line to its fields, and to the place of the latency where a pattern has found it."""
-
-
-def _columns(source: LatencyLines) -> FieldsOf:
-    def split(line: str) -> tuple[Fields, None]:
-        words = columns(line, source.separator)
-        return lambda name: words[int(name)] if int(name) < len(words) else None, None
-
-    return split
-
-
-def _pattern_fields(source: LatencyLines, pattern: re.Pattern[str]) -> FieldsOf:
-    def search(line: str) -> tuple[Fields, tuple[int, int] | None]:
-        match = pattern.search(line)
-        if match is None:
-            return lambda name: None, None
-        span = None if source.latency is None else match.span(source.latency)
-        return lambda name: match[name], span
-
-    return search

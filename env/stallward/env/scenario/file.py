@@ -172,6 +172,8 @@ def _latency(table: LatencyTable) -> LatencyLines:
         time_unit_s=_UNITS_S[table.time_unit],
         latency_unit_s=_UNITS_S[table.latency_unit],
         failed_words=table.failed_words,
+        ok_words=table.ok_words,
+        failed_status=table.failed_status,
         realtime=table.clock == "realtime",
         **{name: str(given) for name, given in table.fields.items()},
     )

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
-from stallward.actuator.latency.config import FAILED_WORDS
+from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
 
 MAX_BACKGROUND_SLOTS = 4
 """The most background groups: the action table has four slots."""
@@ -108,7 +108,7 @@ class LatencyLines:
     sent: str | None = None
     """Field of the time at which the request was sent; ``None`` if the lines have none."""
     ok: str | None = None
-    """Field that is ``1`` for an answered request; ``None`` if the lines have none."""
+    """Field that says whether the request was answered; ``None`` if the lines have none."""
     end_us: str | None = None
     """Field with microseconds to add to ``end``, for logs that split the time; else ``None``."""
     pattern: str | None = None
@@ -122,7 +122,11 @@ class LatencyLines:
     unit: str | None = None
     """Field of the latency's unit; ``None`` if the lines have none."""
     failed_words: tuple[str, ...] = FAILED_WORDS
-    """Words in the place of the latency that say that the request failed."""
+    """Words for a request that failed, as ``ok`` or in the place of the latency."""
+    ok_words: tuple[str, ...] = OK_WORDS
+    """Words as ``ok`` for a request that was answered."""
+    failed_status: tuple[str, ...] = FAILED_STATUS
+    """Status codes as ``ok`` of requests that failed, and ranges of them."""
     realtime: bool = False
     """Whether the times are CLOCK_REALTIME (Unix time) instead of CLOCK_MONOTONIC."""
 

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from stallward.actuator.latency.config import FAILED_WORDS
+from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
+from stallward.actuator.latency.lines.outcome import parse_status
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.describe import Expect
 from stallward.env.scenario.scenario import (
@@ -55,6 +56,13 @@ def _check_pattern(text: str) -> None:
         re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
         raise SchemaError(f"is not a regular expression: {error}.") from error
+
+
+def _check_status(text: str) -> None:
+    try:
+        parse_status(text)
+    except ValueError as error:
+        raise SchemaError(f"{error}.") from error
 
 
 _Word = Annotated[str, _check_word]
@@ -129,6 +137,8 @@ class LatencyTable:
     latency_unit: _Unit = "s"
     unit: int | str | None = None
     failed_words: tuple[str, ...] = FAILED_WORDS
+    ok_words: tuple[str, ...] = OK_WORDS
+    failed_status: tuple[Annotated[str, _check_status], ...] = FAILED_STATUS
     clock: Literal["monotonic", "realtime"] = "monotonic"
 
     @property

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.config import FAILED_WORDS
-from stallward.actuator.latency.lines.columns import columns
+from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
 from stallward.actuator.latency.lines.durations import latency_s, parse_number
+from stallward.actuator.latency.lines.fields import LineFields, LineSplitter
+from stallward.actuator.latency.lines.outcome import Outcome
 
 LINE_BYTES: Final = 4096
 """A longer line is malformed."""
@@ -19,29 +19,7 @@ PATTERN_LINE_BYTES: Final = 2048
 """The same where a pattern is searched for: the time may grow with the square of the length."""
 TOO_LONG: Final = "longer than a line may be"
 _FIELDS: Final = ("start", "end", "latency", "ok", "end_us", "unit")
-_UNIT_GROUP: Final = "unit"
-_FALSE: Final = frozenset({"0", "false", "no", ""})
 _MOST_MS: Final = 1e9
-
-
-def says_answered(word: str) -> bool:
-    """Whether the field ``ok`` of a line says that the request was answered."""
-    return word.strip().lower() not in _FALSE
-
-
-def says_failed(word: str, failed_words: frozenset[str]) -> bool:
-    """Whether a word in the place of a latency says that the request failed."""
-    return word.strip().lower() in failed_words
-
-
-def lower_words(words: tuple[str, ...]) -> frozenset[str]:
-    """Return words in the form in which :func:`says_failed` compares them."""
-    return frozenset(word.strip().lower() for word in words)
-
-
-def unit_field(unit: str | None, pattern: re.Pattern[str]) -> str | None:
-    """Return the field of the latency's unit: the given one, or a group that is named ``unit``."""
-    return _UNIT_GROUP if unit is None and _UNIT_GROUP in pattern.groupindex else unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,14 +40,18 @@ class LineFormat:
     latency: str | None = None
     """Field of the latency; it may carry its unit, as ``1m2.5s``."""
     ok: str | None = None
-    """Field that says whether the request was answered; a line with ``0``, ``false`` or ``no``
-    there is no completion."""
+    """Field that says whether the request was answered, by a word or a status code; by default a
+    group of the pattern that is named ``ok``."""
     end_us: str | None = None
     """Field of microseconds to be added to ``end``."""
     unit: str | None = None
     """Field of the latency's unit; by default a group of the pattern that is named ``unit``."""
     failed_words: tuple[str, ...] = FAILED_WORDS
-    """Words in the place of the latency or the completion that say that the request failed."""
+    """Words for a request that failed: as ``ok``, or in the place of the latency or completion."""
+    ok_words: tuple[str, ...] = OK_WORDS
+    """Words as ``ok`` for a request that was answered."""
+    failed_status: tuple[str, ...] = FAILED_STATUS
+    """Status codes as ``ok`` of requests that failed, and ranges of them."""
     pattern: str | None = None
     """Regular expression with named groups, searched in each line."""
     separator: str | None = None
@@ -79,7 +61,8 @@ class LineFormat:
     latency_unit_s: float = 1.0
     """Seconds per unit of a ``latency`` that carries no unit of its own."""
     _regex: re.Pattern[str] | None = field(init=False, default=None, repr=False, compare=False)
-    _failed: frozenset[str] = field(init=False, default=frozenset(), repr=False, compare=False)
+    _splitter: LineSplitter = field(init=False, repr=False, compare=False)
+    _outcome: Outcome = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if self.latency is None and (self.start is None or self.end is None):
@@ -92,7 +75,9 @@ class LineFormat:
                 raise ConfigError(f"{name} of a latency source must be positive and finite.")
         if self.separator == "":
             raise ConfigError("The separator of a latency source is empty.")
-        object.__setattr__(self, "_failed", lower_words(self.failed_words))
+        outcome = Outcome(self.failed_words, self.ok_words, self.failed_status)
+        object.__setattr__(self, "_outcome", outcome)
+        object.__setattr__(self, "_splitter", LineSplitter(self.separator, None))
         given = [(n, getattr(self, n)) for n in _FIELDS if getattr(self, n) is not None]
         if self.pattern is None:
             for name, value in given:
@@ -112,8 +97,11 @@ class LineFormat:
                 f"The pattern {self.pattern!r} has no group named {absent[0]!r}.",
                 next_step=f"Write (?P<{absent[0]}>...) around it.",
             )
+        splitter = LineSplitter(None, regex)
         object.__setattr__(self, "_regex", regex)
-        object.__setattr__(self, "unit", unit_field(self.unit, regex))
+        object.__setattr__(self, "_splitter", splitter)
+        for name in ("unit", "ok"):
+            object.__setattr__(self, name, splitter.field(getattr(self, name), name))
 
     @property
     def searches(self) -> bool:
@@ -131,42 +119,40 @@ class LineFormat:
         Raises:
             ValueError: If the line is not of this format.
         """
-        try:
-            return self._latency_ms(line)
-        except (LookupError, TypeError, AttributeError) as error:  # no column, or an empty group
-            raise ValueError("a field is missing") from error
-
-    def _latency_ms(self, line: str) -> float | None:
-        read: Callable[[str], str]
-        if self._regex is not None:
-            match = self._regex.search(line)
-            if match is None:
-                raise ValueError("the pattern does not match")
-            read = match.group
-        else:
-            match, words = None, columns(line, self.separator)
-
-            def read(name: str) -> str:
-                return words[int(name)]
-
-        if self.ok is not None and not says_answered(str(read(self.ok))):
+        fields = self._splitter.split(line)
+        word = None if self.ok is None else fields.whole(self.ok)
+        if word is not None and not self._outcome.is_answered(word):
             return None
-        if self.latency is not None:
-            text = read(self.latency)
-            if says_failed(text, self._failed):
-                return None
-            unit = read(self.unit) if self.unit is not None else None
-            span = match.span(self.latency) if match is not None else None
-            value = latency_s(text, self.latency_unit_s, unit=unit, line=line, span=span) * 1e3
-        else:
-            assert self.start is not None
-            assert self.end is not None
-            text = read(self.end)
-            if says_failed(text, self._failed):
-                return None
-            value = (parse_number(text) - parse_number(read(self.start))) * self.time_unit_s * 1e3
-            if self.end_us is not None:
-                value += parse_number(read(self.end_us)) * 1e-3
-        if not 0.0 <= value < _MOST_MS:
+        value = self._between_ms(fields) if self.latency is None else self._given_ms(fields)
+        if value is not None and not 0.0 <= value < _MOST_MS:
             raise ValueError(f"not a latency: {value} ms")
         return value
+
+    def _given_ms(self, fields: LineFields) -> float | None:
+        """Return the latency that is written; ``None`` for a word that says it failed."""
+        assert self.latency is not None
+        text = _there(fields.whole(self.latency, with_unit=True))
+        if self._outcome.is_failure(text):
+            return None
+        unit = None if self.unit is None else fields.word(self.unit)
+        return latency_s(text, self.latency_unit_s, unit=unit) * 1e3
+
+    def _between_ms(self, fields: LineFields) -> float | None:
+        """Return the time between two times; ``None`` for a word that says it failed."""
+        assert self.start is not None
+        assert self.end is not None
+        # Where the time is split, each part is a number of its own.
+        text = _there(fields.whole(self.end) if self.end_us is None else fields.word(self.end))
+        if self._outcome.is_failure(text):
+            return None
+        start = parse_number(_there(fields.whole(self.start)))
+        value = (parse_number(text) - start) * self.time_unit_s * 1e3
+        if self.end_us is not None:
+            value += parse_number(_there(fields.word(self.end_us))) * 1e-3
+        return value
+
+
+def _there(text: str | None) -> str:
+    if text is None:
+        raise ValueError("a field is missing")
+    return text

@@ -1,0 +1,76 @@
+"""The fields of a line: columns, or the groups of a pattern. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from stallward.actuator.latency.lines.columns import columns
+from stallward.actuator.latency.lines.durations import whole_number
+
+
+class LineFields:
+    """The fields of one line.
+
+    Args:
+        line: The line.
+        match: What a pattern has found in it; ``None`` where its fields are columns.
+        words: Its columns.
+    """
+
+    __slots__ = ("_line", "_match", "_words")
+
+    def __init__(self, line: str, match: re.Match[str] | None, words: list[str]) -> None:
+        self._line, self._match, self._words = line, match, words
+
+    def word(self, name: str) -> str | None:
+        """Return a field as it stands there; ``None`` for a group that has no part in the match.
+
+        Raises:
+            ValueError: If the line has no such column.
+        """
+        if self._match is not None:
+            text: str | None = self._match[name]
+            return text
+        if int(name) >= len(self._words):
+            raise ValueError("a field is missing")
+        return self._words[int(name)]
+
+    def whole(self, name: str, *, with_unit: bool = False) -> str | None:
+        """Return a field, and the whole number where the pattern has found only a part of it.
+
+        Raises:
+            ValueError: If the line has no such column, or something is attached to the number.
+        """
+        if self._match is None or self._match[name] is None:
+            return self.word(name)
+        return whole_number(self._line, *self._match.span(name), with_unit=with_unit)
+
+
+class LineSplitter:
+    """Splits lines into their fields.
+
+    Args:
+        separator: What separates columns; ``None`` means white space.
+        pattern: A pattern whose groups are the fields, in place of columns.
+    """
+
+    def __init__(self, separator: str | None, pattern: re.Pattern[str] | None) -> None:
+        self._separator, self._pattern = separator, pattern
+
+    def split(self, line: str) -> LineFields:
+        """Return the fields of a line.
+
+        Raises:
+            ValueError: If the pattern does not match.
+        """
+        if self._pattern is None:
+            return LineFields(line, None, columns(line, self._separator))
+        match = self._pattern.search(line)
+        if match is None:
+            raise ValueError("the pattern does not match")
+        return LineFields(line, match, [])
+
+    def field(self, given: str | None, name: str) -> str | None:
+        """Return a field that is given, or else the group of that name if there is one."""
+        groups = {} if self._pattern is None else self._pattern.groupindex
+        return name if given is None and name in groups else given
