@@ -63,6 +63,9 @@ def test_what_is_wrong_with_a_file_is_told_apart(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfe\x00")
     assert _fault(FileWork(path=path)) is WorkFault.NO_NUMBER
     assert _fault(FileWork(path=path, name="steps")) is WorkFault.ABSENT
+    for text in ("done 12k of 40", "45% of 300", "1,234", "1.2.3"):
+        path.write_text(text)
+        assert _fault(FileWork(path=path)) is WorkFault.NO_NUMBER, text
     assert _fault(FileWork(path=tmp_path)) is WorkFault.UNREADABLE
     os.mkfifo(tmp_path / "fifo")  # nobody writes to it, and it is not waited for
     assert _fault(FileWork(path=tmp_path / "fifo")) is WorkFault.UNREADABLE

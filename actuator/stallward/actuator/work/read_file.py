@@ -16,20 +16,24 @@ from stallward.agent.sample import WorkFault
 MAX_BYTES: Final = 64 << 10
 """How much of a file, or of a command's output, is looked at."""
 _NUMBER: Final = re.compile(
-    r"(?<![\w.])[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|inf(?:inity)?|nan)(?![\w.])",
+    r"(?<![\w.])[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?:inf(?:inity)?|nan)(?![\w.]))",
     re.IGNORECASE | re.ASCII,
 )
+_ATTACHED: Final = re.compile(r"[\w.%]|,\d", re.ASCII)
+"""What makes a number another one than its digits say: a unit, a percentage, a thousand."""
 
 
 def first_number(text: str) -> float:
     """The first number in a text.
 
     Raises:
-        WorkError: If there is none.
+        WorkError: If there is none, or something is attached to it, as in ``12k`` or ``1,234``.
     """
     match = _NUMBER.search(text)
     if match is None:
         raise WorkError("holds no number", fault=WorkFault.NO_NUMBER)
+    if _ATTACHED.match(text, match.end()):
+        raise WorkError("has something attached to its number", fault=WorkFault.NO_NUMBER)
     return float(match[0])
 
 
