@@ -209,13 +209,81 @@ def test_a_restart_that_does_not_show_is_believed_after_some_scrapes() -> None:
 
 def test_a_start_in_the_past_or_the_future_is_no_restart() -> None:
     for start in (WALL_S - 60.0, WALL_S + 3600.0, 0.0, -1.0, 1e308):
-        for begun in (begun_process, begun_series):
+        for begun, grown in ((begun_process, Nothing.WATCHED), (begun_series, Nothing.FELL)):
             scrapes = Scrapes()
             scrapes.take(begun(WALL_S - 900.0, 500, 500))
             assert scrapes.take(begun(start, 400, 400)) is Nothing.FELL
             scrapes = Scrapes()
             scrapes.take(begun(WALL_S - 900.0, 500, 500))
-            assert scrapes.take(begun(start, 600, 600)) is Nothing.FELL, "another worker"
+            assert scrapes.take(begun(start, 600, 600)) is grown, "it may be another worker"
+
+
+def six(*counts: int, started: float | None = STARTED_S) -> str:
+    pages = [
+        page(n, n, labels=f'p="{i}"', started=started if i == 0 else None)
+        for i, n in enumerate(counts)
+    ]
+    return "".join(pages)
+
+
+def test_a_series_that_expires_says_nothing_and_the_others_do() -> None:
+    """As statsd_exporter's time to live: it is forgotten, and then counts from zero."""
+    scrapes = Scrapes()
+    told = [scrapes.take(six(*[1000 + 10 * i] * 5, 7 * (i % 20))) for i in range(100)]
+    assert [requests(one) for one in told[1:20]] == [57.0] * 19
+    assert requests(told[20]) == 50.0, "it fell"
+    assert [requests(one) for one in told[21:40]] == [57.0] * 19
+
+
+def test_a_fall_counts_in_requests_and_not_in_series() -> None:
+    scrapes = Scrapes()
+    scrapes.take(six(9000, 10, 10, 10, 10, 10))
+    assert requests(scrapes.take(six(9010, 1, 1, 1, 1, 1))) == 10.0, (
+        "five of six, with 50 requests"
+    )
+    assert scrapes.take(six(10, 11, 11, 11, 11, 11)) is Nothing.FELL, "one, with 9,010"
+
+
+def test_without_a_start_time_only_a_series_that_began_anew_may_fall() -> None:
+    for small, told in ((3, 10.0), (350, None)):
+        scrapes = Scrapes()
+        for i in range(12):
+            scrapes.take(six(1000 + 10 * i, 400, started=None))
+        last = scrapes.take(six(1120, small, started=None))
+        assert last is Nothing.FELL if told is None else requests(last) == told, "another worker"
+
+
+def test_a_start_that_moves_while_totals_grow_is_watched_and_then_ignored() -> None:
+    """Some clients compute it from the clock and the time since the start, for each page anew."""
+    scrapes = Scrapes()
+    told = [
+        scrapes.take(page(500 + 5 * i, 500 + 5 * i, started=WALL_S - 900.0 + 0.3 * i))
+        for i in range(40)
+    ]
+    assert told[1:11] == [Nothing.WATCHED] * 10
+    assert [requests(one) for one in told[11:]] == [5.0] * 29
+    leap = page(90_000, 90_000, started=WALL_S - 700.0)
+    assert scrapes.take(leap) is Nothing.FELL, "the work of a life"
+
+
+def test_a_start_that_moves_once_ends_what_was_trusted() -> None:
+    """It may be another worker that happens to have served a little more."""
+    scrapes = Scrapes()
+    for i in range(20):
+        scrapes.take(page(500 + i, 500 + i, started=WALL_S - 900.0))
+    other = [page(700 + i, 700 + i, started=WALL_S - 800.0) for i in range(12)]
+    told = [scrapes.take(body) for body in other]
+    assert told[:10] == [Nothing.WATCHED] * 10
+    assert requests(told[11]) == 1.0
+
+
+def test_a_new_start_beside_totals_that_grew_is_no_restart() -> None:
+    """A gateway that began anew has its own start, and the totals of what is behind it."""
+    scrapes = Scrapes()
+    scrapes.take(page(50_000, 50_000, started=WALL_S - 900.0))
+    told = [scrapes.take(page(50_000 + i, 50_000 + i, started=WALL_S + 0.4)) for i in range(1, 14)]
+    assert told[:10] == [Nothing.WATCHED] * 10
+    assert [requests(one) for one in told[10:]] == [1.0] * 3
 
 
 def test_a_start_that_moves_by_a_second_is_the_same() -> None:

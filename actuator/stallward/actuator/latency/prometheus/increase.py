@@ -4,6 +4,11 @@ A total never falls while a process lives. Where one fell, either the process wa
 all its requests are new, or each scrape reaches another one of several workers, and the totals are
 those of its whole life. The second must never be taken for the first: it would bring the requests
 of hours as if they were of this moment.
+
+A fall is weighed in requests. Where a smaller part of them fell, a series expired, was removed or
+belongs to one of many back ends that began anew: that series says nothing this time, and the
+others do. Where most fell it is another process. A start time that moves is no evidence without
+such a fall: some clients compute it anew for each page, and a gateway has a start of its own.
 """
 
 from __future__ import annotations
@@ -24,6 +29,10 @@ _MOST_NEW_PER_S: Final = 10_000.0
 """A series that appears with more requests than this was there before and was not seen."""
 _CLOCK_S: Final = 2.0
 """How far a start time may be off: it is often computed from the whole second of the boot."""
+_BULK: Final = 0.5
+"""Where more than this part of the requests fell, the page is of another process."""
+_LEFT: Final = 0.1
+"""A series that has at most this part of its requests began anew; another worker has as many."""
 _FEW_FLIPS: Final = 3
 _SETTLED_SCRAPES: Final = 10
 """After so many scrapes in a row without a fall there is one process, and a fall was a restart."""
@@ -54,11 +63,45 @@ class Increase:
     total_ms: float
 
 
+@dataclass(slots=True)
+class _Change:
+    """What became of each series since the last scrape."""
+
+    gained: list[tuple[Series, Series | None]]
+    """Series that went on, each with its last state; ``None`` if it began at zero."""
+    known: float = 0.0
+    """The requests that all series on the page had before."""
+    fell: float = 0.0
+    """The part of them in series that fell."""
+    began_anew: bool = True
+    """Whether all series that fell may have begun at zero since."""
+    leapt: bool = False
+    """Whether a series grew by more than one does between two scrapes."""
+    gone: bool = False
+    """Whether there were series and none of them is on the page."""
+
+    @property
+    def fell_in_bulk(self) -> bool:
+        """Whether most requests are gone."""
+        return self.gone or self.fell > _BULK * self.known
+
+    def may_be_one_process(self, *, same_start: bool) -> bool:
+        """Whether the page can be a later one of the same process.
+
+        Args:
+            same_start: Whether the page says that it is.
+        """
+        if not self.fell:
+            return True
+        return self.fell <= _BULK * self.known and (same_start or self.began_anew)
+
+
 class HistogramIncrease:
     """Computes the increase from each scrape to the next.
 
     A process that started after the last scrape has served all its requests since. A new series
-    starts from zero. Requests above the highest bound count as being at it.
+    starts from zero, and one that fell says nothing until the next scrape. Requests above the
+    highest bound count as being at it.
 
     Args:
         unit_ms: Milliseconds per unit of the bounds.
@@ -74,6 +117,8 @@ class HistogramIncrease:
         self._flips = 0
         self._steady = 0
         self._trusted = False
+        self._start_moves = False
+        """Whether the page had another start time without that its totals fell."""
 
     def take(self, exposition: Exposition, now_s: float, wall_s: float) -> Increase | Nothing:
         """Return the increase, or why there is none.
@@ -91,23 +136,21 @@ class HistogramIncrease:
         if gap_s > self._recent_s or len(self._last) > MAX_SERIES:
             self._last = dict(exposition.series)
             return Nothing.FIRST
-        restarted = _is_new(self._started_s, started_before, since_s)
+        change = _compare(exposition.series, self._last, since_s, gap_s)
+        restarted = change.fell_in_bulk and _is_new(self._started_s, started_before, since_s)
         if restarted:
             self._last.clear()
-        steady = restarted or _same_start(self._started_s, started_before)
-        gained: list[tuple[Series, Series | None]] = []
-        for key, series in exposition.series.items():
-            before = self._last.get(key)
-            if restarted or _began_at_zero(series, before, since_s, gap_s):
-                gained.append((series, None))
-            elif before is not None:
-                steady = steady and not _fell(before, series)
-                gained.append((series, before))
+            change = _compare(exposition.series, self._last, since_s, math.inf)
+        moved = not restarted and not _same_start(self._started_s, started_before)
+        if moved and not self._start_moves:  # until falls show it, it may be another worker
+            self._start_moves = True
+            self._steady, self._trusted = 0, False
         self._last.update(exposition.series)
-        named = exposition.started_s is not None or all(
-            series.created is not None for series in exposition.series.values()
-        )
-        return self._settled(steady=steady, named=named) or self._sum(gained)
+        named = exposition.started_s is not None and not self._start_moves
+        steady = restarted or change.may_be_one_process(same_start=named)
+        steady = steady and not (moved and change.leapt)
+        dated = all(series.created is not None for series in exposition.series.values())
+        return self._settled(steady=steady, named=named or dated) or self._sum(change.gained)
 
     def _settled(self, *, steady: bool, named: bool) -> Nothing | None:
         """Remember a fall; returns why this scrape must not be used, ``None`` if it may be.
@@ -152,6 +195,36 @@ class HistogramIncrease:
 
     def _ms(self, bound: float) -> float:
         return min(bound * self._unit_ms, MAX_LATENCY_MS)
+
+
+def _compare(
+    series_now: dict[Labels, Series],
+    last: dict[Labels, Series],
+    since_s: tuple[float, float],
+    gap_s: float,
+) -> _Change:
+    """Compare each series of a page with the one of its name before."""
+    change = _Change(gained=[])
+    met = False
+    for key, series in series_now.items():
+        before = last.get(key)
+        met = met or before is not None
+        if _began_at_zero(series, before, since_s, gap_s):
+            change.gained.append((series, None))
+        elif before is not None:
+            weight = max(before.requests, 1.0)
+            change.known += weight
+            if _fell(before, series):
+                change.fell += weight
+                change.began_anew = change.began_anew and (
+                    series.requests <= min(_LEFT * before.requests, _MOST_NEW_PER_S * gap_s)
+                )
+            else:
+                change.gained.append((series, before))
+                grown = series.requests - before.requests
+                change.leapt = change.leapt or grown > _MOST_NEW_PER_S * gap_s
+    change.gone = bool(last) and not met
+    return change
 
 
 def _began_at_zero(
