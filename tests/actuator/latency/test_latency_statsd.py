@@ -185,6 +185,21 @@ def test_only_the_own_socket_is_removed_at_the_end(tmp_path: Path) -> None:
     assert path.read_text() == "of somebody else"
 
 
+def test_a_socket_whose_name_was_removed_is_made_again(tmp_path: Path) -> None:
+    """As by a service that cleans up old files; senders would get an error for good."""
+    address = Address(path=str(tmp_path / "statsd.sock"))
+    with (
+        receiving(address) as (step, source),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as application,
+    ):
+        step()
+        Path(address.path).unlink()
+        step()
+        application.sendto(b"app.latency:4|ms", address.path)
+        step()
+        assert source.read().completed == 1
+
+
 def test_a_folder_that_is_exchanged_loses_nothing(tmp_path: Path) -> None:
     folder, other = tmp_path / "run", tmp_path / "precious"
     folder.mkdir()

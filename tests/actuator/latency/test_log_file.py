@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import time
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.counts import masked
+from stallward.actuator.latency.lines import log_file
 from stallward.actuator.latency.lines.line_format import PATTERN_LINE_BYTES, LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
 
@@ -50,6 +53,56 @@ def test_a_log_that_is_truncated_and_regrows_between_two_reads_is_noticed(
     assert sample.completed_total == 10 + regrown.count(b"\n") + 1, "nothing is torn or left out"
     counts = source.counts
     assert (counts.lost, counts.malformed) == (1, 0)
+    source.close()
+
+
+def failing(source: LineSource, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    """Have reading the present descriptor fail, as NFS does for a file that it lost."""
+    opened = os.fstat(source._file._fd).st_ino
+    pread, stale_fd = os.pread, source._file._fd
+
+    def stale(fd: int, size: int, offset: int) -> bytes:
+        if fd == stale_fd and os.fstat(fd).st_ino == opened:
+            raise OSError(number, os.strerror(number))
+        return pread(fd, size, offset)
+
+    monkeypatch.setattr(log_file.os, "pread", stale)
+
+
+def test_after_a_stale_handle_the_file_of_that_name_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"")
+    source = LineSource(path, MS)
+    failing(source, monkeypatch, errno.ESTALE)
+    append(path, b"1\n")
+    path.rename(tmp_path / "log.1")
+    append(path, b"2\n3\n")
+    with pytest.raises(SensorError, match="Stale"):
+        source.read(0.0)
+    assert source.read(0.1).completed_total == 2
+    assert not source.fault
+    source.close()
+
+
+def test_after_a_failure_the_same_file_is_read_on_where_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read before must not come again as if it were new."""
+    path = tmp_path / "log"
+    path.write_bytes(b"0.5\n" * 100)
+    source = LineSource(path, MS)
+    append(path, b"1\n98")
+    assert source.read(0.0).completed_total == 1
+    with monkeypatch.context() as patch:
+        failing(source, patch, errno.EIO)
+        with pytest.raises(SensorError, match="Input/output"):
+            source.read(0.1)
+    append(path, b"7\n2\n")
+    sample = source.read(0.2)
+    assert (sample.completed_total, sample.max_ms) == (3, pytest.approx(987.0))
+    assert source.counts.lost == 0
     source.close()
 
 

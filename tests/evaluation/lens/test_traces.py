@@ -140,6 +140,15 @@ def test_a_counter_is_shown_as_its_growth_also_over_lost_ticks(tmp_path: Path) -
     assert series_of(slow)[0].rate("io_read_bytes")[1:] == pytest.approx(MIB / 2)
 
 
+def test_where_a_counter_fell_its_growth_is_not_known(tmp_path: Path) -> None:
+    ticks = [[process(7, io_read_bytes=MIB * (n if n < 20 else n - 20))] for n in range(60)]
+    (one,) = series_of(read_trace(write(tmp_path / "t.csv", "process", ticks)))
+    rate = one.rate("io_read_bytes")
+    assert np.isnan(rate[20])
+    assert np.nanmin(rate) >= 0.0
+    assert rate[[19, 59]] == pytest.approx(10 * MIB)
+
+
 def test_a_counter_of_a_process_without_a_row_stays_as_it_was(tmp_path: Path) -> None:
     node: dict[str, Value] = {"name": "(node)", "page_cache_hits": 0}
     ticks = [[node], [node, process(7, page_cache_hits=80)], [node], [node]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -255,6 +256,26 @@ def test_the_status_of_a_process_in_thousands_of_groups_is_read_whole(tmp_path: 
     assert process.fault is None
     assert process.sample is not None
     assert process.sample.rss_bytes == 30 << 10
+
+
+def test_files_that_could_not_be_read_are_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_process(tmp_path, 10)
+    process = TrackedProcess(tmp_path, 10, 0, keep=True)
+    process.read(1.0)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pread", lambda *_: os.read(-1, 1))
+        process.read(2.0)
+    assert process.fault is not None
+    opened = (tmp_path / "10/status").stat().st_ino
+    (tmp_path / "10/status").rename(tmp_path / "10/old")
+    (tmp_path / "10/status").write_bytes(STATUS)
+    assert (tmp_path / "10/status").stat().st_ino != opened
+    process.read(3.0)
+    assert process.fault is None
+    assert os.fstat(process._fds[0]).st_ino == (tmp_path / "10/status").stat().st_ino
+    process.close()
 
 
 def test_another_process_with_the_same_pid_is_not_taken_for_the_first(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from peer_samples import PeerNode
 
 from stallward.agent.controllers.peers.heracles import HeraclesController
@@ -97,3 +98,20 @@ def test_too_much_traffic_takes_the_cores_that_cause_it() -> None:
     # A tenth above the limit, and each core causes an equal part of all of it.
     assert before - node.units["cpu"] in range(1, before)
     assert node.units["cpu"] >= 1
+
+
+def test_a_group_that_is_made_anew_is_no_load_and_no_lost_work() -> None:
+    node = Node(50.0)
+    node.app_cores = 0.82 * 2
+    node.slot_cores = [0.5, 0.5]
+    node.run(16.0)
+    for name in ("app", "cpu0", "cpu1"):
+        assert name in node._totals
+        node._totals[name] = 0.0
+    rates = []
+    for _ in range(25):
+        node.tick()
+        rates.append(node.heracles._rate)
+    assert rates == pytest.approx([1e6] * 25, rel=0.01), "no work was taken back"
+    sample = node.sample()
+    assert node.heracles._load(sample) == 0.0

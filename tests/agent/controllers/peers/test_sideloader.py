@@ -42,6 +42,17 @@ def test_it_has_a_twentieth_at_least() -> None:
     assert cores(node.run(5.0)[-1]) == pytest.approx(0.5)
 
 
+def test_a_processor_that_went_offline_does_not_stop_it() -> None:
+    """The kernel's totals leave out its idle time from then on, and begin anew when it is back."""
+    node = PeerNode("sideloader:headroom_percent=15", cpus=10.0)
+    node.idle_share, node.slot_cores = 0.9, [0.0, 0.0]
+    node.run(12.0)
+    for name in ("cpu", "idle"):
+        node._totals[name] -= 1e8
+    node.idle_share = 0.4
+    assert cores(node.run(12.0)[-1]) == pytest.approx(2.5, rel=0.01)
+
+
 def overloaded(spec: str = "sideloader:frozen_s=1000", seconds: float = 15.0) -> PeerNode:
     """A node whose application takes every CPU for so long."""
     node = PeerNode(spec, cpus=10.0)

@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from stallward.env.errors import RecordingError
+from stallward.env.twin.estimate.background import growth_per_s
 from stallward.env.twin.estimate.from_recordings import twin_of_recordings
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 from stallward.env.twin.inputs.find import load_twins
@@ -54,3 +58,9 @@ def test_an_application_that_no_twin_knows_has_the_parameters_of_similar_ones(
 def test_what_makes_no_twin_is_named(folders: tuple[str, ...], said: str) -> None:
     with pytest.raises(RecordingError, match=said):
         twin_of_recordings([RECORDINGS / folder for folder in folders])
+
+
+def test_a_counter_that_began_anew_adds_nothing_in_that_step() -> None:
+    columns = {"n": np.array([10.0, 20.0, np.nan, 3.0, 13.0]), "time_s": np.arange(5.0)}
+    run: Any = SimpleNamespace(tick=columns.__getitem__)
+    assert growth_per_s(run, "n") == 5.0

@@ -71,6 +71,8 @@ class LogFile:
     def read(self) -> Piece:
         """Read at most :data:`TICK_BYTES` of new content.
 
+        After a failure, such as ESTALE of NFS, the file of that name is opened again.
+
         Raises:
             SensorError: If the file cannot be read, or is not a file any more.
         """
@@ -83,6 +85,7 @@ class LogFile:
         except BlockingIOError:
             return Piece(b"", self._start)
         except OSError as error:
+            self.close()
             raise self._failure("read", error) from error
         piece = Piece(content, self._start)
         if content:
@@ -151,7 +154,10 @@ class LogFile:
                 "neither a file nor a FIFO",
                 next_step="Give the file or FIFO to which the application writes its requests.",
             )
-        self._fd, self._identity = fd, (status.st_dev, status.st_ino)
+        before, self._identity = self._identity, (status.st_dev, status.st_ino)
+        self._fd = fd
+        if self._identity == before and self._regular:
+            return True  # reading failed, and goes on where it was
         self._offset, self._last, self._start = 0, b"", Start.AT_LINE
         if at_end and self._regular and status.st_size:
             self._offset = status.st_size
@@ -166,7 +172,7 @@ class LogFile:
         return SensorError(self.path, cause, number=error.errno or 0)
 
     def close(self) -> None:
-        """Close the file; a later read opens it again."""
+        """Close the file; a later read opens it again, and goes on where this one was."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -111,6 +111,11 @@ class DatagramSocket:
             with contextlib.suppress(OSError):
                 os.unlink(self._name, dir_fd=self._folder)
 
+    @property
+    def is_reached(self) -> bool:
+        """Whether senders still find it: its name may have been removed or taken by another."""
+        return self._identity is None or self._look() == self._identity
+
     def fileno(self) -> int:
         """The descriptor, for select(2)."""
         return self._socket.fileno()

@@ -60,6 +60,8 @@ class StatsdReceiver:
 
     def step(self, until_s: float, life_fd: int) -> None:
         """Receive datagrams until ``until_s``, and send their latencies."""
+        if self._socket is not None and not self._socket.is_reached:
+            self.close()
         if self._socket is None:
             fault = self._listen()
             if fault:

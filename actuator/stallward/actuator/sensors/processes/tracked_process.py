@@ -124,6 +124,7 @@ class TrackedProcess:
             self.fault = self.fault or error
         except OSError as error:
             if error.errno not in ABSENT:
+                self.close()  # whatever is wrong with them, they are opened again
                 self.fault = SensorError(
                     error.filename or self._path,
                     f"cannot read ({os.strerror(error.errno or 0)})",

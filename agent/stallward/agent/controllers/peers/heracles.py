@@ -194,6 +194,8 @@ class HeraclesController:
         window, used = self._window, sample.protected.cpu_usage_us
         if window.began_s is None or window.cpu_us is None or used is None:
             return 0.0
+        if used < window.cpu_us:  # its group was made anew
+            return 0.0
         passed_us = 1e6 * (sample.time_s - window.began_s) * self._context.cpus
         return (used - window.cpu_us) / passed_us if passed_us > 0 else 0.0
 
@@ -213,7 +215,7 @@ class HeraclesController:
                 self._derivative, self._traffic = traffic - self._traffic, traffic
             self._stalls = (sample.time_s, stalled_us)
         used_us = sum(group.cpu_usage_us or 0 for group in sample.slots)
-        if self._work is not None and sample.time_s > self._work[0]:
+        if self._work is not None and sample.time_s > self._work[0] and used_us >= self._work[1]:
             self._rate_before = self._rate
             self._rate = (used_us - self._work[1]) / (sample.time_s - self._work[0])
         self._work = (sample.time_s, used_us)

@@ -168,10 +168,14 @@ class SideloaderController(IgnoresTarget):
         node, side = sample.node, [group.cpu_usage_us for group in sample.slots]
         if node.cpu_time_us is None or node.cpu_idle_us is None:
             return
-        if self._readings and node.cpu_time_us <= self._readings[-1].all_us:
-            return
-        used = sum(one or 0 for one in side)
-        self._readings.append(_Reading(node.cpu_time_us, node.cpu_idle_us, used))
+        now = _Reading(node.cpu_time_us, node.cpu_idle_us, sum(one or 0 for one in side))
+        if self._readings:
+            if now.all_us == self._readings[-1].all_us:
+                return
+            # A processor went offline or came back, or a group was made anew.
+            if any(total < before for total, before in zip(now, self._readings[-1], strict=True)):
+                self._readings.clear()
+        self._readings.append(now)
 
     def _shares(self, intervals: int) -> tuple[float, float] | None:
         """What was idle, and what the background used, in per cent over so many intervals."""

@@ -157,13 +157,17 @@ def _cores(runs: Sequence[Recording], prefix: str) -> float:
 
 
 def growth_per_s(run: Recording, column: str, *, since_s: float = -np.inf) -> float | None:
-    """The growth of a counter per second since a moment; ``None`` if it was not recorded."""
+    """The growth of a counter per second since a moment; ``None`` if it was not recorded.
+
+    Where it fell, it began anew, and that step adds nothing.
+    """
     counted, time_s = run.tick(column), run.tick("time_s")
     known = np.isfinite(counted) & (time_s >= since_s)
     if known.sum() < 2:
         return None
     span_s = time_s[known][-1] - time_s[known][0]
-    return float((counted[known][-1] - counted[known][0]) / max(span_s, 1e-9))
+    grown = np.maximum(np.diff(counted[known]), 0.0).sum()
+    return float(grown / max(span_s, 1e-9))
 
 
 def _fill_pages_per_s(runs: Sequence[Recording], prefix: str) -> float:

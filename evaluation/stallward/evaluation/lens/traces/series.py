@@ -28,14 +28,19 @@ class Series:
     columns: Mapping[str, Array] = field(repr=False)
 
     def rate(self, name: str) -> Array:
-        """What a counter grew by in a second, over a window that ends at each tick."""
+        """What a counter grew by in a second, over a window that ends at each tick.
+
+        Where it fell, it began anew, and nothing is known.
+        """
         values = self.columns[name]
         before = np.searchsorted(self.seconds, self.seconds - _WINDOW_S)
         before = np.minimum(before, np.maximum(np.arange(values.size) - 1, 0))
         passed = self.seconds - self.seconds[before]
         growth = values - values[before]
         out = np.full(values.size, np.nan)
-        return np.asarray(np.divide(growth, passed, out=out, where=passed > 0.0))
+        return np.asarray(
+            np.divide(growth, passed, out=out, where=(passed > 0.0) & ~(growth < 0.0))
+        )
 
     def known(self, name: str) -> bool:
         """Whether a column has any value."""
