@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.counts import masked
-from stallward.actuator.latency.lines import log_file
 from stallward.actuator.latency.lines.line_format import PATTERN_LINE_BYTES, LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
 
@@ -66,7 +65,7 @@ def failing(source: LineSource, monkeypatch: pytest.MonkeyPatch, number: int) ->
             raise OSError(number, os.strerror(number))
         return pread(fd, size, offset)
 
-    monkeypatch.setattr(log_file.os, "pread", stale)
+    monkeypatch.setattr(os, "pread", stale)
 
 
 def test_after_a_stale_handle_the_file_of_that_name_is_read(
@@ -101,7 +100,8 @@ def test_after_a_failure_the_same_file_is_read_on_where_it_was(
             source.read(0.1)
     append(path, b"7\n2\n")
     sample = source.read(0.2)
-    assert (sample.completed_total, sample.max_ms) == (3, pytest.approx(987.0))
+    assert sample.completed_total == 3
+    assert sample.max_ms == pytest.approx(987.0)
     assert source.counts.lost == 0
     source.close()
 

@@ -17,7 +17,7 @@ from prometheus_pages import BOUNDS, page, parse
 
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease
-from stallward.actuator.latency.prometheus.page_kind import PageKind
+from stallward.actuator.latency.prometheus.page_kind import PageKind, kind_of
 from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 
@@ -202,13 +202,50 @@ NATIVE = 'd_bucket{le="+Inf"} 257\nd_sum 56.6\nd_count 257\n'
     [
         (NATIVE, 1),
         ('d_bucket{a="1",le="+Inf"} 2\nd_bucket{a="2",le="+Inf"} 3\n', 2),
-        ("d {count:17,sum:3.3,bucket:[0.1:8,+Inf:17]} st@0.5\n", 1),
+        ("d {count:17,sum:3.3,schema:3,positive_spans:[0:2],positive_buckets:[5,7]}\n", 1),
         ('d{a="b"} {count:59,sum:120,schema:7,zero_threshold:1e-4}\n', 1),
     ],
 )
 def test_native_histograms_are_recognised(body: str, natives: int) -> None:
     parsed = parse(body, "d")
     assert (parsed.series, parsed.without_buckets, parsed.malformed) == ({}, natives, 0)
+
+
+COMPOSITE = 'd%s {count:17,sum:32.3,bucket:[0.1:8,1.0:17,+Inf:17]} 1.5 st@1690000000.5 # {t="x"} 1'
+
+
+def test_a_histogram_in_one_line_is_read() -> None:
+    """OpenMetrics 2.0."""
+    body = COMPOSITE % '{a="b"}' + "\n" + COMPOSITE % '{a="{count:1}"}' + "\n"
+    body += '{"d",a="c"} {count:3,sum:1,bucket:[0.1:3,+Inf:3],schema:3}\n'
+    parsed = parse(body, "d")
+    one = parsed.series[("a", "b"),]
+    assert one.buckets == {0.1: 8.0, 1.0: 17.0, math.inf: 17.0}
+    assert (one.total, one.count, one.created) == (32.3, 17.0, 1690000000.5)
+    assert [key[0][1] for key in parsed.series] == ["b", "{count:1}", "c"]
+    assert (parsed.without_buckets, parsed.malformed) == (0, 0)
+    assert list(parse(body, 'd{a=~"b|x"}').series) == [(("a", "b"),)]
+    assert kind_of(body.encode()) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "{count:17,sum:3.3,bucket:[0.1:8,+Inf:17]",
+        "{count:17,sum:3.3,bucket:[0.1:8,+Inf:x]}",
+        "{count:17,sum:3.3,bucket:[0.1:8,0.1:9,+Inf:17]}",
+        "{count:17,sum:3.3,bucket:[x:8,+Inf:17]}",
+        "{count:17,count:18,bucket:[0.1:8,+Inf:17]}",
+        "{count:17,sum:3.3,bucket:[0.1:-8,+Inf:17]}",
+    ],
+)
+def test_a_malformed_histogram_in_one_line_is_counted(value: str) -> None:
+    assert parse(f"d {value}\n", "d").malformed >= 1
+
+
+def test_a_summary_in_one_line_is_no_histogram() -> None:
+    parsed = parse("d {count:17,sum:3.3,quantile:[0.5:0.1,0.99:0.3]}\n", "d")
+    assert (parsed.series, parsed.without_buckets, parsed.malformed, parsed.seen) == ({}, 0, 0, 1)
 
 
 def test_a_classic_histogram_beside_a_native_one_is_read() -> None:

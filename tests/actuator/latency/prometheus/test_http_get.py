@@ -71,6 +71,7 @@ BUSY = b"Limit of concurrent requests reached (1), try again later.\n"
             "does not speak HTTP",
         ),
         (b"SSH-2.0-OpenSSH_9.2\r\n", "does not speak HTTP"),
+        (b"HTTP/1.1 406 x\r\n\r\n", r"status 406 .*"),
         (b"\x00\x00\x12\x04\x00\x00\x00\x00\x00", "does not speak HTTP"),
         (b"\x00\xff" * 40_000, "does not speak HTTP"),
         (b"", "closes the connection without an answer"),
@@ -82,6 +83,7 @@ def test_answers_of_all_kinds(endpoint: Endpoint, answer: bytes, outcome: bytes 
         assert scrape(endpoint.url, 5.0) == outcome
         assert endpoint.requests[0].startswith(b"GET /metrics HTTP/1.1\r\n")
         assert b"\r\nAccept-Encoding: identity\r\n" in endpoint.requests[0]
+        assert b";q=0.5,text/plain;q=0.2,*/*;q=0.1\r\n" in endpoint.requests[0]
     else:
         with pytest.raises(ScrapeError, match=outcome):
             scrape(endpoint.url, 5.0)

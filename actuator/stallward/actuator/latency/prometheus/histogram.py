@@ -2,7 +2,8 @@
 
 Only lines of one metric are parsed, so that a page of megabytes costs little. Understood are the
 Prometheus text format 0.0.4 and OpenMetrics 1.0 (their lines for a histogram differ in time
-stamps, exemplars and ``_created``, which are skipped or used), and the ranges of VictoriaMetrics.
+stamps, exemplars and ``_created``, which are skipped or used), OpenMetrics 2.0 with a histogram in
+one line, and the ranges of VictoriaMetrics.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Final
 
+from stallward.actuator.latency.prometheus.composite import is_composite, read_composite
 from stallward.actuator.latency.prometheus.page_kind import PageKind, kind_of
 from stallward.actuator.latency.prometheus.sample_line import (
     Sample,
@@ -20,6 +22,7 @@ from stallward.actuator.latency.prometheus.sample_line import (
     masked,
     read_number,
     read_sample,
+    read_series_name,
 )
 from stallward.actuator.latency.prometheus.selector import Selector, underscored
 
@@ -153,11 +156,17 @@ class _Reading:
             self.seen += 1
             self._bad(match)
             return
-        if match[1] == self._name.encode():
+        name, rest = (match[1] or b"").decode(), match[2].decode("utf-8", "replace")
+        line = read_series_name(name, rest) if b"{count:" in match[2] else None
+        if line is not None and line[0] == self._name and is_composite(rest[line[2] :]):
             self.seen += 1
-            self._native += b"{count:" in match[2]
+            if not self._add_composite(line[1], rest[line[2] :]):
+                self._bad(match)
             return
-        sample = read_sample((match[1] or b"").decode(), match[2].decode("utf-8", "replace"))
+        if name == self._name:
+            self.seen += 1
+            return
+        sample = read_sample(name, rest)
         if sample is None:
             self.seen += 1
             self._bad(match)
@@ -174,6 +183,22 @@ class _Reading:
         self._malformed += 1
         if not self._first_bad:
             self._first_bad = masked(match[0][:_MAX_LINE_BYTES].decode("utf-8", "replace").strip())
+
+    def _add_composite(self, labels: dict[str, str], value: str) -> bool:
+        """Add a histogram that stands in one line; False if it is malformed."""
+        whole = read_composite(value)
+        if whole is None or not self._selector.matches(labels):
+            return whole is not None
+        self._native += whole.is_native
+        self._buckets += len(whole.buckets)
+        key = tuple(sorted(labels.items()))
+        if not whole.buckets:
+            return True
+        if key in self._series or len(self._series) >= MAX_SERIES:
+            return False
+        one = Series(total=whole.total, count=whole.count, created=whole.created)
+        self._series[key] = one
+        return all(_take_bucket(one, bound, value) for bound, value in whole.buckets)
 
     def _add(self, suffix: str, sample: Sample) -> bool:
         """Add a line to its series; False if it is malformed."""

@@ -15,8 +15,13 @@ from stallward.actuator.latency.config import split_url
 
 MAX_BODY_BYTES: Final = 8 << 20
 _MAX_HEADER_BYTES: Final = 64 << 10
-_ACCEPT: Final = "text/plain;version=0.0.4;q=1.0,application/openmetrics-text;version=1.0.0;q=0.5"
+_ACCEPT: Final = (
+    "text/plain;version=0.0.4;q=1.0,application/openmetrics-text;version=1.0.0;q=0.5,"
+    # As Prometheus ends its own: servers that know neither would answer 406.
+    "text/plain;q=0.2,*/*;q=0.1"
+)
 _NO_LOGIN: Final = "Let it be read from this machine without one."
+_NOT_ACCEPTABLE: Final = "Let it answer in the text format of Prometheus (text/plain)."
 _NO_TLS: Final = "Let the application serve plain HTTP on the loopback interface."
 _TLS_ALERT: Final = "\x15\x03"
 _SHOWN_CHARACTERS: Final = 200
@@ -188,6 +193,8 @@ def _refusal(response: http.client.HTTPResponse, url: str) -> ScrapeError:
         return _redirection(what, location, url)
     if status in {http.client.UNAUTHORIZED, http.client.FORBIDDEN}:
         return ScrapeError(f"{what}: it asks for a login", next_step=_NO_LOGIN)
+    if status in {http.client.NOT_ACCEPTABLE, http.client.UNSUPPORTED_MEDIA_TYPE}:
+        return ScrapeError(what, next_step=_NOT_ACCEPTABLE)
     body = _start_of_body(response)
     if status == http.client.BAD_REQUEST and b"https" in body.lower():
         return ScrapeError("speaks HTTPS only", next_step=_NO_TLS)

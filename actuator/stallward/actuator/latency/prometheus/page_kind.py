@@ -17,7 +17,7 @@ _PROTOBUF: Final = re.compile(
 )
 """The length of a message, and its first field: the name of a metric."""
 _SAMPLE: Final = re.compile(
-    rb"^[ \t]*(?:[a-zA-Z_:][\w:]*(?:\{.*\})?|\{.*\})[ \t]+[-+]?[0-9.NI]", re.MULTILINE
+    rb"^[ \t]*(?:[a-zA-Z_:][\w:]*(?:\{.*\})?|\{.*\})[ \t]+[-+]?[0-9.NI{]", re.MULTILINE
 )
 
 

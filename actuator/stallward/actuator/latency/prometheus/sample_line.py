@@ -1,6 +1,6 @@
 """One sample of the Prometheus text format: its name, its labels and its value.
 
-The text format 0.0.4, OpenMetrics 1.0 and the quoted names of Prometheus 3 are read::
+The text format 0.0.4, OpenMetrics and the quoted names of Prometheus 3 are read::
 
     request_seconds_bucket{code="200",le="0.1"} 3
     {"http.server.duration_bucket","http.route"="/a",le="0.1"} 3
@@ -27,6 +27,8 @@ _NUMBER: Final = re.compile(
 _LABEL_VALUE: Final = re.compile(
     r'(\b(?:le|vmrange)"?\s*=\s*"[^"]{0,60}")|=\s*(?:"(?:[^"\\]|\\.)*"?|[^"\s,}][^\s,}]*)'
 )
+COMPOSITE: Final = re.compile(r"\s*\{[a-z_]+:")
+"""How a value of several numbers begins in OpenMetrics 2.0."""
 _SHOWN_CHARACTERS: Final = 100
 
 
@@ -45,14 +47,34 @@ def read_sample(name: str, rest: str) -> Sample | None:
         name: The name before the braces; empty if it stands inside them.
         rest: The line after the name: labels, value, and whatever follows.
     """
+    series = read_series_name(name, rest)
+    if series is None:
+        return None
+    name, labels, place = series
+    value = _NUMBER.match(rest, place)
+    return None if value is None else Sample(name, labels, float(value[1]))
+
+
+def read_series_name(name: str, rest: str) -> tuple[str, dict[str, str], int] | None:
+    """Read the name and the labels of a line; ``None`` if it has none.
+
+    Args:
+        name: The name before the braces; empty if it stands inside them.
+        rest: The line after the name.
+
+    Returns:
+        The name, the labels, and where in ``rest`` the value begins.
+    """
     labels: dict[str, str] = {}
-    rest, position = rest.lstrip(), 0
-    if rest.startswith("{"):
-        position = 1
+    position = len(rest) - len(rest.lstrip())
+    if rest.startswith("{", position):
+        position += 1
         while (end := _LABELS_END.match(rest, position)) is None:
             label = _LABEL.match(rest, position)
             if label is None:
                 inner = _NAME.match(rest, position)
+                if name and COMPOSITE.match(rest):
+                    return name, labels, 0
                 if inner is None or name:
                     return None
                 name, position = _unescaped(inner[1]), inner.end()
@@ -63,8 +85,7 @@ def read_sample(name: str, rest: str) -> Sample | None:
             labels[key] = _unescaped(label[3])
             position = label.end()
         position = end.end()
-    value = _NUMBER.match(rest, position)
-    return None if value is None or not name else Sample(name, labels, float(value[1]))
+    return (name, labels, position) if name else None
 
 
 def read_number(text: str) -> float | None:
