@@ -255,6 +255,7 @@ def test_a_limit_is_lowered_in_bounded_steps_and_given_up_when_stuck(node: FakeN
     (slot.memory_dir / ("memory.current" if v2 else "memory.usage_in_bytes")).write_text(
         str(500 * MIB)
     )
+    (slot.memory_dir / "memory.swap.max").write_text("0")
     levers = node.lever_set()
     levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=100 * MIB),)))
     settle(levers, 0)
@@ -262,6 +263,7 @@ def test_a_limit_is_lowered_in_bounded_steps_and_given_up_when_stuck(node: FakeN
     assert not result.ok
     if v2:
         assert "cannot be reclaimed" in result.error
+        assert "memory.swap.max of " in result.error
         assert limit_file(slot).read_text() == str(436 * MIB)  # one step, and no further
         assert levers.slot_limit_bytes(0) == 436 * MIB
     else:  # it has no memory.oom_control, so that a limit could kill

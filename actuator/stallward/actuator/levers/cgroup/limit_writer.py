@@ -28,6 +28,7 @@ from stallward.actuator.levers.cgroup.reclaim import (
     read_usage,
     reclaim,
 )
+from stallward.actuator.levers.cgroup.unreclaimable import why_unreclaimable
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import StallwardError
 
@@ -127,9 +128,11 @@ class LimitWriter:
             stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
             if stuck >= STUCK_TRIES:
                 break
+        why, step = why_unreclaimable(self._spec.usage.parent)
+        because = f": {why}" if why else ""
         raise LeverError(
-            f"{path.path}: {usage} bytes in use cannot be reclaimed to {wanted}.",
-            next_step="Give the group a larger floor, or the node more swap.",
+            f"{path.path}: {usage} bytes in use cannot be reclaimed to {wanted}{because}.",
+            next_step=f"Give the group a larger floor. {step}",
         )
 
     def _put_back(self, limit: HeldSetting) -> None:

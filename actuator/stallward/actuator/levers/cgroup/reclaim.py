@@ -28,6 +28,7 @@ from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
+from stallward.actuator.levers.cgroup.unreclaimable import why_unreclaimable
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import StallwardError
@@ -174,9 +175,11 @@ class ReclaimLever(OneShotLever[int, _Request]):
             self._step(max(target, usage - STEP_BYTES), usage, request.swappiness)
             stuck = 0 if read_usage(self._spec.usage) < usage else stuck + 1
             if stuck >= STUCK_TRIES:
+                why, step = why_unreclaimable(self._spec.usage.parent)
+                because = f": {why}" if why else ""
                 raise LeverError(
-                    f"{usage} bytes in use cannot be reclaimed to {target}.",
-                    next_step="Give the node more swap.",
+                    f"{usage} bytes in use cannot be reclaimed to {target}{because}.",
+                    next_step=step,
                 )
         return usage
 
