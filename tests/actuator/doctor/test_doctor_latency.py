@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 import socket
 import threading
@@ -198,6 +199,14 @@ def test_sources_that_cannot_be_tried() -> None:
     assert tried(GrpcLatency()).state == "works"
     assert try_latency(None) is None
     assert try_latency(LinesLatency(path=Path("/nowhere"))) is None
+
+
+def test_a_log_that_is_compressed_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "access.log.gz"
+    path.write_bytes(gzip.compress(b"0.001\n" * 10))
+    found = tried(LinesLatency(path=path, latency="0"))
+    assert (found.state, found.why) == ("degraded", "the log is compressed by gzip")
+    assert "zcat" in found.next_step
 
 
 def config(tmp_path: Path, source: LatencyConfig) -> DaemonConfig:

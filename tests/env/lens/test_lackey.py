@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import shutil
 from collections.abc import Callable
@@ -184,3 +185,10 @@ def test_a_program_ends_with_its_reader() -> None:
 def test_addresses_of_the_upper_half_are_kept() -> None:
     (found,) = LackeyReader(io.BytesIO(b"I  ffffffffff600000,5\n").readinto)
     assert found.addresses.view(np.uint64).tolist() == [0xFFFFFFFFFF600000]
+
+
+@pytest.mark.parametrize("packed", [gzip.compress(b"I  04001234,3\n"), b"\x28\xb5\x2f\xfd\x04\0"])
+def test_a_compressed_trace_is_named(packed: bytes) -> None:
+    with pytest.raises(TraceError, match=r"compressed by (gzip|zstd)") as caught:
+        list(LackeyReader(io.BytesIO(packed).readinto))
+    assert "zcat" in caught.value.next_step or "unzstd" in caught.value.next_step

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
+import gzip
+from pathlib import Path
 
+import numpy as np
+import pytest
+
+from stallward.actuator.latency.config import LinesLatency
+from stallward.env.errors import RecordingError
+from stallward.env.recording.log_requests import logged_requests
 from stallward.env.recording.program_lines import parse_requests, parse_units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 
@@ -126,3 +133,11 @@ def test_failures_and_whole_numbers_are_those_of_the_daemon() -> None:
     assert requests.scheduled_s.tolist() == [1.0, 2.0, 3.0, 6.0]
     assert requests.ok.tolist() == [True, False, False, True]
     np.testing.assert_allclose(requests.sojourn_ms[[0, 3]], [1.0, 2.0])
+
+
+def test_a_log_that_is_compressed_is_refused_by_its_kind(tmp_path: Path) -> None:
+    path = tmp_path / "access.log.gz"
+    path.write_bytes(gzip.compress(b"1 0.1\n"))
+    source = LinesLatency(path=path, start="0", latency="1")
+    with pytest.raises(RecordingError, match=r"compressed by gzip.*zcat"):
+        logged_requests(source, [], [])

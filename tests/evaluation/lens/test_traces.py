@@ -124,6 +124,9 @@ def test_a_file_of_something_else_is_refused_by_name(tmp_path: Path) -> None:
     broken.write_text(broken.read_text() + "x,y\n")
     with pytest.raises(TraceFileError, match=r"broken\.csv cannot be read"):
         read_trace(broken)
+    (tmp_path / "t.csv.gz").write_bytes(b"\x1f\x8b\x08\0")
+    with pytest.raises(TraceFileError, match=r"t\.csv\.gz is compressed by gzip.*zcat"):
+        read_trace(tmp_path / "t.csv.gz")
     (tmp_path / "broken.parquet").write_bytes(b"PAR1")
     with pytest.raises(TraceFileError, match=r"broken\.parquet cannot be read"):
         read_trace(tmp_path / "broken.parquet")

@@ -34,6 +34,7 @@ from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
 from stallward.actuator.latency.statsd.listening import DatagramSocket
 from stallward.actuator.latency.statsd.receiver import why_none
+from stallward.agent.schema.file_kinds import other_kind_of
 
 _LISTEN_S: Final = 0.5
 """How long datagrams are waited for."""
@@ -64,10 +65,16 @@ def try_latency(config: LatencyConfig | None, address: str = "") -> Finding | No
         case GrpcLatency():
             fault, next_step, works = "", "", "absent until a client reports"
         case LinesLatency():
+            # A FIFO would be waited for.
+            other = other_kind_of(config.path) if config.path.is_file() else None
             counts = _read_tail(config)
-            if counts is None:
+            if other is not None:
+                fault, works = f"the log is {other.what}", ""
+                next_step = other.next_step or "Give the file that the application writes to."
+            elif counts is not None:
+                fault, next_step, works = _of_log(config, counts)
+            else:
                 return None
-            fault, next_step, works = _of_log(config, counts)
         case None:
             return None
     return finding("signal", describe(config), fault, next_step, works=works)

@@ -16,7 +16,7 @@ _STARTS: Final = (
     (b"\xff\xfe", "UTF-16 text", "Save it as UTF-8."),
     (b"\xfe\xff", "UTF-16 text", "Save it as UTF-8."),
     (b"PK\x03\x04", "a ZIP archive, which is how PyTorch and stable-baselines3 save models", ""),
-    (b"\x1f\x8b", "compressed by gzip", "Unpack it with `gunzip`."),
+    (b"\x1f\x8b", "compressed by gzip", "Unpack it with `zcat` or `gunzip`."),
     (b"\x28\xb5\x2f\xfd", "compressed by zstd", "Unpack it with `unzstd`."),
     (b"BZh", "compressed by bzip2", "Unpack it with `bunzip2`."),
     (b"\xfd7zXZ\0", "compressed by xz", "Unpack it with `unxz`."),

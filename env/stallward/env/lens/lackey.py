@@ -18,6 +18,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.schema.file_kinds import HEAD_BYTES, other_kind
 from stallward.env.errors import TraceError
 from stallward.env.lens.lackey_kernel import (
     DIGITS,
@@ -83,6 +84,8 @@ class LackeyReader:
         text = np.frombuffer(self._text, dtype=np.uint8)
         end = 0
         while got := self._read_into(view[end : end + self._chunk_bytes]):
+            if not end and not self.lines:
+                self._check_kind(bytes(self._text[: min(got, HEAD_BYTES)]))
             end += got
             begin = 0
             while True:
@@ -108,6 +111,15 @@ class LackeyReader:
             self._text[:rest] = self._text[begin:end]
             end = rest
         self._close(bytes(self._text[:end]))
+
+    def _check_kind(self, head: bytes) -> None:
+        """Refuse a file of another kind by its first bytes."""
+        other = other_kind(head)
+        if other is not None:
+            raise TraceError(
+                f"The trace is {other.what}.",
+                next_step=other.next_step or "Give the text that Valgrind wrote.",
+            )
 
     def _valgrind_line(self, line: bytes) -> None:
         """Take a line that is no reference."""

@@ -11,6 +11,7 @@ import numpy as np
 
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.agent.errors import UsageError
+from stallward.agent.schema.file_kinds import other_kind_of
 from stallward.env.errors import RecordingError
 from stallward.env.recording.pieces import Piece
 from stallward.env.recording.program_lines import parse_requests
@@ -85,6 +86,9 @@ def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Req
 
 def _chunks(path: Path) -> Iterator[str]:
     """Pieces of a log of whole lines: the log of a week is not held in memory."""
+    other = other_kind_of(path)
+    if other is not None:
+        raise RecordingError(f"{path} is {other.what}.", next_step=other.next_step)
     try:
         with path.open(encoding="utf-8", errors="replace") as stream:
             rest = ""

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from stallward.agent.errors import SchemaError
+from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.keys import fields_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.text_file import read_text_file
@@ -77,7 +78,9 @@ def load(kind: type[T], path: Path) -> T:
     except OSError as error:
         raise ResultError(f"{path} cannot be read: {error.strerror or error}.") from error
     except (ValueError, RecursionError) as error:
-        raise ResultError(f"{path} is no JSON that can be read: {error}.") from error
+        raise ResultError(
+            f"{path} is no JSON that can be read: {error}.", next_step=next_step_of(error, "")
+        ) from error
     except ResultError as error:
         raise ResultError(f"{path}: {error.cause}", next_step=error.next_step) from error
 

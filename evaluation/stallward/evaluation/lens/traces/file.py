@@ -17,6 +17,7 @@ from stallward.actuator.lens.columns import TICK_COLUMNS, ColumnType, Table
 from stallward.actuator.lens.csv_file import rows_of
 from stallward.actuator.lens.tables import TABLES, table_of
 from stallward.actuator.lens.tracers.node import TABLE as NODE_TABLE
+from stallward.agent.schema.file_kinds import other_kind_of
 from stallward.evaluation.errors import TraceFileError
 
 PARQUET: Final = ".parquet"
@@ -103,6 +104,9 @@ def read_trace(path: Path) -> TraceFile:
             f"There is no trace {path}.",
             next_step="`stallward trace KIND --out FILE.parquet` makes one.",
         )
+    other = other_kind_of(path)
+    if other is not None:
+        raise TraceFileError(f"{path} is {other.what}.", next_step=other.next_step)
     try:
         if path.suffix == PARQUET:
             columns = _like_a_trace(pq.read_table(path))
