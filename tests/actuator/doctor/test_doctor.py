@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -65,6 +66,30 @@ def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
     diagnosis = examine(bare)
     assert diagnosis.protectable
     assert finding_of(diagnosis, "stop processes").state == "works"
+
+
+def test_root_in_a_container_is_told_what_the_container_lacks(
+    bare: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its cgroups are mounted read-only, and it has no capability."""
+    (bare.proc / "self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 ro 0 0\n")
+    (bare.cgroup / "cgroup.controllers").write_text("cpu memory io\n")
+    read_only = SimpleNamespace(f_flag=os.ST_RDONLY)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "statvfs", lambda _: read_only)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    diagnosis = examine(bare)
+    assert not diagnosis.protectable
+    assert not any("as root" in f"{f.why} {f.next_step}".lower() for f in diagnosis.findings)
+    for name in ("pause", "limit", "hold back"):
+        assert (
+            "give the container /sys/fs/cgroup read-write" in finding_of(diagnosis, name).next_step
+        )
+    assert finding_of(diagnosis, "limit").why == f"{bare.cgroup} is mounted read-only"
+    assert "/proc/sys" in finding_of(diagnosis, "tune vm.*").next_step
+    assert "container" in finding_of(diagnosis, "CAP_KILL").next_step
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert "Run as root" in finding_of(examine(bare), "CAP_KILL").next_step
 
 
 @pytest.mark.parametrize("status", ["CapEff:\tzz\n", "CapEff:\n", "", None])

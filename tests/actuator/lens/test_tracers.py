@@ -145,7 +145,9 @@ def test_a_process_that_may_not_be_read_is_refused_with_its_pid_and_what_to_do(
 ) -> None:
     proc.process(7)
     refusing(monkeypatch, "smaps_rollup")
-    with pytest.raises(LensError, match=r"Process 7 .*smaps_rollup.*Permission.*Run as root"):
+    with pytest.raises(
+        LensError, match=r"Process 7 .*smaps_rollup.*Permission.*(Run as root|Root is refused)"
+    ):
         check_readable(proc.path, 7, ROLLUP_NAME)
     # Among others it is traced as far as it may be, and the reason is told.
     tracer = ProcessTracer(proc.path, AllProcesses(proc.path), page_cache=absent())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import errno
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Final, NoReturn
@@ -14,6 +14,7 @@ from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
+from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
 from stallward.agent.errors import StallwardError
@@ -35,10 +36,9 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     """
     findings, obstacles = [], []
     for folder in (config.journal.path.parent, config.service.socket.parent):
-        fault = _unwritable(folder)
+        fault, step = _unwritable(folder)
         if fault:
             obstacles.append(fault)
-        step = "Make the folder, or let the daemon write there."
         findings.append(finding("configuration", str(folder), fault, step))
     if config.journal.path.exists():
         findings.append(
@@ -112,9 +112,11 @@ def _blind(sample: Sample) -> bool:
     return sample.latency is None and all(value is None for value in psi)
 
 
-def _unwritable(folder: Path) -> str:
-    """Why no file can be made in ``folder``; empty if one can."""
+def _unwritable(folder: Path) -> tuple[str, str]:
+    """Why no file can be made in ``folder``, and what to do; both empty if one can."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
-    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
-        return ""
-    return f"{folder} cannot be written"
+    number = why_not_writable(there) if there.is_dir() else errno.ENOTDIR
+    if not number:
+        return "", ""
+    step = next_step(number, there, place=Place.OTHER) if number == errno.EROFS else ""
+    return f"{folder} cannot be written", step or "Make the folder, or let the daemon write there."

@@ -6,7 +6,6 @@ it names are examined, too, by the daemon's own code. Nothing is changed.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +27,7 @@ from stallward.actuator.kernel.privileges import (
     other_daemons,
     why_no_pidfd,
 )
+from stallward.actuator.kernel.refusals import Place, more_rights, unwritable
 from stallward.actuator.node.stall_watch import StallWatch
 
 _LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
@@ -115,18 +115,13 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
         "limit": hierarchy.memory_root,
     }
     refused = {
-        name: "no such hierarchy" if root is None else f"{root} is not writable"
+        name: ("no such hierarchy", "Use a node with cgroup v2.")
+        if root is None
+        else unwritable(root, place=Place.CGROUP)
         for name, root in ways.items()
-        if root is None or not os.access(root, os.W_OK)
     }
     for name, root in ways.items():
-        yield finding(
-            "lever",
-            name,
-            refused.get(name, ""),
-            "Run as root, or give the daemon a delegated group.",
-            works=str(root),
-        )
+        yield finding("lever", name, *refused[name], works=str(root))
     no_pidfd = why_no_pidfd()
     may_signal = "CAP_KILL" in _held(paths) and not no_pidfd
     yield finding(
@@ -134,26 +129,24 @@ def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
         "stop processes",
         no_pidfd
         or ("" if may_signal else "no CAP_KILL: only processes of this user can be stopped"),
-        "Use Linux 5.3 or newer, and a container that allows it." if no_pidfd else "Run as root.",
+        "Use Linux 5.3 or newer, and a container that allows it."
+        if no_pidfd
+        else more_rights("CAP_KILL"),
         works="SIGSTOP by pidfd",
     )
-    if len(refused) == len(ways) and not may_signal:
-        why = "neither cgroups nor signals can hold background work back"
+    if all(why for why, _ in refused.values()) and not may_signal:
         yield Finding(
             area="lever",
             name=_HOLD_BACK,
             state="missing",
-            why=why,
-            next_step="Run as root.",
+            why="neither cgroups nor signals can hold background work back",
+            next_step=more_rights("CAP_KILL")
+            if hierarchy.memory_root is None
+            else refused["limit"][1],
         )
     knob = paths.proc / "sys" / "vm" / "swappiness"
-    yield finding(
-        "lever",
-        "tune vm.*",
-        "" if os.access(knob, os.W_OK) else f"{knob} is not writable",
-        f"Run as root, outside a container with a read-only {paths.proc / 'sys'}.",
-        works=str(knob.parent),
-    )
+    why, step = unwritable(knob, place=Place.SETTING)
+    yield finding("lever", "tune vm.*", why, step, works=str(knob.parent))
 
 
 def _promptness(paths: Paths) -> Iterable[Finding]:
@@ -173,7 +166,7 @@ def _promptness(paths: Paths) -> Iterable[Finding]:
             name=capability.name,
             state="degraded",
             why=f"not held; needed for {capability.use}",
-            next_step="Run as root, or grant it in the systemd unit.",
+            next_step=more_rights(capability.name),
         )
 
 

@@ -91,8 +91,8 @@ def read_kubelet(
         if content is None:
             raise KubeletConfigError(
                 f"the kubelet's {flags['config']} cannot be read",
-                next_step="Run the doctor as root, with CAP_SYS_PTRACE and the node's processes, "
-                f"or {_GRANT} while it runs.",
+                next_step="Give the doctor CAP_SYS_PTRACE and the node's processes, or "
+                f"{_GRANT} while it runs.",
             )
         table = parse_file(content or b"{}", path)
     if "config-dir" in flags:

@@ -24,6 +24,7 @@ from stallward.actuator.kernel.cgroup_members import (
     named_pids,
 )
 from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.refusals import Place, next_step
 
 Kind = Literal["v2", "hybrid", "none"]
 
@@ -183,10 +184,17 @@ class Cgroup:
             for path in reversed(made):
                 with contextlib.suppress(OSError):
                     path.rmdir()
-            raise GroupError(
-                f"Cannot make the group {self.name}: {error}.",
-                next_step="Run as root, or inside a cgroup that is delegated to you.",
-            ) from error
+            raise self._not_made(error) from error
+
+    def _not_made(self, error: OSError | KernelFileError) -> GroupError:
+        """Return why the kernel refuses to make the group."""
+        if isinstance(error, KernelFileError):
+            cause, step = error.cause, error.next_step
+        else:
+            folder = error.filename or self.name
+            cause = f"{folder}: {error.strerror}"
+            step = next_step(error.errno or 0, folder, place=Place.CGROUP)
+        return GroupError(f"Cannot make the group {self.name}: {cause}.", next_step=step)
 
     def remove(self, *, timeout_s: float = 2.0) -> None:
         """Remove the group, everything below it, and parents of our own that are then empty.
@@ -235,8 +243,13 @@ class Cgroup:
             except KernelFileError as error:
                 if error.number in {errno.ENOENT, errno.ENODEV}:
                     raise GroupGoneError(f"The group {self.name} is not there.") from error
-                what = "the process is gone" if error.number == errno.ESRCH else str(error)
-                raise GroupError(f"Cannot move {pid} to {self.name}: {what}.") from error
+                if error.number == errno.ESRCH:
+                    raise GroupError(
+                        f"Cannot move {pid} to {self.name}: the process is gone."
+                    ) from error
+                raise GroupError(
+                    f"Cannot move {pid} to {self.name}: {error.cause}.", next_step=error.next_step
+                ) from error
 
     def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
         """The processes in the group (and below it), ascending; none if it is gone.

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.refusals import next_step
 
 ABSENT: Final = frozenset(
     {errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH, errno.EOPNOTSUPP}
@@ -32,12 +33,8 @@ the next one until a page is full."""
 def failure(path: Path | str, error: OSError, verb: str) -> KernelFileError:
     """Return the error that says that ``verb`` (e.g. ``read``) failed for a file, and why."""
     number = error.errno or 0
-    next_step = ""
-    if number in {errno.EACCES, errno.EPERM, errno.EROFS}:
-        next_step = "Run as root, or as the user to whom this cgroup is delegated."
-    return KernelFileError(
-        path, f"cannot {verb} ({os.strerror(number)})", next_step=next_step, number=number
-    )
+    cause = f"cannot {verb} ({os.strerror(number)})"
+    return KernelFileError(path, cause, next_step=next_step(number, path), number=number)
 
 
 def _drain(fd: int) -> bytes:
@@ -193,6 +190,7 @@ class OpenFile:
                     raise self._error(
                         self.path,
                         f"cannot read ({os.strerror(error.errno or 0)})",
+                        next_step=next_step(error.errno or 0, self.path),
                         number=error.errno or 0,
                     ) from error
                 if reopened:

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import NodeError
+from stallward.actuator.kernel import refusals
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.kernel.refusals import Place
 
 _MOUNTED_AT: Final = DEFAULT_PATHS.cgroup
 """What the kernel's table of mounts calls the place that ``Paths.cgroup`` stands for."""
@@ -75,7 +77,7 @@ def detect(paths: Paths) -> Hierarchy:
             why=f"cgroup v2 with the memory controller at {unified}.",
         )
     if memory_v1 is None:
-        why = _why_no_memory(paths)
+        why = _why_no_memory(paths, unified)
         return Hierarchy(
             why=f"{_NO_MOUNTS} (cgroup2 at {unified} lacks the memory controller{why})."
         )
@@ -88,7 +90,7 @@ def detect(paths: Paths) -> Hierarchy:
     )
 
 
-def _why_no_memory(paths: Paths) -> str:
+def _why_no_memory(paths: Paths, unified: Path) -> str:
     """Why no hierarchy has the memory controller, and what to do; empty if it is not known.
 
     The firmware of a Raspberry Pi switches it off at boot. New kernels do not list it then.
@@ -98,6 +100,8 @@ def _why_no_memory(paths: Paths) -> str:
     disabled = "cgroup_disable=memory" in (read_text(paths.proc / "cmdline") or "").split()
     if enabled.get("memory") == "0" or disabled:
         return ", which is switched off: boot with cgroup_enable=memory"
+    if (unified / "cgroup.type").exists():  # which only the root of the machine lacks
+        return f". {refusals.NOT_DELEGATED.rstrip('.')}"
     return ""
 
 
@@ -114,11 +118,8 @@ def missing(paths: Paths, hierarchy: Hierarchy) -> tuple[str, ...]:
 
 def unwritable(hierarchy: Hierarchy) -> tuple[str, ...]:
     """The hierarchies in which the present user may not change groups, and what to do."""
-    return tuple(
-        f"permission: {root} is not writable (run as root)"
-        for root in hierarchy.roots
-        if not os.access(root, os.W_OK)
-    )
+    found = (refusals.unwritable(root, place=Place.CGROUP) for root in hierarchy.roots)
+    return tuple(f"permission: {why} ({step.rstrip('.')})" for why, step in found if why)
 
 
 def require(paths: Paths) -> Hierarchy:

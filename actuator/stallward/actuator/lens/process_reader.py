@@ -10,6 +10,7 @@ from stallward.actuator.errors import KernelFileError, LensError, SensorError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_identity import stat_fields
 from stallward.actuator.kernel.process_table import Seen, parse_seen
+from stallward.actuator.kernel.refusals import Place, next_step
 from stallward.actuator.sensors.files.flat import is_count, parse_single
 from stallward.actuator.sensors.files.io_stat import IoBytes
 from stallward.actuator.sensors.files.memory_maps import MapSizes, parse_map_sizes
@@ -144,7 +145,7 @@ def check_readable(proc: Path, pid: int, name: str) -> None:
     except KernelFileError as error:
         raise LensError(
             f"Process {pid} cannot be traced: {error.path}: {error.what}.",
-            next_step="Run as root, or as the user of the process.",
+            next_step=next_step(error.number, path, place=Place.PROCESS),
         ) from error
     if content is None and read_bytes(f"{proc}/{pid}/stat") is not None:
         raise LensError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.refusals import unwritable
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
@@ -128,8 +128,10 @@ class GroupSlot:
         )
         reclaim_file = folder / "memory.reclaim"
         no_reclaim = ""
-        if v2 and self._group.exists() and not os.access(reclaim_file, os.W_OK):
-            no_reclaim = f"no {reclaim_file} that can be written (kernel 5.19 or newer has it)"
+        if v2 and self._group.exists() and not reclaim_file.exists():
+            no_reclaim = f"no {reclaim_file} (kernel 5.19 or newer has it)"
+        elif v2 and self._group.exists():
+            no_reclaim, _ = unwritable(reclaim_file)
         reclaim = ReclaimLever(
             ReclaimSpec(
                 name=f"reclaim:{self._short}",

@@ -13,6 +13,7 @@ from stallward.actuator.kernel.cgroup_members import why_no_processes
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
+from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
 
@@ -121,11 +122,12 @@ def _check_writable(group: Cgroup) -> None:
         NodeError: If it is such a group; the message names its folder.
     """
     for folder in group.dirs:
-        if folder.exists() and not os.access(folder, os.W_OK):
+        why, step = unwritable(folder, place=Place.CGROUP) if folder.exists() else ("", "")
+        if why:
             raise NodeError(
-                f"The group {group.name or '/'!r} cannot be used: {folder} is not writable.",
-                next_step="Run the daemon as root, or name processes instead of groups. Under "
-                "systemd, make the unit again if the zone has changed (stallward unit).",
+                f"The group {group.name or '/'!r} cannot be used: {why}.",
+                next_step=f"{step} Or name processes instead of groups. Under systemd, make the "
+                "unit again if the zone has changed (stallward unit).",
             )
 
 

@@ -13,6 +13,7 @@ import struct
 from pathlib import Path
 
 from stallward.actuator.journal.own_entries import SWAP_SUFFIX
+from stallward.actuator.kernel.refusals import Place, next_step
 from stallward.env.errors import SandboxError
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -68,12 +69,17 @@ def make_swap(path: Path, size_bytes: int) -> None:
             code = _swapon(path)
     except OSError as error:
         path.unlink(missing_ok=True)
-        raise SandboxError(f"Cannot write the swap file {path}: {error.strerror}.") from error
+        raise SandboxError(
+            f"Cannot write the swap file {path}: {error.strerror}.",
+            next_step=next_step(error.errno or 0, path),
+        ) from error
     if code != 0:
         path.unlink(missing_ok=True)
         raise SandboxError(
             f"The kernel refuses swap on {path}: {os.strerror(code)}.",
-            next_step="Run as root, with the cache folder on ext4 or xfs.",
+            next_step="Put the cache folder on ext4 or xfs."
+            if code == errno.EINVAL
+            else next_step(code, path, place=Place.SETTING),
         )
 
 

@@ -28,6 +28,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.kernel.refusals import more_rights
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.oom_log import OomLog
@@ -143,7 +144,7 @@ def bench_limits(
     if not log.readable:
         raise EvaluationError(
             "The kernel's log (/dev/kmsg) cannot be read, so nobody knows whose limit killed.",
-            next_step="Run it as root, outside of containers that hide the log.",
+            next_step=f"{more_rights('CAP_SYSLOG')} Some containers hide the log all the same.",
         )
     log.close()
     known = programs()

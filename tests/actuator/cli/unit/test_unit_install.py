@@ -61,7 +61,8 @@ def test_where_systemd_is_not_nothing_is_written(
 def test_a_file_that_cannot_be_written_is_named(units: Path) -> None:
     (units / "stallward.new").mkdir()
     with pytest.raises(
-        UsageError, match=r"cannot be written \(Is a directory\)\. Run this as root"
+        UsageError,
+        match=r"cannot be written \(Is a directory\)\. Print the unit without --install",
     ):
         install_unit(TEXT, units)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.cli.unit.text import UNIT_NAME
+from stallward.actuator.kernel.refusals import next_step
 from stallward.agent.errors import UsageError
 
 SYSTEM_UNITS: Final = Path("/etc/systemd/system")
@@ -49,7 +50,8 @@ def install_unit(text: str, folder: Path = SYSTEM_UNITS) -> Path:
         new.replace(path)
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be written ({error.strerror}).", next_step="Run this as root."
+            f"{path} cannot be written ({error.strerror}).",
+            next_step=next_step(error.errno or 0, path) or "Print the unit without --install.",
         ) from error
     done = subprocess.run(
         [systemctl, "daemon-reload"],

@@ -14,6 +14,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, OFF, read_text, reading_error
+from stallward.actuator.kernel.refusals import next_step
 
 GROUP_SUFFIX: Final = ".pressure"
 """The end of the names of a group's PSI files."""
@@ -50,7 +51,7 @@ def why_no_psi(path: Path) -> NoPsi | None:
         return NoPsi(cause=cause, next_step="Boot with psi=1.", off=True)
     if number not in ABSENT:
         cause = f"{path} cannot be read ({os.strerror(number)})"
-        return NoPsi(cause=cause, next_step="Run as root.")
+        return NoPsi(cause=cause, next_step=next_step(number, path))
     switch = path.parent / _SWITCH
     if number == errno.ENOENT and path.suffix == GROUP_SUFFIX and _is_zero(switch):
         cause = f"PSI of this group is off: {switch} is 0"

@@ -16,6 +16,7 @@ from stallward.actuator.errors import KernelFileError, ProcessEndedError, Proces
 from stallward.actuator.kernel.files import ABSENT, failure
 from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.process_identity import stat_fields
+from stallward.actuator.kernel.refusals import Place, next_step
 from stallward.actuator.sensors.page_tables.page_runs import (
     FILE,
     PAGE_BYTES,
@@ -31,10 +32,6 @@ Method = Literal["scan", "read"]
 """How page tables are read: by PAGEMAP_SCAN, or by the file with an entry for each page."""
 
 _KERNEL_HALF: Final = 1 << 63
-_NO_RIGHT: Final = (
-    "Run as root, or as the user that it runs as; a program with more rights than that user "
-    "only root may look into."
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +212,7 @@ class ProcessPages:
         if isinstance(error, PermissionError):
             return ProcessError(
                 f"{path.name} of process {self.pid} cannot be {what}: {error.strerror}.",
-                next_step=_NO_RIGHT,
+                next_step=next_step(error.errno or 0, path, place=Place.PROCESS),
             )
         told = failure(path, error, what)
         return ProcessError(f"Process {self.pid}: {told.cause}.")
