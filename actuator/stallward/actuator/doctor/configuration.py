@@ -11,6 +11,7 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
+from stallward.actuator.doctor.node_facts import groups_below
 from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
@@ -78,6 +79,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
         findings += _signals_of(node, () if latency is None else ("latency",))
         findings += () if latency is None else (latency,)
         findings += try_work(config.background)
+        findings += groups_below(config)
         findings += [
             Finding(area="lever", name=name, state="missing" if why else "works", why=why)
             for name, why in node.levers.survey()

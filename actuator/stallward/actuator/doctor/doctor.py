@@ -13,6 +13,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
 from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.doctor.node_facts import node_facts
 from stallward.actuator.doctor.proactive_reclaim import idle_pages_taken_after_s
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
@@ -65,6 +66,7 @@ def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
         *_levers_of(paths, hierarchy),
         *_promptness(paths),
         *_neighbours(paths),
+        *node_facts(paths),
     ]
     obstacles = [
         f"{f.name}: {f.why}" for f in findings if f.state == "missing" and f.name in _ESSENTIAL

@@ -1,0 +1,176 @@
+"""Facts about a node that change what memory means there, or what the daemon may do.
+
+Each is a finding only where it applies: the cache of ZFS (zfs-kstat(5), arcstats), swap on a volume
+of ZFS, SELinux and AppArmor (their files in /proc and /sys), and groups below a slot that have
+limits of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.doctor.finding import Finding
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.files import read_bytes, read_text
+from stallward.actuator.kernel.hierarchies import detect, unescape
+from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.sensors.files.memcg import parse_limit_v1
+
+_MIB: Final = 1 << 20
+_LEAST_ARC_BYTES: Final = 64 * _MIB
+"""A smaller cache of ZFS changes nothing."""
+_ZVOL: Final = re.compile(r"/dev/(?:zd[0-9]+|zvol/.+)(?:p[0-9]+)?")
+_CONFINED: Final = re.compile(r"(.+) \((?:enforce|kill|prompt)\)")
+"""A profile of AppArmor that refuses; ``complain`` only tells."""
+_UNCONFINED: Final = frozenset({"unconfined_t", "unconfined_service_t", "spc_t", "kernel_t"})
+"""The domains of SELinux that may do what root may."""
+_OWN_LIMITS: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
+_MOST_GROUPS: Final = 500
+"""How many groups below a slot are looked at."""
+
+
+def node_facts(paths: Paths) -> Iterable[Finding]:
+    """The findings on the node as a whole.
+
+    Args:
+        paths: The kernel's files.
+    """
+    for name, (why, next_step) in {
+        "ZFS": _zfs_cache(paths),
+        "swap on ZFS": _zvol_swap(paths),
+        "SELinux": _selinux(paths),
+        "AppArmor": _app_armor(paths),
+    }.items():
+        if why:
+            area = "node" if "ZFS" in name else "safety"
+            yield Finding(area=area, name=name, state="degraded", why=why, next_step=next_step)
+
+
+def groups_below(config: DaemonConfig) -> Iterable[Finding]:
+    """The findings on groups inside of slots, whose own limits a slot's does not widen.
+
+    Args:
+        config: The configuration.
+    """
+    hierarchy = detect(config.node.paths)
+    for slot in config.background:
+        folder = None if slot.group is None else hierarchy.group(slot.group).memory_dir
+        limited = [] if folder is None else [*_limited_below(folder)]
+        if not limited or folder is None:
+            continue
+        first, name, limit = limited[0]
+        groups = (
+            "1 group has a limit of its own"
+            if len(limited) == 1
+            else f"{len(limited)} groups have limits of their own"
+        )
+        yield Finding(
+            area="configuration",
+            name=f"groups below {slot.name}",
+            state="degraded",
+            why=f"{groups} ({first.relative_to(folder)}: {name} is {limit}): what the "
+            "slot is given beyond that stays unused, and at its own limit a group may be killed",
+            next_step="Lift them (systemd: MemoryMax=, MemoryHigh=), or make these groups the slots.",
+        )
+
+
+def _zfs_cache(paths: Paths) -> tuple[str, str]:
+    """What the cache of ZFS (ARC) holds: the kernel counts it as used, and not as page cache."""
+    for line in _read(paths.proc / "spl/kstat/zfs/arcstats").splitlines():
+        words = line.split()
+        if len(words) == 3 and words[0] == "size" and words[2].isdigit():
+            size_bytes = int(words[2])
+            if size_bytes < _LEAST_ARC_BYTES:
+                break
+            why = (
+                f"its cache (ARC) holds {size_bytes // _MIB} MiB, which the kernel counts as used "
+                "memory and not as page cache: more can become free than is seen, and reads of "
+                "its files are no page cache of a group"
+            )
+            return why, "Bound it by zfs_arc_max (/sys/module/zfs/parameters), below what is free."
+    return "", ""
+
+
+def _zvol_swap(paths: Paths) -> tuple[str, str]:
+    """Which swap is on a volume of ZFS."""
+    lines = _read(paths.proc / "swaps").splitlines()[1:]
+    devices = [unescape(line.split()[0]) for line in lines if line.split()]
+    on_zfs = [device for device in devices if _ZVOL.fullmatch(device)]
+    if not on_zfs:
+        return "", ""
+    why = (
+        f"{', '.join(on_zfs)} is a volume of ZFS, which needs memory to write what is to be "
+        "swapped out: under pressure the machine can hang"
+    )
+    return why, "Swap on a partition, on a file of another file system, or on zram."
+
+
+def _selinux(paths: Paths) -> tuple[str, str]:
+    """Whether SELinux enforces a policy on this process."""
+    if _read(paths.sys / "fs/selinux/enforce") != "1":
+        return "", ""
+    context = _label(paths, "attr/current").split(":")
+    domain = context[2] if len(context) > 2 else ""
+    if domain in _UNCONFINED:
+        return "", ""
+    why = f"it enforces{f', and this process runs in the domain {domain}' if domain else ''}"
+    return (
+        f"{why}: what it refuses looks like a missing right",
+        "`ausearch -m avc -ts recent` names what it refused: allow that (audit2allow), or run the "
+        "container with the label disabled (--security-opt label=disable).",
+    )
+
+
+def _app_armor(paths: Paths) -> tuple[str, str]:
+    """Which profile of AppArmor confines this process."""
+    label = _label(paths, "attr/apparmor/current") or _label(paths, "attr/current")
+    confined = _CONFINED.fullmatch(label)
+    if confined is None:
+        return "", ""
+    return (
+        f"the profile {confined[1]} confines this process: what it refuses looks like a missing right",
+        '`dmesg | grep apparmor="DENIED"` names what it refused: allow that in the profile, or run '
+        "without one (docker: --security-opt apparmor=unconfined; Kubernetes: appArmorProfile).",
+    )
+
+
+def _label(paths: Paths, name: str) -> str:
+    return _read(paths.proc / "self" / name).rstrip("\0\n")
+
+
+def _limited_below(folder: Path) -> Iterator[tuple[Path, str, str]]:
+    """Each group below one that has a limit, with the file and what is in it."""
+    for path, names, _ in islice(os.walk(folder), _MOST_GROUPS):
+        names.sort()
+        if Path(path) == folder:
+            continue
+        for name in _OWN_LIMITS:
+            limit = _limit(Path(path, name))
+            if limit:
+                yield Path(path), name, limit
+                break
+
+
+def _limit(path: Path) -> str:
+    """The limit in a file; empty without one."""
+    try:
+        content = read_bytes(path)
+        if content is None or content == b"max\n":
+            return ""
+        limit = parse_limit_v1(content, path)
+    except KernelFileError:
+        return ""
+    return "" if limit is None else str(limit)
+
+
+def _read(path: Path) -> str:
+    try:
+        return read_text(path) or ""
+    except KernelFileError:
+        return ""
