@@ -32,6 +32,7 @@ from stallward.actuator.journal.entries import (
     seal,
     to_line,
 )
+from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import is_swap, restore
 from stallward.actuator.kernel.paths import Paths
@@ -200,8 +201,8 @@ def test_problems_are_said_and_the_rest_is_undone(tmp_path: Path, node: Paths) -
     )
     assert knob.read_text() == "1"
     assert len(problems) == 3
-    assert str(stuck) in problems[0]
-    assert "not one of ours" in problems[2]
+    assert str(stuck) in str(problems[0])
+    assert "not one of ours" in str(problems[2])
 
 
 def test_keys_of_one_file_are_put_back_one_by_one(tmp_path: Path, node: Paths) -> None:
@@ -244,7 +245,7 @@ def test_threads_get_back_what_they_had_and_so_do_their_children(tmp_path: Path)
                 GroupThreads("nice", tmp_path, "5", "1"),
             )
             (problem,) = restore(entries, Paths(cgroup=tmp_path.parent))
-            assert "cannot set 99999" in problem, "and the others are undone"
+            assert "cannot set 99999" in str(problem), "and the others are undone"
             assert os.getpriority(os.PRIO_PROCESS, parent.pid) == 1
             assert os.getpriority(os.PRIO_PROCESS, child) == 3, "an exception from its group"
         finally:
@@ -329,3 +330,24 @@ def test_only_the_very_process_gets_its_oom_score_back() -> None:
         assert restore((OomScore(process.pid, ticks, 600),), Paths()) == ()
         assert file.read_text() == "600\n"
         process.kill()
+
+
+def test_what_runs_again_does_not_run_under_a_hard_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freeze, soft, hard = (
+        tmp_path / name for name in ("cgroup.freeze", "memory.high", "memory.limit_in_bytes")
+    )
+    for path in (freeze, soft, hard):
+        path.write_text("1")
+    order: list[str] = []
+    write = KeptFiles.write
+
+    def note(kept: KeptFiles, path: Path, value: str) -> None:
+        order.append(path.name)
+        write(kept, path, value)
+
+    monkeypatch.setattr(KeptFiles, "write", note)
+    entries = (Frozen(freeze), FileValue(soft, "max"), FileValue(hard, "-1"))
+    assert restore(entries, Paths(cgroup=tmp_path)) == ()
+    assert order == ["memory.limit_in_bytes", "cgroup.freeze", "memory.high"]

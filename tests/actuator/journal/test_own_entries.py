@@ -134,7 +134,9 @@ def test_the_rest_of_a_spoilt_journal_is_undone(tmp_path: Path) -> None:
     paths = node(tmp_path)
     journal, victim, limit = spoilt(tmp_path, paths)
     (problem,) = restore(Journal(journal, paths).load(), paths)
-    assert problem == f"The journal names {str(victim)!r}, which no daemon changes; left alone."
+    assert (
+        str(problem) == f"The journal names {str(victim)!r}, which no daemon changes; left alone."
+    )
     assert (victim.read_text(), limit.read_text()) == ("90", "60")
 
 
@@ -144,7 +146,10 @@ def test_the_restore_command_says_what_it_left_alone(
     paths = node(tmp_path)
     journal, victim, limit = spoilt(tmp_path, paths)
     assert main(RestoreOptions(config=tmp_path, journal=journal, paths=paths)) == 1
-    assert f"stallward restore: The journal names {str(victim)!r}" in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert f"stallward restore: The journal names {str(victim)!r}" in printed.err
+    assert f"{limit} = 60" in printed.out
+    assert f"{victim} = 60" not in printed.out, "what was refused is not called undone"
     assert (victim.read_text(), limit.read_text()) == ("90", "60")
     assert journal.exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import time
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ import pytest
 from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import FileValue, Frozen, JournalEntry, OomScore
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.files import FileWriter
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.pause import PauseLever
@@ -305,6 +307,65 @@ def test_a_group_that_does_not_freeze_in_time_is_thawed_and_left_for_a_while(
     events.write_text("populated 1\nfrozen 1\n")
     assert lever.poll(1.2) == ()
     assert freeze.read_text() == "1"
+
+
+def test_a_group_is_thawed_where_no_descriptor_is_left(node: FakeNode) -> None:
+    slot = node.slots[0]
+    assert slot.unified_dir is not None
+    freeze = slot.unified_dir / "cgroup.freeze"
+    lever = PauseLever(slot, Originals(node.sent.append), first_paused)
+    lever.apply(PAUSED, 1.0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        (result,) = lever.apply(RELEASED, 2.0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert (result.ok, freeze.read_text(), lever.held) == (True, "0", False)
+
+
+def test_a_thaw_that_the_file_does_not_show_is_tried_again(node: FakeNode) -> None:
+    slot = node.slots[0]
+    assert slot.unified_dir is not None
+    freeze = slot.unified_dir / "cgroup.freeze"
+    lever = PauseLever(slot, Originals(node.sent.append), first_paused)
+    lever.apply(PAUSED, 1.0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileWriter, "write", lambda _writer, _value: None)
+        (result,) = lever.apply(RELEASED, 2.0)
+    assert (result.ok, lever.held) == (False, True)
+    assert "still asks for a freeze" in result.error
+    assert [r.ok for r in lever.apply(RELEASED, 2.1)] == [True]
+    assert (freeze.read_text(), lever.held) == ("0", False)
+
+
+def test_a_squeezed_group_has_its_limit_loosened_before_it_runs(node: FakeNode) -> None:
+    levers, slot = node.lever_set(), node.slots[0]
+    assert slot.unified_dir is not None
+    freeze, limit = slot.unified_dir / "cgroup.freeze", limit_file(slot)
+    levers.apply(DesiredState(slots=(SlotDesire(paused=True, limit_bytes=60 * MIB),)))
+    settle(levers, 0)
+    assert (freeze.read_text(), limit.read_text()) == ("1", str(60 * MIB))
+    seen: list[str] = []
+    write = FileWriter.write
+
+    def note(writer: FileWriter, value: str) -> None:
+        seen.append(limit.read_text())
+        write(writer, value)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileWriter, "write", note)
+        levers.apply(DesiredState(slots=(SlotDesire(limit_bytes=200 * MIB),)))
+    if slot.hierarchy.kind != "v2":
+        assert seen == [str(200 * MIB)], "its system calls would have failed under the old one"
+    assert freeze.read_text() == "0"
+    levers.apply(DesiredState(slots=(SlotDesire(paused=True, limit_bytes=60 * MIB),)))
+    settle(levers, 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FileWriter, "write", note)
+        levers.restore()
+    if slot.hierarchy.kind != "v2":
+        assert seen[-1] == "9223372036854771712", "at the end, too"
 
 
 def test_groups_that_vanish_are_results_not_exceptions(node: FakeNode) -> None:

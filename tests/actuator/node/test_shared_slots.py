@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +17,9 @@ from test_pod_places import BOUND_AGAIN_TICKS, EVERYTHING, TICK_S, Fixed, own
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.guard.budgets import Budgets
+from stallward.actuator.ipc.pause_memory import SLOT_BYTES, PauseMemory, kept_since
 from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.files import FileWriter
 from stallward.agent.desired import MIB, SlotDesire
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import GroupSample
@@ -335,3 +339,30 @@ def test_rollouts_of_pods_that_share_slots_leave_nothing_held(make: Make, rollou
     assert [node.changed(pod) for pod in left] == [{}] * len(left), json.dumps(left)
     assert own("fd") <= files + 40
     node.tick_until(lambda: own("task") <= threads + 15)
+
+
+def test_a_pause_that_a_lever_could_not_end_is_still_counted(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make(controller=make_controller("static:pause=all"))
+    pods = [node.pod(number) for number in (1, 2)]
+    node.tell_all(0, pods)
+    memory = bytearray(2 * SLOT_BYTES)
+    node.node.remember_pauses(PauseMemory(memory, 2), 0.0, after_restart=False)
+    node.tick_until(lambda: kept_since(memoryview(memory), 2)[0] > 0.0)
+    since_s = kept_since(memoryview(memory), 2)[0]
+    stuck = node.root / pods[1] / "cgroup.freeze"
+    write = FileWriter.write
+
+    def fail(writer: FileWriter, value: str) -> None:
+        if writer.path == stuck:
+            raise KernelFileError(stuck, "cannot write", number=errno.EMFILE)
+        write(writer, value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FileWriter, "write", fail)
+        node.node.release(time.monotonic())
+        assert [node.read(pod, "cgroup.freeze") for pod in pods] == ["0", "1"]
+        assert kept_since(memoryview(memory), 2)[0] == since_s, "the guardian must end it"
+    node.node.release(time.monotonic())
+    assert kept_since(memoryview(memory), 2)[0] == 0.0

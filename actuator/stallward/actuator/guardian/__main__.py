@@ -10,6 +10,8 @@ from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions
+from stallward.actuator.ipc.shared_memory import PLACES
+from stallward.actuator.runtime.open_file_limit import allow_open_files
 from stallward.actuator.runtime.process_setup import lock_memory, raise_priority
 from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.stderr_line import say
@@ -29,6 +31,7 @@ def main(options: GuardianOptions) -> int:
             owned_folder=options.owned_folder,
             notifier=notifier,
         )
+        allow_open_files(PLACES)  # one for each setting that may have to be undone
         lock_memory()
         raise_priority()
         return guardian.run()

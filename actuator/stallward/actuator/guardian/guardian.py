@@ -6,8 +6,8 @@ dies, however it dies, the guardian puts everything back at once and starts a ne
 guardian itself dies, the loop sees its socket close, restores everything and exits. If both die,
 the next daemon undoes what the journal on disk lists.
 
-Exit status: 0 after an orderly stop; 1 if a process died too often or the journal cannot be used
-now; 2 for a user's mistake, that is, for an error at the very first start.
+Exit status: 0 after an orderly stop; 1 if a process died too often, the journal cannot be used now
+or something could not be undone; 2 for a user's mistake, that is, for an error at the very first start.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 import select
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -38,12 +39,16 @@ from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import Inheritance, Modules
 from stallward.actuator.ipc.pause_memory import kept_since, longest_pauses
 from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.restore import Unrestored
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.runtime.temporary_folders import remove_folder
 
 EXIT_GAVE_UP: Final = 1
 _STOP_S: Final = 3.0
+_UNDO_S: Final = 10.0
+"""How long a guardian that stops tries again what it could not undo. The rest is in the journal's
+file, for the next daemon and for ``stallward restore``."""
 _MODULES: Final = Modules()
 
 
@@ -93,6 +98,8 @@ class Guardian:
         self._undone_early = False
         """Whether the dying loop's changes were undone before its last thread ended."""
         self._slots = tuple(repr((s.name, s.group, s.processes, s.pod)) for s in config.background)
+        self._problems: dict[str, None] = {}
+        """What was said about changes that could not be undone."""
         self._stop_status: int | None = None
         self._children = Children(config, channels, self._launch_loop)
         self.loop = self._children.loop
@@ -127,11 +134,11 @@ class Guardian:
                 self._start(child, time.monotonic())
             while self._stop_status is None:
                 self._wait(wake_read)
-            return self._stop_status
         finally:
             self._notifier.send("STOPPING=1")
             self._shut_down()
             self._notifier.close()
+        return EXIT_GAVE_UP if self._journal.unfinished else self._stop_status
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGHUP or not self._reload.ask():
@@ -172,6 +179,7 @@ class Guardian:
                 self._start(child, now_s)
         self._check_dying()
         self._check_health(now_s)
+        self._try_again(now_s)
 
     def _go_on_with(self, config: DaemonConfig, *, target_changed: bool) -> None:
         """Have the processes go on with another configuration."""
@@ -187,6 +195,8 @@ class Guardian:
         if self.loop.process is not None and not self._undone_early:
             due.append(now_s + self._look_s)
         due += [at_s for at_s in (self.health.due_s, self._pause_due_s()) if at_s is not None]
+        if self._journal.unfinished:
+            due.append(self._journal.retry_at_s)
         return max(0.0, (min(due) - now_s) * 1e3) + 1 if due else 60_000.0
 
     def _check_dying(self) -> None:
@@ -240,8 +250,22 @@ class Guardian:
             self._restore()
 
     def _restore(self, *, forget: bool = True) -> None:
-        for problem in self._journal.restore(forget=forget):
-            say(f"could not undo: {problem}")
+        self._say_problems(self._journal.restore(forget=forget))
+
+    def _try_again(self, now_s: float) -> None:
+        """Undo what could not be undone before, whether or not a loop runs meanwhile."""
+        if now_s >= self._journal.retry_at_s:
+            self._say_problems(self._journal.retry())
+
+    def _say_problems(self, problems: Sequence[Unrestored]) -> None:
+        """Say what could not be undone, but the same only once, and that all of it is undone."""
+        now = {str(problem): None for problem in problems}
+        for text in now:
+            if text not in self._problems:
+                say(f"could not undo: {text} It is tried again.")
+        if self._problems and not self._journal.unfinished:
+            say("everything is undone now")
+        self._problems = now
 
     def _on_death(self, child: Child, status: int, now_s: float) -> None:
         if child is self.loop:
@@ -279,6 +303,10 @@ class Guardian:
         self.messages.take_until_closed(_STOP_S)
         self._undo(self.loop.end(_STOP_S, killed=self._undo_early))
         self._children.end_remaining(_STOP_S)
+        until_s = time.monotonic() + _UNDO_S
+        while self._journal.hopeful and (now_s := time.monotonic()) < until_s:
+            time.sleep(max(0.0, min(self._journal.retry_at_s, until_s) - now_s))
+            self._try_again(time.monotonic())
         self._journal.close()
         if self._owner_gone and self._owned_folder is not None:
             with contextlib.suppress(ActuatorError):

@@ -10,15 +10,18 @@ a second. So a separate thread writes the file, and restoring reads the entries 
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.ipc.shared_memory import (
+    PLACES,
     SharedMemory,
     in_force,
     read_touched,
@@ -26,13 +29,30 @@ from stallward.actuator.ipc.shared_memory import (
     touch_path,
 )
 from stallward.actuator.journal.disk import Journal
-from stallward.actuator.journal.entries import JournalEntry, Noted, Operation, from_line
+from stallward.actuator.journal.entries import (
+    JournalEntry,
+    Noted,
+    Operation,
+    from_line,
+    setting_of,
+)
+from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.own_entries import Owner, refusal
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import (
+    RETRY_S,
+    Cause,
+    Unrestored,
+    restore,
+    restore_patiently,
+)
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.stderr_line import say
 
 _CLOSE_S: Final = 2.0
+_RECOVER_S: Final = 5.0
+"""How long what an earlier daemon left behind is tried to be undone."""
+_SLOW_RETRY_S: Final = 5.0
+"""The time until the next try where the kernel blocks a write or refuses it for a lasting reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +80,7 @@ class HeldJournal:
 
     Attributes:
         memory: The memory shared with the loop; ``None`` until :meth:`share`.
+        hopeful: Whether something that could not be undone may be undone at the next try.
         after_crash: Whether :meth:`recover` found that an earlier daemon did not stop in order.
     """
 
@@ -74,7 +95,11 @@ class HeldJournal:
         self._serial = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._refused: queue.SimpleQueue[_Job] = queue.SimpleQueue()
-        self._unfinished = False
+        self._kept = KeptFiles()
+        self._failed: dict[JournalEntry, None] = {}
+        """The entries that the last try did not undo."""
+        self._retry_at_s = 0.0
+        self.hopeful = False
         self._problem = ""
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
         self._writer.start()
@@ -93,7 +118,12 @@ class HeldJournal:
     @property
     def unfinished(self) -> bool:
         """Whether the last restore failed for some entries, which are still held."""
-        return self._unfinished
+        return bool(self._failed)
+
+    @property
+    def retry_at_s(self) -> float:
+        """When to call :meth:`retry`, CLOCK_MONOTONIC; infinite if there is nothing to retry."""
+        return self._retry_at_s if self._failed else math.inf
 
     def recover(self) -> tuple[JournalEntry, ...]:
         """Undo the entries that a dead daemon left on disk; returns them.
@@ -107,14 +137,14 @@ class HeldJournal:
         path = self._journal.path
         self.after_crash = any(map(os.path.lexists, (path, touch_path(path))))
         left = in_force(self._journal.load(), read_touched(path))
-        self._entries.update(dict.fromkeys(left, 0))
-        problems = self.restore(forget=False)
+        problems = restore_patiently(lambda: left, self._paths, patience_s=_RECOVER_S)
         if problems:  # what could not be undone stays in the file
+            self._entries.update(dict.fromkeys(left, 0))
+            self._note_failed(problems)
             raise JournalError(
                 f"Settings that an earlier daemon left behind cannot be undone: {problems[0]}",
                 next_step=f"Undo what {self._journal.path} lists by hand, then remove it.",
             )
-        self._entries.clear()
         if self._journal.unreadable:
             say(unreadable(self._journal))
         try:
@@ -154,11 +184,17 @@ class HeldJournal:
             done(b"!" + str(error).encode())
             return
         self._drop_refused()
+        held = [entry for operation, entry in lines if operation == "hold"]
+        try:
+            self._keep(held)
+        except JournalError as error:
+            done(b"!" + str(error).encode())
+            return
         self._serial += 1
         released = tuple(entry for operation, entry in lines if operation == "release")
-        entries = tuple(entry for operation, entry in lines if operation == "hold")
+        entries = tuple(held)
         for entry in released:
-            self._entries.pop(entry, None)
+            self._forget(entry)
         # They are held before they are in the file; restoring an entry too many does no harm.
         self._entries.update(dict.fromkeys(entries, self._serial))
         if released:
@@ -166,6 +202,27 @@ class HeldJournal:
             self._jobs.put(_Job(entries=released, operation="release", done=reply))
         if entries or not released:
             self._jobs.put(_Job(entries=entries, done=done, serial=self._serial))
+
+    def _keep(self, entries: Sequence[JournalEntry]) -> None:
+        """Open what entries are undone by; all of them or none.
+
+        Raises:
+            JournalError: If no descriptor is left.
+        """
+        new = [entry for entry in entries if entry not in self._entries]
+        try:
+            for entry in new:
+                self._kept.keep(entry, self._paths.proc)
+        except JournalError:
+            for entry in new:
+                self._kept.drop(entry)
+            raise
+
+    def _forget(self, entry: JournalEntry) -> None:
+        """Hold one entry no more."""
+        self._entries.pop(entry, None)
+        self._failed.pop(entry, None)
+        self._kept.drop(entry)
 
     def _ours(self, line: str) -> tuple[Operation, JournalEntry]:
         """Read one line; what restoring would refuse is not held in the first place."""
@@ -180,21 +237,43 @@ class HeldJournal:
             job = self._refused.get()
             for entry in job.entries:
                 if self._entries.get(entry) == job.serial:
-                    del self._entries[entry]
+                    self._forget(entry)
 
-    def restore(self, *, forget: bool = True) -> tuple[str, ...]:
-        """Undo all entries that are in force; returns the problems.
-
-        If there are any, the entries stay held.
+    def restore(self, *, forget: bool = True) -> tuple[Unrestored, ...]:
+        """Undo all entries that are in force; returns what could not be undone, which stays held.
 
         Args:
-            forget: Whether to drop all entries afterwards; not while the loop may still be alive.
+            forget: Whether to drop the other entries afterwards; not while the loop may still be
+                alive.
         """
-        problems = restore(self._to_undo(), self._paths)
-        self._unfinished = bool(problems)
+        problems = restore(self._to_undo(), self._paths, kept=self._kept)
+        self._note_failed(problems)
         if forget:
             self.forget()
         return problems
+
+    def retry(self) -> tuple[Unrestored, ...]:
+        """Try again what could not be undone; returns what still cannot be.
+
+        A setting that the next loop has changed since is its own to put back: it is left alone
+        until then.
+        """
+        in_force = self._to_undo()
+        of_loop = {setting_of(entry) for entry in in_force if entry not in self._failed} - {None}
+        mine = [entry for entry in in_force if entry in self._failed]
+        due = [entry for entry in mine if setting_of(entry) not in of_loop]
+        problems = restore(due, self._paths, kept=self._kept)
+        left = dict.fromkeys(entry for problem in problems for entry in problem.entries)
+        left |= dict.fromkeys(entry for entry in mine if entry not in due)
+        self._drop(entry for entry in tuple(self._failed) if entry not in left)
+        self._note_failed(problems)
+        self._failed = left
+        return problems
+
+    def _note_failed(self, problems: Sequence[Unrestored]) -> None:
+        self._failed = dict.fromkeys(entry for one in problems for entry in one.entries)
+        self.hopeful = any(problem.cause is Cause.FAILED for problem in problems)
+        self._retry_at_s = time.monotonic() + (RETRY_S if self.hopeful else _SLOW_RETRY_S)
 
     def _to_undo(self) -> tuple[JournalEntry, ...]:
         return self.entries if self.memory is None else self.memory.in_force(self.entries)
@@ -202,24 +281,33 @@ class HeldJournal:
     def forget(self) -> None:
         """Drop all entries, because the loop has put back its changes.
 
-        They stay held if the last restore could not undo everything.
+        Those that the last restore could not undo stay held.
         """
-        if self._unfinished:
-            return
         if self.memory is not None:
-            self.memory.settle_all()
-        if self.entries:
-            self._entries.clear()
-            self._jobs.put(_Job(forget=True))
+            self.memory.settle_all(but=map(_place_of, self._failed))
+        self._drop(entry for entry in self.entries if entry not in self._failed)
+
+    def _drop(self, entries: Iterable[JournalEntry]) -> None:
+        """Drop entries that are undone, here and in the file."""
+        gone = tuple(entries)
+        for entry in gone:
+            self._forget(entry)
+            if self.memory is not None and isinstance(entry, Noted):
+                self.memory.settle(entry.place)
+        if gone:
+            whole = not self._entries
+            job = _Job(forget=True) if whole else _Job(entries=gone, operation="release")
+            self._jobs.put(job)
 
     def close(self) -> None:
         """End the writing thread; waits for the disk, but not for ever."""
-        if self.memory is not None and not self._unfinished:
+        if self.memory is not None and not self._failed:
             remove_touched(self._journal.path)
         self._jobs.put(None)
         self._writer.join(_CLOSE_S)
         if not self._writer.is_alive():
             self._journal.close()
+        self._kept.close()
 
     def _on_disk(self, entry: JournalEntry) -> JournalEntry:
         """The form of an entry in the file.
@@ -250,6 +338,11 @@ class HeldJournal:
                     answer = b"!" + self._problem.encode()
             if job.done is not None:
                 job.done(answer)
+
+
+def _place_of(entry: JournalEntry) -> int:
+    """The place of an entry in the touch table; behind all places if it has none."""
+    return entry.place if isinstance(entry, Noted) else PLACES
 
 
 def unreadable(journal: Journal) -> str:

@@ -34,7 +34,7 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
 )
-from stallward.actuator.journal.restore import left_alone, restore
+from stallward.actuator.journal.restore import left_alone, restore_patiently
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_start import run_process
@@ -44,6 +44,10 @@ EXIT_LEFT: Final = 1
 EXIT_NOT_TRIED: Final = 2
 WAIT_S: Final = 10.0
 """How long to wait for a loop that lost its guardian and is restoring everything itself."""
+
+
+PATIENCE_S: Final = 5.0
+"""How long what cannot be undone is tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,20 +67,23 @@ class Restored:
     """The result of a restore, as lines to print."""
 
     undone: tuple[str, ...]
-    """One line for each entry in the journal."""
+    """One line for each entry that was undone."""
     problems: tuple[str, ...] = ()
     """One line for each entry that could not be undone."""
     notes: tuple[str, ...] = ()
     """Remarks about the journal itself."""
 
 
-def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored:
+def restore_left(
+    journal_path: Path, paths: Paths, *, wait_s: float, patience_s: float = 0.0
+) -> Restored:
     """Undo the entries in the journal of a dead daemon.
 
     Args:
         journal_path: The daemon's journal.
         paths: The kernel's files.
         wait_s: How long to wait for the end of a daemon that still runs.
+        patience_s: How long what fails is tried again.
 
     Raises:
         DaemonError: If a daemon runs.
@@ -89,19 +96,22 @@ def restore_left(journal_path: Path, paths: Paths, *, wait_s: float) -> Restored
         journal = Journal(journal_path, paths)
         entries = in_force(journal.load(), read_touched(journal_path))
         alone = left_alone(entries)
-        problems = restore(entries, paths)
+        problems = restore_patiently(lambda: entries, paths, patience_s=patience_s)
+        left = {entry for problem in problems for entry in problem.entries}
         notes = [unreadable(journal)] if journal.unreadable else []
         if not problems:
             try:
                 close_journal(journal)
             except JournalError as error:
                 notes.append(str(error))
-    undone = tuple(dict.fromkeys(described(e) for e in entries if _path_of(e) not in alone))
+    undone = tuple(
+        dict.fromkeys(described(e) for e in entries if e not in left and _path_of(e) not in alone)
+    )
     notes += [
         f"{path} is {now} now, set by another program; left as it is."
         for path, now in alone.items()
     ]
-    return Restored(undone=undone, problems=problems, notes=tuple(notes))
+    return Restored(undone=undone, problems=tuple(map(str, problems)), notes=tuple(notes))
 
 
 def _path_of(entry: JournalEntry) -> Path | None:
@@ -162,11 +172,12 @@ def main(options: RestoreOptions) -> int:
             path, paths = journal_of(options.config)
         else:
             path, paths = options.journal.absolute(), options.paths
-        restored = restore_left(path, paths, wait_s=WAIT_S)
+        restored = restore_left(path, paths, wait_s=WAIT_S, patience_s=PATIENCE_S)
     except ActuatorError as error:
         sys.stderr.write(f"stallward restore: {error}\n")
         return EXIT_NOT_TRIED
-    for line in restored.undone or ("nothing to undo",):
+    nothing = () if restored.problems else ("nothing to undo",)
+    for line in restored.undone or nothing:
         sys.stdout.write(f"{line}\n")
     for line in (*restored.problems, *restored.notes):
         sys.stderr.write(f"stallward restore: {line}\n")

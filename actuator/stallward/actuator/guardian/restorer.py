@@ -34,9 +34,7 @@ from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.stderr_line import say
 
 LOOK_S: Final = 0.25
-"""The time between two looks whether the daemon is dead."""
-RETRY_S: Final = 5.0
-"""The time after which an undoing that has failed is tried again."""
+"""The time between two looks whether the daemon is dead, and between two tries to undo."""
 _NAME: Final = "restorer"
 
 
@@ -145,7 +143,7 @@ def main(options: RestorerOptions) -> int:
             return status
         if len(asked) > 1:
             return EXIT_NOT_TRIED
-        if select.select([wake_read], [], [], RETRY_S if status == EXIT_LEFT else LOOK_S)[0]:
+        if select.select([wake_read], [], [], LOOK_S)[0]:
             os.read(wake_read, 64)
 
 

@@ -102,9 +102,13 @@ class SharedMemory:
         """Mark the entry at ``place`` as restored."""
         self._map[place] = 0
 
-    def settle_all(self) -> None:
-        """Mark every entry as restored."""
-        self._map[:PLACES] = bytes(PLACES)
+    def settle_all(self, *, but: Iterable[int] = ()) -> None:
+        """Mark every entry as restored, apart from those at the places ``but``."""
+        marks = bytearray(PLACES)
+        for place in but:
+            if place < PLACES:
+                marks[place] = self._map[place]
+        self._map[:PLACES] = bytes(marks)
 
     def in_force(self, entries: Iterable[JournalEntry]) -> tuple[JournalEntry, ...]:
         """Return those of ``entries`` that must be undone now."""

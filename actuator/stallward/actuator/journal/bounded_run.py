@@ -6,10 +6,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Final
-
-from stallward.actuator.kernel.paths import Paths
 
 PATIENCE_S: Final = 0.1
 """How long one action may take before the next starts beside it."""
@@ -17,6 +17,17 @@ GIVE_UP_S: Final = 2.0
 """How long a run waits for all actions together; one that blocks goes on by itself."""
 
 Action = Callable[[], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """An action that failed, or that the kernel still blocks."""
+
+    number: int
+    """The place of the action among those of the run."""
+    why: str
+    error: Exception | None = None
+    """What it raised; ``None`` if it has not ended yet."""
 
 
 class _Run:
@@ -27,7 +38,7 @@ class _Run:
         self.waiting = deque(enumerate(actions))
         self.begun: dict[int, Action] = {}
         """The actions under way, by their number."""
-        self.problems: dict[int, str] = {}
+        self.errors: dict[int, Exception] = {}
         self.taken = 0
 
     def work(self) -> None:
@@ -39,15 +50,15 @@ class _Run:
                 number, action = self.waiting.popleft()
                 self.begun[number] = action
                 self.taken += 1
-            problem = ""
+            failed: Exception | None = None
             try:
                 action()
             except Exception as error:  # whatever it is, the other actions must be run
-                problem = str(error) or type(error).__name__
+                failed = error
             with self.changed:
                 del self.begun[number]
-                if problem:
-                    self.problems[number] = problem
+                if failed is not None:
+                    self.errors[number] = failed
                 self.changed.notify_all()
 
 
@@ -56,7 +67,7 @@ def run_bounded(
     *,
     patience_s: float = PATIENCE_S,
     give_up_s: float = GIVE_UP_S,
-) -> tuple[str, ...]:
+) -> tuple[Failure, ...]:
     """Run ``actions`` in order; one that blocks does not hold up the others.
 
     Where the system has no room for another thread, the caller's thread runs them, however long
@@ -68,7 +79,7 @@ def run_bounded(
         give_up_s: How long this call waits in all.
 
     Returns:
-        One sentence for each action that failed or still blocks, in order.
+        The actions that failed or still block, in order.
     """
     if not actions:
         return ()
@@ -93,11 +104,18 @@ def run_bounded(
                     taken, patient_s = run.taken, time.monotonic() + patience_s
             if time.monotonic() >= deadline_s:
                 break
-        stuck = {
-            number: f"{_described(action)} is not done after {give_up_s:g} s, and goes on."
+        stuck = [
+            Failure(
+                number=number,
+                why=f"{_described(action)} is not done after {give_up_s:g} s, and goes on.",
+            )
             for number, action in (*run.begun.items(), *run.waiting)
-        }
-        return tuple(text for _, text in sorted({**stuck, **run.problems}.items()))
+        ]
+        failed = [
+            Failure(number=number, why=str(error) or type(error).__name__, error=error)
+            for number, error in run.errors.items()
+        ]
+        return tuple(sorted((*stuck, *failed), key=lambda failure: failure.number))
 
 
 def _start(work: Callable[[], None]) -> bool:
@@ -112,4 +130,4 @@ def _start(work: Callable[[], None]) -> bool:
 def _described(action: Action) -> str:
     """Describe an action; for a partial call, by its arguments."""
     arguments = action.args if isinstance(action, partial) else (action,)
-    return " ".join(str(argument) for argument in arguments if not isinstance(argument, Paths))
+    return " ".join(str(argument) for argument in arguments if isinstance(argument, str | Path))

@@ -15,12 +15,14 @@ from typing import Final
 from stallward.actuator.errors import JournalError
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.own_entries import Owner
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import restore_patiently
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.locks import lock
 
 _SUFFIX: Final = ".journal"
 _TRIES: Final = 20
+_PATIENCE_S: Final = 5.0
+"""How long what a killed process left behind is tried to be undone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +85,7 @@ def undo_abandoned(folder: Path, paths: Paths) -> None:
 
 def _undo(path: Path, paths: Paths) -> None:
     journal = Journal(path, paths)
-    problems = restore(journal.load(), paths, Owner.SANDBOX)
+    problems = restore_patiently(journal.load, paths, Owner.SANDBOX, patience_s=_PATIENCE_S)
     if problems:
         raise JournalError(
             f"What a killed process left behind cannot be undone: {problems[0]}",

@@ -141,6 +141,18 @@ JournalEntry = (
 )
 Operation = Literal["hold", "release"]
 
+
+def setting_of(entry: JournalEntry) -> tuple[Path, str] | None:
+    """Return the file, and the key in it, that an entry restores; ``None`` if it is not of one."""
+    inner = entry.entry if isinstance(entry, Noted) else entry
+    match inner:
+        case FileValue(path=path) | Frozen(path=path):
+            return path, ""
+        case KeyedValue(path=path, key=key):
+            return path, key
+    return None
+
+
 _KINDS: Final[dict[str, type[Any]]] = {
     "file": FileValue,
     "keyed": KeyedValue,

@@ -22,7 +22,7 @@ from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry, from_line
 from stallward.actuator.journal.own_entries import Owner, refusal
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import Unrestored, restore_patiently
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import run_process
 
@@ -30,6 +30,8 @@ READY: Final = b"ready"
 CLOSE: Final = b"close"
 RESTORE: Final = b"restore"
 MESSAGE_BYTES: Final = 65536
+_PATIENCE_S: Final = 30.0
+"""How long a keeper whose owner has ended tries again what it cannot undo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +59,9 @@ class HeldEntries:
         """Do what the owner asks for; the reply begins with ``!`` if that cannot be done."""
         try:
             if message == RESTORE:
-                return json.dumps({"problems": [p[:400] for p in self.restore()[:100]]}).encode()
+                return json.dumps(
+                    {"problems": [str(p)[:400] for p in self.restore()[:100]]}
+                ).encode()
             self._take(message)
         except (ActuatorError, UnicodeDecodeError) as error:
             return b"!" + str(error).encode()
@@ -75,9 +79,15 @@ class HeldEntries:
             else:
                 self._entries.pop(entry, None)
 
-    def restore(self) -> tuple[str, ...]:
-        """Undo what is held; returns what could not be undone."""
-        problems = restore(self._entries, self._paths, Owner.SANDBOX)
+    def restore(self, *, patience_s: float = 0.0) -> tuple[Unrestored, ...]:
+        """Undo what is held; returns what could not be undone.
+
+        Args:
+            patience_s: How long what fails is tried again.
+        """
+        problems = restore_patiently(
+            lambda: self._entries, self._paths, Owner.SANDBOX, patience_s=patience_s
+        )
         if not problems:
             self._entries.clear()
             if self._journal:
@@ -126,7 +136,7 @@ def main(options: KeeperOptions) -> int:
     with contextlib.suppress(OSError):
         connection.send(READY)
         closed = _keep(connection, options.owner_pid, held)
-    problems = () if closed else held.restore()
+    problems = () if closed else held.restore(patience_s=_PATIENCE_S)
     for problem in problems:
         with contextlib.suppress(OSError):
             sys.stderr.write(f"stallward keeper: {problem}\n")

@@ -6,7 +6,9 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -26,15 +28,17 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
     ThreadValue,
+    setting_of,
 )
+from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.written_values import may_be_ours
 from stallward.actuator.kernel.cgroup_dirs import walk
-from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import send_signal, start_time_ticks
+from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
 from stallward.actuator.runtime.temporary_folders import remove_folder
 
@@ -44,18 +48,167 @@ _REMOVE_TRIES: Final = 4
 _REMOVE_TRY_S: Final = 0.5
 _MOST_PROBLEMS: Final = 3
 """For at most this many threads the reason of a failure is reported."""
-_FIRST: Final = ("run", "limits", "knobs")
+RETRY_S: Final = 0.25
+"""The time after which an undoing that has failed is tried again."""
+_FIRST: Final = ("hard limits", "run", "limits", "knobs")
+_V1_LIMIT: Final = "memory.limit_in_bytes"
 _WAITS: Final = "waits"
 _LATER: Final = ("groups", "folders", "swap")
 
 
+_LASTING: Final = frozenset(
+    {errno.EACCES, errno.EPERM, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENXIO}
+)
+
+
+class Cause(Enum):
+    """Why an entry was not undone."""
+
+    REFUSED = "it cannot be one of ours"
+    LASTING = "the kernel refuses, and will again"
+    FAILED = "it failed, and may succeed the next time"
+    BLOCKED = "it has not ended yet, and goes on by itself"
+
+
+_HOPELESS: Final = frozenset({Cause.REFUSED, Cause.LASTING})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unrestored:
+    """Entries that one undoing did not undo."""
+
+    entries: tuple[JournalEntry, ...]
+    cause: Cause
+    why: str
+    """One sentence."""
+
+    def __str__(self) -> str:
+        """The sentence."""
+        return self.why
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One action, and the entries that it undoes."""
+
+    entries: tuple[JournalEntry, ...]
+    act: Action
+
+
+class _Plan:
+    """The steps of one undoing, in the order of their kinds."""
+
+    def __init__(self, entries: Iterable[JournalEntry], paths: Paths, kept: KeptFiles) -> None:
+        self._paths = paths
+        self._kept = kept
+        self._noted: dict[JournalEntry, list[JournalEntry]] = {}
+        """The entries as they are in the journal, by what they undo."""
+        for entry in entries:
+            inner = entry.entry if isinstance(entry, Noted) else entry
+            self._noted.setdefault(inner, []).append(entry)
+        self.wanted = tuple(self._noted)
+        self._steps: dict[str, list[_Step]] = {kind: [] for kind in (*_FIRST, _WAITS, *_LATER)}
+        self.problems: list[Unrestored] = []
+
+    def refuse(self, entry: JournalEntry, why: str) -> None:
+        """Leave an entry out."""
+        self.wanted = tuple(one for one in self.wanted if one != entry)
+        self._note((entry,), Cause.REFUSED, why)
+
+    def add_single(self) -> None:
+        """Plan the entries that are undone one by one."""
+        paths, kept = self._paths, self._kept
+        for entry in self.wanted:
+            match entry:
+                case Frozen(path=path):
+                    self._add("run", (entry,), partial(_write, path, thawed(path), kept))
+                case Stopped():
+                    self._add("run", (entry,), partial(_continue, entry, paths, kept))
+                case OwnedGroup(name=name):
+                    self._add("groups", (entry,), partial(_remove_group, name, paths))
+                case OwnedFolder(path=path):
+                    self._add("folders", (entry,), partial(remove_folder, path))
+                case SwapFile(path=path):
+                    self._add("swap", (entry,), partial(_remove_swap, path, paths))
+
+    def add_files(self, written: Mapping[Path, tuple[int, ...]]) -> None:
+        """Plan the values of files, each of which may have several entries.
+
+        Args:
+            written: What the daemon may have written last to each file.
+        """
+        kept = self._kept
+        known = frozenset(entry.path for entry in self.wanted if isinstance(entry, FileValue))
+        entries: dict[tuple[Path, str], list[JournalEntry]] = {}
+        for entry in self.wanted:
+            if (setting := setting_of(entry)) is not None:
+                entries.setdefault(setting, []).append(entry)
+        for (path, key), value in _originals(self.wanted).items():
+            of_file = entries[path, key]
+            if path.name == OOM_CONTROL:
+                self._add(_WAITS, of_file, partial(_write_waits, path, value, known, kept))
+                continue
+            kind = "knobs" if path.is_relative_to(self._paths.proc) else "limits"
+            if path.name == _V1_LIMIT:
+                kind = "hard limits"
+            numbers = written.get(path, ())
+            self._add(kind, of_file, partial(_write_over, path, value, numbers, kept))
+
+    def add_processes(self) -> None:
+        """Plan the settings of processes and threads."""
+        scores: dict[tuple[int, int], list[OomScore]] = {}
+        for entry in self.wanted:
+            if isinstance(entry, OomScore):
+                scores.setdefault((entry.pid, entry.start_time_ticks), []).append(entry)
+        for of_process in scores.values():
+            act = partial(_write_oom_score, of_process[0], self._paths, self._kept)
+            self._add("knobs", of_process, act)
+        groups = tuple(e for e in self.wanted if isinstance(e, GroupThreads))
+        threads = tuple(e for e in self.wanted if isinstance(e, ThreadValue))
+        if groups or threads:
+            act = partial(_reset_threads, groups, threads, self._paths)
+            self._add("knobs", (*groups, *threads), act)
+
+    def _add(self, kind: str, entries: Iterable[JournalEntry], act: Action) -> None:
+        self._steps[kind].append(_Step(tuple(entries), act))
+
+    def _note(self, entries: Iterable[JournalEntry], cause: Cause, why: str) -> None:
+        noted = tuple(outer for inner in entries for outer in self._noted[inner])
+        self.problems.append(Unrestored(entries=noted, cause=cause, why=why))
+
+    def run_beside(self, *kinds: str) -> None:
+        """Run steps one after the other, and beside those that block."""
+        steps = [step for kind in kinds for step in self._steps[kind]]
+        for failure in run_bounded([step.act for step in steps]):
+            cause = Cause.BLOCKED if failure.error is None else _cause_of(failure.error)
+            self._note(steps[failure.number].entries, cause, failure.why)
+
+    def run(self, *kinds: str) -> None:
+        """Run steps one after the other, however long each takes."""
+        for step in (step for kind in kinds for step in self._steps[kind]):
+            try:
+                step.act()
+            except (ActuatorError, OSError) as error:
+                self._note(step.entries, _cause_of(error), str(error))
+
+
+def _cause_of(error: Exception) -> Cause:
+    number = error.number if isinstance(error, KernelFileError) else getattr(error, "errno", None)
+    return Cause.LASTING if number in _LASTING else Cause.FAILED
+
+
 def restore(
-    entries: Iterable[JournalEntry], paths: Paths, owner: Owner = Owner.DAEMON
-) -> tuple[str, ...]:
+    entries: Iterable[JournalEntry],
+    paths: Paths,
+    owner: Owner = Owner.DAEMON,
+    *,
+    kept: KeptFiles | None = None,
+) -> tuple[Unrestored, ...]:
     """Undo ``entries``.
 
-    Paused work runs again first, then limits and other settings are put back; a write that blocks
-    in the kernel does not hold up the others. Whether the kernel kills under a limit is put back
+    Paused work runs again first, then limits and other settings are put back; only v1 limits are
+    put back before, under which system calls of what runs could fail. A write that blocks in the
+    kernel does not hold up the others. Whether the kernel kills under a limit is put back
     after all limits: it would kill what waits under one. Then our own groups are killed and
     removed, and last our own folders and swap files. If a file has several entries, the first is
     the original.
@@ -67,53 +220,54 @@ def restore(
         entries: The entries in the order in which they were noted.
         paths: The kernel's files.
         owner: Whose entries they are.
+        kept: What is kept open for them.
 
     Returns:
-        One sentence for each entry that could not be undone; empty if all were.
+        What could not be undone; empty if everything was.
     """
     entries = tuple(entries)
-    written = _written(entries)
-    noted = dict.fromkeys(e.entry if isinstance(e, Noted) else e for e in entries)
-    refused = {entry: why for entry in noted if (why := refusal(entry, paths, owner))}
-    wanted = tuple(entry for entry in noted if entry not in refused)
-    scores: dict[tuple[int, int], OomScore] = {}
-    actions: dict[str, list[Action]] = {kind: [] for kind in (*_FIRST, _WAITS, *_LATER)}
-    known = frozenset(entry.path for entry in wanted if isinstance(entry, FileValue))
-    for entry in wanted:
-        match entry:
-            case Frozen(path=path):
-                actions["run"].append(partial(_write, path, thawed(path)))
-            case Stopped(pid=pid, start_time_ticks=ticks):
-                actions["run"].append(partial(send_signal, paths.proc, pid, ticks, signal.SIGCONT))
-            case OomScore(pid=pid, start_time_ticks=ticks):
-                scores.setdefault((pid, ticks), entry)
-            case OwnedGroup(name=name):
-                actions["groups"].append(partial(_remove_group, name, paths))
-            case OwnedFolder(path=path):
-                actions["folders"].append(partial(remove_folder, path))
-            case SwapFile(path=path):
-                actions["swap"].append(partial(_remove_swap, path, paths))
-    for path, value in _originals(wanted):
-        kind, action = _setting(path, value, paths, known, written.get(path, ()))
-        actions[kind].append(action)
-    actions["knobs"] += [partial(_write_oom_score, score, paths) for score in scores.values()]
-    groups = tuple(e for e in wanted if isinstance(e, GroupThreads))
-    threads = tuple(e for e in wanted if isinstance(e, ThreadValue))
-    if groups or threads:
-        actions["knobs"].append(partial(_reset_threads, groups, threads, paths))
-    problems = list(refused.values())
-    problems += run_bounded([action for kind in _FIRST for action in actions[kind]])
-    problems += run_bounded(actions[_WAITS])
-    for action in [action for kind in _LATER for action in actions[kind]]:
-        try:
-            action()
-        except (ActuatorError, OSError) as error:
-            problems.append(str(error))
-    return tuple(problems)
+    plan = _Plan(entries, paths, kept or KeptFiles())
+    for entry in plan.wanted:
+        if why := refusal(entry, paths, owner):
+            plan.refuse(entry, why)
+    plan.add_single()
+    plan.add_files(_written(entries))
+    plan.add_processes()
+    plan.run_beside(*_FIRST)
+    plan.run_beside(_WAITS)
+    plan.run(*_LATER)
+    return tuple(plan.problems)
 
 
-def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
-    """The files and the values to write: the first value of each file, or of each key."""
+def restore_patiently(
+    entries: Callable[[], Iterable[JournalEntry]],
+    paths: Paths,
+    owner: Owner = Owner.DAEMON,
+    *,
+    patience_s: float,
+) -> tuple[Unrestored, ...]:
+    """Undo entries, and try again what fails until nothing is left that could still be undone.
+
+    Args:
+        entries: Returns the entries in the order in which they were noted.
+        paths: The kernel's files.
+        owner: Whose entries they are.
+        patience_s: After this time no further try is begun.
+
+    Returns:
+        What could not be undone; empty if everything was.
+    """
+    until_s = time.monotonic() + patience_s
+    while True:
+        problems = restore(entries(), paths, owner)
+        hopeless = all(problem.cause in _HOPELESS for problem in problems)
+        if hopeless or time.monotonic() >= until_s:
+            return problems
+        time.sleep(RETRY_S)
+
+
+def _originals(entries: Iterable[JournalEntry]) -> dict[tuple[Path, str], str]:
+    """The values to write: the first one of each file, or of each key in a file."""
     originals: dict[tuple[Path, str], str] = {}
     for entry in entries:
         match entry:
@@ -121,8 +275,7 @@ def _originals(entries: Iterable[JournalEntry]) -> Iterator[tuple[Path, str]]:
                 originals.setdefault((path, ""), value)
             case KeyedValue(path=path, key=key, value=value):
                 originals.setdefault((path, key), f"{key} {value}")
-    for (path, _), value in originals.items():
-        yield path, value
+    return originals
 
 
 def left_alone(entries: Iterable[JournalEntry]) -> dict[Path, str]:
@@ -130,8 +283,9 @@ def left_alone(entries: Iterable[JournalEntry]) -> dict[Path, str]:
     entries = tuple(entries)
     written = _written(entries)
     found: dict[Path, str] = {}
-    for path, original in _originals(e.entry if isinstance(e, Noted) else e for e in entries):
-        now = _foreign(path, original, written.get(path, ()))
+    inner = (e.entry if isinstance(e, Noted) else e for e in entries)
+    for (path, _), original in _originals(inner).items():
+        now = _foreign(path, original, written.get(path, ()), KeptFiles())
         if now is not None:
             found[path] = now
     return found
@@ -150,12 +304,12 @@ def _written(entries: Iterable[JournalEntry]) -> dict[Path, tuple[int, ...]]:
     return written
 
 
-def _foreign(path: Path, original: str, written: tuple[int, ...]) -> str | None:
+def _foreign(path: Path, original: str, written: tuple[int, ...], kept: KeptFiles) -> str | None:
     """The value that another program has set since the daemon wrote; ``None`` if none did."""
     if not written:
         return None
     try:
-        now = read_text(path)
+        now = kept.read(path)
     except KernelFileError:
         return None
     if now is None or now == original or may_be_ours(path.name, now, written):
@@ -163,16 +317,16 @@ def _foreign(path: Path, original: str, written: tuple[int, ...]) -> str | None:
     return now
 
 
-def _write_over(path: Path, value: str, written: tuple[int, ...]) -> None:
+def _write_over(path: Path, value: str, written: tuple[int, ...], kept: KeptFiles) -> None:
     """Write an original, unless another program has written its own value since."""
-    if _foreign(path, value, written) is None:
-        _write(path, value)
+    if _foreign(path, value, written, kept) is None:
+        _write(path, value, kept)
 
 
-def _write(path: Path, value: str) -> None:
+def _write(path: Path, value: str, kept: KeptFiles) -> None:
     for attempt in range(_BUSY_TRIES):
         try:
-            write_text(path, value)
+            kept.write(path, value)
         except KernelFileError as error:
             if error.number in _GONE:
                 return
@@ -183,19 +337,13 @@ def _write(path: Path, value: str) -> None:
             return
 
 
-def _setting(
-    path: Path, value: str, paths: Paths, known: frozenset[Path], written: tuple[int, ...]
-) -> tuple[str, Action]:
-    """When and how one file gets its value back."""
-    if path.name == OOM_CONTROL:
-        return _WAITS, partial(_write_waits, path, value, known)
-    kind = "knobs" if path.is_relative_to(paths.proc) else "limits"
-    return kind, partial(_write_over, path, value, written)
+def _continue(entry: Stopped, paths: Paths, kept: KeptFiles) -> None:
+    kept.signal(entry, signal.SIGCONT, paths.proc)
 
 
-def _write_waits(path: Path, value: str, known: frozenset[Path]) -> None:
+def _write_waits(path: Path, value: str, known: frozenset[Path], kept: KeptFiles) -> None:
     """Put back whether a v1 group waits for memory, also in groups inside that inherited it."""
-    _write(path, value)
+    _write(path, value, kept)
     if value == KILL:
         reset_inherited(path.parent, keep=known)
 
@@ -233,9 +381,9 @@ def _reset_threads(
         raise ActuatorError(" ".join(problems[:_MOST_PROBLEMS]))
 
 
-def _write_oom_score(entry: OomScore, paths: Paths) -> None:
+def _write_oom_score(entry: OomScore, paths: Paths, kept: KeptFiles) -> None:
     if start_time_ticks(paths.proc, entry.pid) == entry.start_time_ticks:
-        _write(paths.proc / str(entry.pid) / "oom_score_adj", str(entry.value))
+        _write(paths.proc / str(entry.pid) / "oom_score_adj", str(entry.value), kept)
 
 
 def _remove_group(name: str, paths: Paths) -> None:

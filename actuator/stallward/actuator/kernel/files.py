@@ -6,6 +6,7 @@ as ``None``. Everything else that goes wrong is a :class:`KernelFileError` with 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -131,6 +132,52 @@ def write_text(path: Path, value: str) -> None:
         raise failure(path, error, f"write {value!r}") from error
     finally:
         os.close(fd)
+
+
+class FileWriter:
+    """One kernel file that can be kept open, so that a write to it needs no new descriptor.
+
+    Args:
+        path: The file, which must exist already when it is written.
+    """
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def open(self) -> None:
+        """Open the file anew, for the writes until :meth:`close`.
+
+        Raises:
+            KernelFileError: With the errno in ``number``, also if the file is absent.
+        """
+        self.close()
+        try:
+            self._fd = os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise failure(self.path, error, "open for writing") from error
+
+    def write(self, value: str) -> None:
+        """Write ``value`` in one write; by the path if the file is not open or that fails.
+
+        Raises:
+            KernelFileError: With the errno in ``number``, also if the file is absent.
+        """
+        if self._fd >= 0:
+            with contextlib.suppress(OSError):  # it matters to files of a disk only
+                os.ftruncate(self._fd, 0)
+            with contextlib.suppress(OSError):
+                os.pwrite(self._fd, value.encode(), 0)
+                return
+        write_text(self.path, value)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
 
 class OpenFile:

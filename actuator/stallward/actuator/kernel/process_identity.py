@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
+from typing import Final
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.files import failure, read_bytes
+
+_NO_PROCESS: Final = frozenset({errno.ESRCH, errno.EINVAL})
+"""Errors of opening a pidfd where no process has that number (EINVAL: it is that of a thread)."""
 
 
 def stat_fields(
@@ -68,8 +73,34 @@ def parse_user_ids(content: bytes) -> frozenset[int] | None:
     return frozenset(map(int, words))
 
 
-def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signals) -> bool:
-    """Signal the process that started at ``expected_ticks``; a recycled pid is never hit.
+def open_process(proc: Path, pid: int, expected_ticks: int) -> int | None:
+    """Open a descriptor of the process that started at ``expected_ticks``, and of no other.
+
+    Returns:
+        A pidfd, which the caller closes; ``None`` if that process has ended.
+
+    Raises:
+        KernelFileError: If there is no descriptor left, or its start time cannot be read.
+    """
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError as error:
+        if error.errno in _NO_PROCESS:
+            return None
+        raise failure(proc / str(pid), error, "open a descriptor of the process") from error
+    try:
+        # The descriptor pins one process; the start time says whether it is the one meant.
+        if start_time_ticks(proc, pid) == expected_ticks:
+            return fd
+    except BaseException:
+        os.close(fd)
+        raise
+    os.close(fd)
+    return None
+
+
+def signal_process(fd: int, proc: Path, pid: int, number: signal.Signals) -> bool:
+    """Signal the process of a pidfd.
 
     Returns:
         Whether that process was still there.
@@ -78,22 +109,27 @@ def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signal
         KernelFileError: If the signal is refused.
     """
     try:
-        fd = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        # The descriptor pins one process; the start time says whether it is the one meant.
-        if start_time_ticks(proc, pid) != expected_ticks:
-            return False
         signal.pidfd_send_signal(fd, number)
     except ProcessLookupError:
         return False
     except OSError as error:
-        raise KernelFileError(
-            proc / str(pid),
-            f"cannot send {number.name} ({os.strerror(error.errno or 0)})",
-            number=error.errno or 0,
-        ) from error
+        raise failure(proc / str(pid), error, f"send {number.name}") from error
+    return True
+
+
+def send_signal(proc: Path, pid: int, expected_ticks: int, number: signal.Signals) -> bool:
+    """Signal the process that started at ``expected_ticks``; a recycled pid is never hit.
+
+    Returns:
+        Whether that process was still there.
+
+    Raises:
+        KernelFileError: If the signal is refused, or no descriptor is left to send it by.
+    """
+    fd = open_process(proc, pid, expected_ticks)
+    if fd is None:
+        return False
+    try:
+        return signal_process(fd, proc, pid, number)
     finally:
         os.close(fd)
-    return True

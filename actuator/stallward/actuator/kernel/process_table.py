@@ -82,12 +82,21 @@ def parse_seen(content: bytes, path: Path | str, pid: int) -> Seen:
     )
 
 
+def look_at(proc: Path, pid: int) -> Seen | None:
+    """Read one process; ``None`` if it is gone.
+
+    Raises:
+        KernelFileError: If it is there, as far as can be said, but cannot be read now.
+    """
+    path = f"{proc}/{pid}/stat"  # making a Path takes longer than reading the file
+    content = read_bytes(path)
+    return parse_seen(content, path, pid) if content else None
+
+
 def read_seen(proc: Path, pid: int) -> Seen | None:
     """Read one process; ``None`` if it is gone or its stat cannot be used."""
-    path = f"{proc}/{pid}/stat"  # making a Path takes longer than reading the file
     try:
-        content = read_bytes(path)
-        return parse_seen(content, path, pid) if content else None
+        return look_at(proc, pid)
     except KernelFileError:
         return None
 

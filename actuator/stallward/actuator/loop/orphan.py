@@ -20,12 +20,15 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.ipc.shared_memory import close_journal
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import restore, restore_patiently
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.stderr_line import say
 
 _DEATH_S: Final = 5.0
 """How long to wait for the death of a thread that is busy in the kernel."""
+_PATIENCE_S: Final = 30.0
+"""How long what cannot be undone is tried again. Then it is left to the next daemon, which cannot
+start before."""
 
 SelectInForce = Callable[[Iterable[JournalEntry]], Iterable[JournalEntry]]
 """Selects, of the entries of a journal, those that must be undone."""
@@ -65,7 +68,7 @@ def end_and_restore(
             poller = select.poll()  # the last thread of the loop closes the other end
             poller.register(read)
             poller.poll(_DEATH_S * 1e3)
-            status = _undo(entries(), paths, journal, unfinished)
+            status = _undo(entries, paths, journal, unfinished)
         finally:
             os._exit(status)
     os.close(read)
@@ -73,16 +76,21 @@ def end_and_restore(
 
 
 def _undo(
-    entries: Iterable[JournalEntry], paths: Paths, journal: Path, unfinished: SelectInForce | None
+    entries: Callable[[], Iterable[JournalEntry]],
+    paths: Paths,
+    journal: Path,
+    unfinished: SelectInForce | None,
 ) -> int:
     problems: tuple[str, ...] = ()
-    earlier: Iterable[JournalEntry] = ()
+    earlier: tuple[JournalEntry, ...] = ()
     if unfinished is not None:
         try:
-            earlier = unfinished(Journal(journal, paths).load())
+            earlier = tuple(unfinished(Journal(journal, paths).load()))
         except ActuatorError as error:
             problems = (str(error),)
-    problems += restore((*earlier, *entries), paths)  # the earliest is the original
+    # The earliest is the original.
+    left = restore_patiently(lambda: (*earlier, *entries()), paths, patience_s=_PATIENCE_S)
+    problems += tuple(map(str, left))
     for problem in problems:
         say(f"could not undo: {problem}", "loop")
     if not problems:

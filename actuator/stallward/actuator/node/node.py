@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+from collections.abc import Collection
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.interface import EngineSettings
@@ -111,7 +112,9 @@ class Node:
         )
         self._profile = "default"
         self._watch: StallWatch | None = None
-        self._shared = SharedLevers(config, self.sampler, self.levers)
+        self._shared = SharedLevers(
+            config, self.sampler, self.levers, hard_limits=self.hierarchy.kind != "v2"
+        )
         self.places = PodPlaces(
             config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers, self._shared
         )
@@ -140,6 +143,7 @@ class Node:
             late_s=control.tick_period_s / 2,
             online_cpus=online,
             aside_s=control.foreign_wait_s,
+            hard_limits=self.hierarchy.kind != "v2",
         )
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:
@@ -240,8 +244,7 @@ class Node:
         ]
         self.tracker.update(now_s, facts, time.monotonic())
         self._note_pauses()
-        if self._pauses is not None:
-            self._pauses.keep_only(pausing)
+        self._keep_only(pausing)
         self._profile = in_force.tuning.name
         return results
 
@@ -268,10 +271,19 @@ class Node:
         ]
         self.tracker.update(now_s, facts, time.monotonic())
         self._note_pauses()
-        if self._pauses is not None:
-            self._pauses.keep_only(())
+        self._keep_only(())
         self._profile = RELEASED.tuning.name
         return results
+
+    def _keep_only(self, pausing: Collection[int]) -> None:
+        """Note which slots the loop still keeps paused.
+
+        A pause that was to end has ended only when its lever says so. Until then the guardian must
+        count it, since it may be the only one that can still end it.
+        """
+        if self._pauses is not None:
+            held = map(self._shared.pause_held, range(len(self._config.background)))
+            self._pauses.keep_only([i for i, h in enumerate(held) if h or i in pausing])
 
     def close(self) -> bool:
         """Restore everything and close the files; return whether everything is restored."""

@@ -62,9 +62,13 @@ class SharedLevers:
         config: The daemon's configuration.
         sampler: The sensors.
         levers: The levers.
+        hard_limits: Whether their memory limits are hard ones.
     """
 
-    def __init__(self, config: DaemonConfig, sampler: Sampler, levers: LeverSet) -> None:
+    def __init__(
+        self, config: DaemonConfig, sampler: Sampler, levers: LeverSet, *, hard_limits: bool
+    ) -> None:
+        self._hard_limits = hard_limits
         self._sampler = sampler
         self._levers = levers
         self._slots = {
@@ -118,7 +122,12 @@ class SharedLevers:
         for group in shared.places:
             pod, rates = known.get(group, GroupSample(name=group)), shared.rates[group]
             rates.update(pod, sample.time_s)
-            least = lowest_workable_bytes(_NOTHING_LEARNED, pod, sample.node.swap_free_bytes)
+            least = lowest_workable_bytes(
+                _NOTHING_LEARNED,
+                pod,
+                sample.node.swap_free_bytes,
+                hard=self._hard_limits and not granted.paused,
+            )
             pods.append(
                 PodUse(
                     name=group,
@@ -143,9 +152,15 @@ class SharedLevers:
         if shared is None:
             return levers.slot_paused(slot)
         places = shared.places.values()
-        if any(levers.slot_pause_held(place) for place in places):
+        if self.pause_held(slot):
             return True
         return bool(places) and all(levers.slot_paused(place) for place in places)
+
+    def pause_held(self, slot: int) -> bool:
+        """Whether a lever may have paused a slot, or a pod of it, and has not let it run again."""
+        shared = self._slots.get(slot)
+        places = (slot,) if shared is None else tuple(shared.places.values())
+        return any(self._levers.slot_pause_held(place) for place in places)
 
     def limit_bytes(self, slot: int) -> int | None:
         """The limit of a slot in force or being approached; ``None`` for its original.

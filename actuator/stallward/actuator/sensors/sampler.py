@@ -12,10 +12,10 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
+from stallward.actuator.runtime.open_file_limit import allow_open_files
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import WHOLE, ZONE, GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
-from stallward.actuator.sensors.open_file_limit import allow_open_files
 from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import JoinedMembers, members_of

@@ -212,7 +212,7 @@ def _undone(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) ->
         try:
             problems = keeper.restore()
         except JournalError:  # the keeper was killed: do its work here
-            problems = restore(entries, paths, Owner.SANDBOX)
+            problems = tuple(map(str, restore(entries, paths, Owner.SANDBOX)))
         if problems:  # the keeper stays open, and tries again when this process ends
             raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
         keeper.close()

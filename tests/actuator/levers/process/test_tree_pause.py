@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -380,3 +381,25 @@ def _start(pid: int) -> int:
 
 def _stops(setting: Setting) -> list[Stopped]:
     return [entry for entry in setting.journal.held if isinstance(entry, Stopped)]
+
+
+def test_a_process_that_cannot_be_read_now_is_not_taken_for_gone() -> None:
+    setting = Setting(PARENT, "1")
+    try:
+        setting.apply(PAUSED)
+        assert wait_for_stopped(setting, 2)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            list(setting.lever.look(time.monotonic()))
+            errors = setting.apply(RUNNING)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert any("cannot be continued" in error for error in errors)
+        assert setting.lever.held
+        assert len(setting.journal.held) == 2, "a crash would still undo it"
+        assert setting.apply(RUNNING) == []
+        assert not setting.journal.held
+        assert wait_for_stopped(setting, 0)
+    finally:
+        setting.end()

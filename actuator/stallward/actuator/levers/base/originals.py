@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from stallward.actuator.errors import JournalError
-from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
+from stallward.actuator.journal.entries import FileValue, JournalEntry, setting_of
 
 SendJournal = Callable[..., None]
 """Takes entries as its arguments and returns when they are safe in the journal. An error that it
@@ -80,9 +80,9 @@ class Originals:
         if not new:
             return
         self._send(*new)
-        settings = set(filter(None, map(_setting, new)))
+        settings = set(filter(None, map(setting_of, new)))
         stale = [
-            e for e in tuple(self._covered) if e not in self._moved and _setting(e) in settings
+            e for e in tuple(self._covered) if e not in self._moved and setting_of(e) in settings
         ]
         self._covered |= dict.fromkeys(new)
         self.release_all(stale)
@@ -154,13 +154,3 @@ class Originals:
         if known and self._release is not None:
             with contextlib.suppress(JournalError):  # at worst they are undone once more
                 self._release(*known)
-
-
-def _setting(entry: JournalEntry) -> tuple[Path, str] | None:
-    """The setting that an entry restores; ``None`` if it is not of a file."""
-    match entry:
-        case FileValue(path=path):
-            return path, ""
-        case KeyedValue(path=path, key=key):
-            return path, key
-    return None

@@ -8,12 +8,13 @@ a late freeze would be a surprise.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import Frozen
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.files import FileWriter, read_text
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
 from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
@@ -60,6 +61,7 @@ class PauseLever(LeverDefaults):
         self._wanted = False
         self._pending: tuple[bool, float] | None = None
         self._retry_at_s = 0.0
+        self._writer = FileWriter(Path() if self._freezer is None else self._freezer.path)
         self._file: int | None = None
         self._aside = Aside(wait_s=aside_s)
         self.held = False
@@ -135,9 +137,12 @@ class PauseLever(LeverDefaults):
             self._exempt.check(self._group)
             self._originals.ensure(Frozen(freezer.path))
             self._file = freezer.identity()
+            self._writer.open()  # thawing must need no descriptor that may not be had then
         # A write that fails half way is undone, too, but not where there is no file.
         self.held = self.held or freezer.path.exists()
-        write_text(freezer.path, freezer.freeze if freeze else freezer.thaw)
+        self._writer.write(freezer.freeze if freeze else freezer.thaw)
+        if not freeze and freezer.requested():
+            raise LeverError(f"{freezer.path}: still asks for a freeze after it was thawed.")
         self.held = freeze
         if not freeze:
             self._release()
@@ -146,6 +151,7 @@ class PauseLever(LeverDefaults):
         """Note that this lever does not freeze the group any more."""
         self.held = False
         if self._freezer is not None:
+            self._writer.close()
             self._originals.settle(Frozen(self._freezer.path))
 
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
@@ -225,6 +231,8 @@ class PauseLever(LeverDefaults):
         if self._freezer is not None:
             self._freezer.asked.close()
             self._freezer.state.close()
+            if not self.held:
+                self._writer.close()
         return ()
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:

@@ -20,9 +20,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import JournalError
+from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import Stopped
-from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.kernel.process_table import look_at, read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.lever import PlannedWrite
@@ -212,7 +212,10 @@ class TreePause:
         late: list[ProcessRef] = []
         gone: list[ProcessRef] = []
         for ref in self._next_looked_at():
-            seen = read_seen(self._proc, ref.pid)
+            try:
+                seen = look_at(self._proc, ref.pid)
+            except KernelFileError:
+                continue  # the next look may be able to read it
             if seen is None or seen.ref != ref or seen.ended:
                 gone.append(ref)
             elif seen.stopped:

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.process_table import Seen, look_at
 from stallward.agent.desired import ProcessRef
 
 BATCH: Final = 100
@@ -56,12 +57,12 @@ def stop(
                 continue
             stack.callback(os.close, fd)
             # The descriptor pins one process; the start time says whether it is the right one.
-            seen = read_seen(proc, ref.pid)
-            if seen is None or seen.ref != ref or seen.ended:
+            seen = _look_at(proc, ref, batch)
+            if seen is not None and seen.ended:
                 batch.gone.append(ref)
-            elif seen.stopped:
+            elif seen is not None and seen.stopped:
                 batch.already.append(ref)
-            else:
+            elif seen is not None:
                 running.append((ref, fd))
         if running:
             hold([ref for ref, _ in running])
@@ -78,10 +79,7 @@ def send(proc: Path, refs: Iterable[ProcessRef], number: signal.Signals) -> Batc
         if fd < 0:
             continue
         try:
-            seen = read_seen(proc, ref.pid)
-            if seen is None or seen.ref != ref:
-                batch.gone.append(ref)
-            else:
+            if _look_at(proc, ref, batch) is not None:
                 _send(ref, fd, number, batch)
         finally:
             os.close(fd)
@@ -96,6 +94,22 @@ def _open(ref: ProcessRef, batch: Batch) -> int:
     except OSError as error:
         batch.refused[ref] = os.strerror(error.errno or 0)
     return -1
+
+
+def _look_at(proc: Path, ref: ProcessRef, batch: Batch) -> Seen | None:
+    """Read a process; ``None``, and noted in ``batch``, if it is gone or cannot be read now.
+
+    One that cannot be read may still be stopped, and must not be taken for gone.
+    """
+    try:
+        seen = look_at(proc, ref.pid)
+    except KernelFileError as error:
+        batch.refused[ref] = error.cause
+        return None
+    if seen is None or seen.ref != ref:
+        batch.gone.append(ref)
+        return None
+    return seen
 
 
 def _send(ref: ProcessRef, fd: int, number: signal.Signals, batch: Batch) -> None:

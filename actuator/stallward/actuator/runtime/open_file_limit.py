@@ -1,4 +1,4 @@
-"""The limit of open files of this process, which keeps every signal's file open."""
+"""The limit of open files of a process that keeps many open: signals, or what undoes changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import resource
 from typing import Final
 
 _OTHER_FILES: Final = 256
-"""Room for the sockets, levers and other files that the process opens."""
+"""Room for the sockets and other files that the process opens."""
 
 
 def allow_open_files(count: int) -> None:

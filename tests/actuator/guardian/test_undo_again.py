@@ -1,0 +1,150 @@
+"""An undoing that fails is tried again, before and after the next loop is started."""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.guardian.held_journal import HeldJournal
+from stallward.actuator.journal.disk import Journal
+from stallward.actuator.journal.entries import FileValue, JournalEntry, Noted, to_line
+from stallward.actuator.journal.kept_files import KeptFiles
+from stallward.actuator.journal.restore import RETRY_S
+from stallward.actuator.kernel.paths import Paths
+
+
+class Faults:
+    """Lets every write of some files fail."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.number = errno.EIO
+        self.paths: set[Path] = set()
+        write = KeptFiles.write
+
+        def fail(kept: KeptFiles, path: Path, value: str) -> None:
+            if path in self.paths:
+                raise KernelFileError(path, "cannot write", number=self.number)
+            write(kept, path, value)
+
+        monkeypatch.setattr(KeptFiles, "write", fail)
+
+
+@pytest.fixture
+def faults(monkeypatch: pytest.MonkeyPatch) -> Faults:
+    return Faults(monkeypatch)
+
+
+class Held:
+    """What a guardian holds, and two limits that a loop has changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.paths = Paths(proc=folder / "proc", cgroup=folder)
+        boot = self.paths.proc / "sys/kernel/random/boot_id"
+        boot.parent.mkdir(parents=True)
+        boot.write_text("this-boot\n")
+        self.journal = folder / "journal"
+        self.held = HeldJournal(Journal(self.journal, self.paths), self.paths)
+        self.memory = self.held.share(("batch",))
+        self.first, self.second = folder / "a/memory.high", folder / "b/memory.high"
+
+    def hold(self, path: Path, value: str, place: int) -> JournalEntry:
+        """Note an original of a loop, and mark it as changed."""
+        entry = Noted(FileValue(path, value), place)
+        answers: list[bytes] = []
+        self.held.take(to_line(entry).encode(), answers.append)
+        deadline_s = time.monotonic() + 5.0
+        while not answers and time.monotonic() < deadline_s:
+            time.sleep(0.001)
+        assert answers == [b"ok"]
+        self.memory.touch(place, (value, "90"))
+        path.write_text("90")
+        return entry
+
+    def on_disk(self) -> tuple[JournalEntry, ...]:
+        """What the next daemon would undo."""
+        self.held.close()
+        return Journal(self.journal, self.paths).load()
+
+
+@pytest.fixture
+def held(tmp_path: Path) -> Iterator[Held]:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    value = Held(tmp_path)
+    for path in (value.first, value.second):
+        path.write_text("60")
+    yield value
+    value.held.close()
+
+
+def test_only_what_failed_stays_held_and_is_undone_when_the_fault_ends(
+    held: Held, faults: Faults
+) -> None:
+    stuck = held.hold(held.first, "60", 0)
+    held.hold(held.second, "60", 1)
+    faults.paths = {held.first}
+    (problem,) = held.held.restore()
+    assert problem.entries == (stuck,)
+    assert (held.first.read_text(), held.second.read_text()) == ("90", "60")
+    assert held.held.entries == (stuck,)
+    assert 0.0 < held.held.retry_at_s - time.monotonic() <= RETRY_S
+    (problem,) = held.held.retry()
+    faults.paths.clear()
+    assert held.held.retry() == ()
+    assert held.first.read_text() == "60"
+    assert not held.held.entries
+    assert not held.held.unfinished
+    assert held.on_disk() == ()
+
+
+def test_what_cannot_be_undone_is_left_to_the_next_daemon(held: Held, faults: Faults) -> None:
+    stuck = held.hold(held.first, "60", 0)
+    held.hold(held.second, "60", 1)
+    faults.paths = {held.first}
+    held.held.restore()
+    left = held.on_disk()
+    assert [getattr(entry, "entry", entry) for entry in left] == [getattr(stuck, "entry", stuck)]
+
+
+def test_the_next_loop_s_own_changes_are_not_undone(held: Held, faults: Faults) -> None:
+    held.hold(held.first, "60", 0)
+    faults.paths = {held.first}
+    held.held.restore()
+    assert held.held.first_place == 1
+    new = held.hold(held.second, "60", 1)
+    faults.paths.clear()
+    assert held.held.retry() == ()
+    assert held.first.read_text() == "60"
+    assert held.second.read_text() == "90", "the loop that runs has set it"
+    assert held.held.entries == (new,)
+
+
+def test_a_setting_that_the_next_loop_has_changed_again_waits_for_it(
+    held: Held, faults: Faults
+) -> None:
+    held.hold(held.first, "60", 0)
+    faults.paths = {held.first}
+    held.held.restore()
+    held.hold(held.first, "90", 1)  # what it takes for the original is our own limit
+    faults.paths.clear()
+    held.held.retry()
+    assert held.first.read_text() == "90"
+    assert held.held.unfinished
+    held.memory.settle(1)  # it has put back what it found
+    held.held.retry()
+    assert held.first.read_text() == "60"
+    assert not held.held.unfinished
+
+
+def test_a_lasting_refusal_is_tried_seldom(held: Held, faults: Faults) -> None:
+    held.hold(held.first, "60", 0)
+    faults.paths, faults.number = {held.first}, errno.EPERM
+    held.held.restore()
+    assert held.held.unfinished
+    assert not held.held.hopeful
+    assert held.held.retry_at_s - time.monotonic() > 4 * RETRY_S
