@@ -253,6 +253,16 @@ def test_twelve_kills_of_all_processes_under_pressure_leave_nothing(
 
 @pytest.mark.live
 @pytest.mark.reaches
+@pytest.mark.timeout(300)
+def test_a_few_kills_while_system_calls_fail_leave_nothing() -> None:
+    tally = Tally()
+    bench_kills(tally, kills=5, faults=True, seed=5)
+    assert [kill.problems for kill in tally.kills] == [()] * 5
+    assert any(kill.held for kill in tally.kills)
+
+
+@pytest.mark.live
+@pytest.mark.reaches
 @pytest.mark.timeout(180)
 def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
     tally = Tally()

@@ -25,6 +25,7 @@ from stallward.env.sandbox.lacks import sandbox_lacks
 from stallward.env.sandbox.sandbox import open_sandbox
 from stallward.evaluation.bench.kills.arms import KilledArm, one_controller
 from stallward.evaluation.bench.kills.campaign import Campaign, Instants
+from stallward.evaluation.bench.kills.faults import Faults
 from stallward.evaluation.bench.kills.programs import Programs
 from stallward.evaluation.bench.kills.tally import KILL_TARGETS, Kill, Tally
 from stallward.evaluation.errors import ComparisonError
@@ -54,6 +55,7 @@ def bench_kills(
     arms: Sequence[KilledArm] = (),
     instants: Instants | None = None,
     all_groups: bool = False,
+    faults: bool = False,
     seed: int = 1,
     report: Report = silent,
 ) -> None:
@@ -68,6 +70,8 @@ def bench_kills(
         instants: When it kills.
         all_groups: Whether the groups are in the CPU and block controllers of cgroup v1, too, as
             in a comparison. Some arms need the CPU limits.
+        faults: Whether system calls of the daemon fail around each kill. Then everything must be
+            restored a second after the last of them.
         seed: Seeds the choice of targets and times.
         report: Called with the progress.
 
@@ -87,7 +91,13 @@ def bench_kills(
             controllers=("cpu", "blkio") if all_groups else (),
         ) as sandbox,
         Programs(sandbox, busy_threads=_BUSY_THREADS if schedules_threads else 0) as programs,
-        Campaign(sandbox, programs, rng, instants or Instants()) as campaign,
+        Campaign(
+            sandbox,
+            programs,
+            rng,
+            instants or Instants(),
+            Faults(sandbox.folder, sandbox.folder / "kills.journal") if faults else None,
+        ) as campaign,
     ):
         turns = deque(arms)
         for number in range(kills):

@@ -23,6 +23,7 @@ from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
 from stallward.evaluation.bench.kills.arms import KilledArm, one_controller
 from stallward.evaluation.bench.kills.daemon_config import TARGET_MS, campaign_config
+from stallward.evaluation.bench.kills.faults import MOST_AFTER_S, Faults, draw_window
 from stallward.evaluation.bench.kills.liveness import alive, loop_problems
 from stallward.evaluation.bench.kills.programs import Programs
 from stallward.evaluation.bench.kills.tally import CHECK_S, KILL_TARGETS, Kill, requires_restore
@@ -61,6 +62,7 @@ class Campaign:
         programs: The programs in the sandbox.
         rng: Draws the order and the times of the kills.
         instants: When it kills.
+        faults: Lets the daemon's system calls fail around each kill; ``None`` for no faults.
 
     Attributes:
         ended: Label of an arm -> how many programs of the background ended beside it, and were
@@ -73,8 +75,10 @@ class Campaign:
         programs: Programs,
         rng: random.Random,
         instants: Instants,
+        faults: Faults | None = None,
     ) -> None:
         self._sandbox = sandbox
+        self._faults = faults
         self._groups = tuple(
             group.name for group in (sandbox.zone, sandbox.protected, *sandbox.slots)
         )
@@ -95,6 +99,8 @@ class Campaign:
 
     def __exit__(self, *_: object) -> None:
         """Stop the daemon in order."""
+        if self._faults is not None:
+            self._faults.end()
         self._stop_daemon()
 
     def _stop_daemon(self) -> None:
@@ -139,6 +145,10 @@ class Campaign:
     def _kill(self, daemon: Daemon, target: str) -> Kill:
         pids, victims = self._victims(daemon, target)
         gap_s = self._rng.choice([0.0, 0.0, self._rng.uniform(0.0, 0.005)])
+        window = None if self._faults is None else draw_window(self._rng)
+        if self._faults is not None and window is not None:
+            self._faults.begin(window)
+            time.sleep(window.before_s)
         held = bool(self._changed())
         killed_s = time.monotonic()
         for pid in victims:
@@ -146,6 +156,10 @@ class Campaign:
                 os.kill(pid, signal.SIGKILL)
             if gap_s:
                 time.sleep(gap_s)
+        if self._faults is not None and window is not None:
+            time.sleep(window.after_s)
+            self._faults.end()
+            killed_s = time.monotonic()  # what could not be undone before must be undone from now
         if not requires_restore(target):
             problems = loop_problems(pids, self._paths.proc)
             return Kill(target=target, held=held, problems=problems)
@@ -172,10 +186,14 @@ class Campaign:
 
     def _running_daemon(self, arm: KilledArm) -> Daemon:
         if self._daemon is None:
-            config = campaign_config(self._sandbox, arm)
+            faults_s = 0.0 if self._faults is None else MOST_AFTER_S
+            config = campaign_config(self._sandbox, arm, faults_s=faults_s)
             self._config_path.write_text(config_toml(config), encoding="utf-8")
             self._daemon = Daemon(config, owned=self._sandbox.folder)
-            self._daemon.start(_START_TIMEOUT_S)
+            with contextlib.ExitStack() as stack:
+                if self._faults is not None:
+                    stack.enter_context(self._faults.inherited())
+                self._daemon.start(_START_TIMEOUT_S)
         return self._daemon
 
     def _wait_for_an_instant(self, daemon: Daemon) -> None:

@@ -27,7 +27,7 @@ TARGET_MS: Final = 20.0
 _FLOOR_BYTES: Final = 4 << 20
 
 
-def campaign_config(sandbox: Sandbox, arm: KilledArm) -> DaemonConfig:
+def campaign_config(sandbox: Sandbox, arm: KilledArm, *, faults_s: float = 0.0) -> DaemonConfig:
     """The daemon that is killed; a restarted loop acts only after the checks of a kill.
 
     A controller of the application's threads has the consent that it needs.
@@ -35,10 +35,12 @@ def campaign_config(sandbox: Sandbox, arm: KilledArm) -> DaemonConfig:
     Args:
         sandbox: The sandbox that it controls.
         arm: Its controller.
+        faults_s: How long system calls fail after a kill at most.
     """
     folder = sandbox.folder
     # Starting takes as long again, and then STORM waits; another controller acts at once.
     delay_s = CHECK_S / 4 if arm.controller.startswith(STORM) else 1.25 * CHECK_S
+    delay_s += faults_s
     return DaemonConfig(
         node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
         protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),

@@ -31,6 +31,10 @@ def kills(
     ends: Annotated[
         bool, typer.Option("--ends", help="The controller may end programs of the background.")
     ] = False,
+    faults: Annotated[
+        bool,
+        typer.Option("--faults", help="Let the daemon's system calls fail around each kill."),
+    ] = False,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -55,6 +59,7 @@ def kills(
                 arms=chosen,
                 instants=IN_TURN if arms else Instants(),
                 all_groups=bool(arms),
+                faults=faults,
                 seed=seed,
                 report=report,
             )
