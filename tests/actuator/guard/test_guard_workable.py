@@ -38,6 +38,8 @@ class Node:
     swap_room: int | None = None
     limit: int | None = None
     paused: bool = False
+    hard: bool = False
+    dirty: int = 0
     changes: tuple[GuardChange, ...] = ()
 
     def sample(self) -> Sample:
@@ -48,6 +50,8 @@ class Node:
             anon_bytes=self.usage - self.file,
             file_bytes=self.file,
             swap_room_bytes=self.swap_room,
+            dirty_bytes=self.dirty,
+            writeback_bytes=0,
         )
         state = SlotState(
             reference_bytes=WANTS,
@@ -66,7 +70,12 @@ class Node:
 
     def tick(self, want: SlotDesire = TIGHT, after_s: float = 0.1) -> SlotDesire:
         self.time_s += after_s
-        guard = Guard(budgets=self.budgets, floors_bytes=(FLOOR, FLOOR), tick_period_s=0.1)
+        guard = Guard(
+            budgets=self.budgets,
+            floors_bytes=(FLOOR, FLOOR),
+            tick_period_s=0.1,
+            hard_limits=self.hard,
+        )
         verdict = guard.review(DesiredState(slots=(want,)), self.sample(), self.memory)
         self.memory, self.changes = verdict.memory, verdict.changes
         granted = verdict.granted.slots[0]
@@ -211,3 +220,61 @@ def test_whatever_happens_a_slot_that_waits_at_its_limit_gets_more(
         node.tick()
         if waits and before is not None and node.usage >= before:
             assert node.limit is None or node.limit > before
+
+
+@pytest.mark.parametrize(
+    ("usage_mib", "file_mib", "dirty_mib", "swap_mib", "least_mib"),
+    [
+        (200, 190, 0, 0, 10 + 128),  # a reader of files: its own memory, and room to grow
+        (200, 190, 40, 0, 50 + 128),  # pages that wait for the disk are not reclaimed now
+        (200, 10, 0, 0, 190 + 128),  # sort, where there is no swap
+        (200, 10, 0, 2048, 16),  # the same beside ample swap: the floor
+        (200, 10, 0, 250, 128 - (250 - 190)),  # what is left of the swap is less than it may need
+        (200, 10, 0, 100, 90 + 128),
+    ],
+)
+def test_a_hard_limit_leaves_what_cannot_be_reclaimed_and_room_to_grow(
+    usage_mib: int, file_mib: int, dirty_mib: int, swap_mib: int, least_mib: int
+) -> None:
+    node = Node(
+        hard=True,
+        usage=usage_mib * MIB,
+        file=file_mib * MIB,
+        dirty=dirty_mib * MIB,
+        swap_free=swap_mib * MIB,
+    )
+    granted = node.tick(SlotDesire(limit_bytes=FLOOR))
+    assert granted.limit_bytes is not None
+    assert least_mib * MIB <= granted.limit_bytes < (least_mib + 8) * MIB
+    if least_mib * MIB > FLOOR:
+        assert [change.rule for change in node.changes] == [GuardRule.LOWEST_WORKABLE]
+
+
+def test_a_hard_limit_follows_a_program_that_allocates() -> None:
+    node = Node(hard=True, usage=20 * MIB, file=10 * MIB, swap_free=0)
+    limits = []
+    for usage_mib in range(20, 320, 60):
+        node.usage = usage_mib * MIB
+        limits.append(node.tick(SlotDesire(limit_bytes=FLOOR)).limit_bytes)
+    assert all(
+        limit is not None and limit >= (usage_mib - 10 + 128) * MIB
+        for limit, usage_mib in zip(limits, range(20, 320, 60), strict=True)
+    )
+
+
+def test_what_is_paused_may_be_squeezed_under_a_hard_limit_as_under_a_soft_one() -> None:
+    node = Node(hard=True, usage=200 * MIB, file=190 * MIB, swap_free=0)
+    granted = node.tick(SlotDesire(paused=True, limit_bytes=FLOOR))
+    assert (granted.paused, granted.limit_bytes) == (True, FLOOR)
+    node.paused, node.limit = True, FLOOR
+    thawed = node.tick(SlotDesire(limit_bytes=FLOOR))
+    assert thawed.limit_bytes is not None
+    assert thawed.limit_bytes >= (10 + 128) * MIB, "before it runs"
+
+
+def test_no_policy_and_no_lifted_budget_gets_a_lower_hard_limit() -> None:
+    for budgets in (Budgets(lift_budgets=True), Budgets(lift_budgets=True, allow_terminate=True)):
+        node = Node(budgets=budgets, hard=True, usage=200 * MIB, file=0, swap_free=0)
+        limit = node.tick(SlotDesire(limit_bytes=FLOOR)).limit_bytes
+        assert limit is not None
+        assert limit >= 328 * MIB

@@ -55,6 +55,8 @@ class SlotCase:
     """Whether a pause is granted at this tick."""
     swap_free_bytes: int | None = None
     """The free swap of the node."""
+    hard_limits: bool = False
+    """Whether system calls fail under a limit of this node, where nothing can be reclaimed (v1)."""
     workable_bytes: int = 0
     """The lowest limit that the slot can work under."""
 

@@ -46,7 +46,12 @@ def grant_slot(
         time_s=case.time_s,
         remember_s=budgets.kill_wait_s,
     )
-    lowest = lowest_workable_bytes(workable, case.group, case.swap_free_bytes)
+    lowest = lowest_workable_bytes(
+        workable,
+        case.group,
+        case.swap_free_bytes,
+        hard=case.hard_limits and not case.paused,
+    )
     case = replace(case, workable_bytes=lowest)
     desired, killed_ago_s = without_limits(desired, kills, budgets, case.time_s)
     killed = None

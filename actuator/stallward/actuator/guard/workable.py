@@ -3,10 +3,15 @@
 A limit takes the pages that a slot misses least. Below some size it takes what the slot needs all
 the time: it then waits for memory (v1), or is held up without its usage falling (v2 memory.high,
 which slows a group down but takes no anonymous pages from it without swap). Neither gives the
-protected application anything, so the guard keeps the limit above such a size, in two ways:
+protected application anything, so the guard keeps the limit above such a size, in three ways:
 
 * What cannot be reclaimed at all is known before: anonymous pages for which there is no swap, on
   the node or by a limit of the slot's own, and the kernel's own memory for the slot.
+* Under a *hard* limit, that is one of v1, a running program may not get near that size either.
+  Where nothing is left to reclaim, a page fault waits, but one inside a system call does not: the
+  call fails with EFAULT, or with ENOMEM. (``mem_cgroup_oom`` in mm/memcontrol.c handles only faults
+  of user mode.) So beside what cannot be reclaimed there is room for what the program may allocate
+  until the next tick, and pages that wait for a disk do not count as reclaimable.
 * What reclaim does not follow is learned: when a slot waits under a limit, or has stayed above it,
   that size is remembered for a while, and no limit goes below it.
 """
@@ -32,6 +37,9 @@ _FALL_RATIO: Final = 0.98
 _AT_LIMIT_RATIO: Final = 0.75
 """A slot that uses less than this share of its limit waits for another reason, e.g. because the
 memory of the whole zone ran out. What waits may have freed a little since."""
+GROWTH_BYTES: Final = 128 * MIB
+"""What a program may allocate until the limit follows it: a tick of 0.1 s at 1.3 GB/s. Page faults
+that reclaim for each page are slower."""
 _ROUND_BYTES: Final = 8 * MIB
 """The bound is a multiple of this: a limit that followed every page would be written at each tick.
 """
@@ -118,11 +126,43 @@ def unreclaimable_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
     return max(usage - file - min(anon, *rooms), 0)
 
 
+def least_hard_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
+    """The lowest hard limit under which the system calls of a running group do not fail.
+
+    Args:
+        group: The group. Where its memory is not known, nothing can be said: 0.
+        swap_free_bytes: The free swap of the node.
+    """
+    usage, anon, file = group.memory_usage_bytes, group.anon_bytes, group.file_bytes
+    if usage is None or anon is None or file is None:
+        return 0
+    rooms = [room for room in (swap_free_bytes, group.swap_room_bytes) if room is not None]
+    room = min(rooms, default=0)
+    swappable = min(anon, room)
+    busy = min((group.dirty_bytes or 0) + (group.writeback_bytes or 0), file)
+    growth = max(GROWTH_BYTES - (room - swappable), 0)
+    return max(usage - (file - busy) - swappable, 0) + growth
+
+
 def lowest_workable_bytes(
-    memory: WorkableMemory, group: GroupSample, swap_free_bytes: int | None
+    memory: WorkableMemory,
+    group: GroupSample,
+    swap_free_bytes: int | None,
+    *,
+    hard: bool = False,
 ) -> int:
-    """The lowest limit that the slot can work under, as far as it is known."""
-    return max(memory.lowest_bytes, _rounded(unreclaimable_bytes(group, swap_free_bytes)))
+    """The lowest limit that the slot can work under, as far as it is known.
+
+    Args:
+        memory: What was learned about it.
+        group: The group.
+        swap_free_bytes: The free swap of the node.
+        hard: Whether the limit is a hard one, and the slot runs under it.
+    """
+    known = unreclaimable_bytes(group, swap_free_bytes)
+    if hard:
+        known = max(known, least_hard_bytes(group, swap_free_bytes))
+    return max(memory.lowest_bytes, _rounded(known))
 
 
 def _rounded(size_bytes: float) -> int:

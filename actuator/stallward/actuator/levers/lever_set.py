@@ -25,12 +25,14 @@ from stallward.actuator.levers.base.originals import (
 from stallward.actuator.levers.cgroup_levers import Site
 from stallward.actuator.levers.node_levers import NodeLevers, retire
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.agent.desired import DesiredState
+from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
 
 __all__ = ["LeverOptions", "LeverResult", "LeverSet"]
 
+_LOOSEN_S: Final = 0.05
+"""How long thawing waits for limits to be loosened; a write that reclaims is interrupted for it."""
 RESTORE_S: Final = 2.0
 """How long a restore waits in total for writes under way."""
 
@@ -170,7 +172,7 @@ class LeverSet:
         if self._dry_run:
             return tuple(_as_dry(plan) for plan in self.plan(granted)) if new else ()
         now_s = time.monotonic()
-        results: list[LeverResult] = []
+        results = self._loosen_first(granted) if new else []
         active: list[Lever] = []
         for lever in self._every if new else self._active:
             # Read before the poll: what finishes in between is reported at the next tick.
@@ -183,6 +185,25 @@ class LeverSet:
         self._active = tuple(active)
         results += self._look(now_s)
         return tuple(results)
+
+    def _loosen_first(self, granted: DesiredState) -> list[LeverResult]:
+        """Loosen the limits of groups that are about to run again, before they run.
+
+        A group that was squeezed while it was paused may have nothing left to reclaim, and under a
+        hard limit its system calls would fail in the milliseconds until that is raised.
+        """
+        results: list[LeverResult] = []
+        loosened = [
+            slot.limit
+            for index, slot in enumerate(self._levers.slots)
+            if slot.limit.hard and slot.pause.held and not granted.slot(index).paused
+        ]
+        for limit in loosened:
+            results += _safely(limit, partial(limit.apply, granted), time.monotonic())
+        deadline_s = time.monotonic() + _LOOSEN_S
+        for limit in loosened:
+            limit.wait(deadline_s)
+        return results
 
     def _look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Let one lever check what it holds; the next call takes the next lever."""
@@ -249,7 +270,7 @@ class LeverSet:
         It never raises: the results include what could not be put back.
         """
         self._last = None
-        results: list[LeverResult] = []
+        results = self._loosen_first(RELEASED)
         for lever in self._every:
             results += _safely(lever, lever.restore, time.monotonic())
         deadline_s = time.monotonic() + RESTORE_S

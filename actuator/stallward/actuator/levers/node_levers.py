@@ -53,8 +53,14 @@ class _Empty(LeverDefaults):
     limit_bytes: int | None = None
     held = busy = False
 
+    hard = False
+
     def __init__(self, name: str) -> None:
         self.name = name
+
+    def wait(self, deadline_s: float) -> bool:
+        """True: nothing is under way."""
+        return True
 
     def requested(self) -> bool:
         """False: nothing is paused."""

@@ -350,7 +350,7 @@ _NOTES: Final = """
 
 - A hard limit is never written below what the group uses: memory is reclaimed first, and what
   cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does,
-  and the [guard](guard.md#a-limit-kills-nothing) keeps it away from what grows.
+  and the [guard](guard.md#what-a-program-notices-of-a-limit) keeps it away from what grows.
 - v1 has memory.force_empty, but that takes everything. A limit that is set for a moment takes what
   is asked for.
 - v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not

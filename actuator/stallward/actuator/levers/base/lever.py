@@ -112,6 +112,13 @@ class SlotLimit(Lever, Protocol):
     def remark(self) -> str:
         """What a user should know about how it works here; empty for nothing."""
 
+    @property
+    def hard(self) -> bool:
+        """Whether system calls of a program fail under it where no memory can be reclaimed."""
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait for a write that is under way, until a time of CLOCK_MONOTONIC; whether it ended."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotLevers:

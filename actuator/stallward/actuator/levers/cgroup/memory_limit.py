@@ -4,8 +4,9 @@ The soft limit is v2 memory.high, at which the kernel never kills, or v1 memory.
 which is hard already. The hard limit is v2 memory.max.
 
 A write may block while the kernel reclaims, so a thread makes it, in bounded steps. Lowering a
-limit kills nothing: a v1 group waits for memory under it (see ``oom_wait``), and a v2 hard limit
-is never written below the usage, since reclaim comes first.
+limit kills nothing: page faults of a v1 group wait for memory under it (see ``oom_wait``), and a v2
+hard limit is never written below the usage, since reclaim comes first. System calls of a v1 group
+do not wait, they fail; so the guard limits a running one only where reclaim succeeds.
 """
 
 from __future__ import annotations
@@ -92,6 +93,15 @@ class MemoryLimitLever(LeverDefaults):
     def busy(self) -> bool:
         """Whether a write is under way."""
         return self._worker.busy
+
+    @property
+    def hard(self) -> bool:
+        """Whether it is a v1 limit: page faults wait under it, and system calls fail."""
+        return self._spec.wait is not None
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait for a write that is under way; whether it has ended."""
+        return self._worker.wait(deadline_s)
 
     @property
     def idle(self) -> bool:

@@ -99,6 +99,13 @@ class TreeSqueeze(LeverDefaults):
         """Why a tree cannot be squeezed here; empty if it can."""
         return (f"{self.name}: {self._why}",) if self._why else ()
 
+    hard = False
+    """No limit is set: nothing fails."""
+
+    def wait(self, deadline_s: float) -> bool:
+        """Wait for what is under way; whether it has ended."""
+        return self._worker.wait(deadline_s)
+
     @property
     def limit_bytes(self) -> int | None:
         """The limit to which the tree is squeezed while it is paused; ``None`` while it runs."""
