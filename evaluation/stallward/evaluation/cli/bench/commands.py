@@ -9,6 +9,7 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
+from stallward.evaluation.cli.bench.harm import harm
 from stallward.evaluation.cli.bench.kills import kills
 from stallward.evaluation.cli.bench.memory import memory
 from stallward.evaluation.cli.bench.pods import pods
@@ -71,6 +72,7 @@ def calls(
 
 app.command("trace", epilog="Example: stallward bench trace --json")(trace)
 app.command("pods", epilog="Example: stallward bench pods --json")(pods)
+app.command("harm", epilog="Example: stallward bench harm --arms none,partition --rounds 5")(harm)
 app.command("kills", epilog="Example: stallward bench kills --kills 1000")(kills)
 
 

@@ -1,0 +1,1 @@
+"""``stallward bench harm``: whether background work fails because of the daemon."""
