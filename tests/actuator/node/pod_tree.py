@@ -67,6 +67,7 @@ class PodNode:
         budgets: The guard's numbers; without pause budgets by default.
         group_by: Which pods share a slot; none by default.
         floor_bytes: The lowest limit of a slot, or of each pod that shares it.
+        max_pause_s: The longest pause that the configuration allows each slot.
         tick_s: The time from one tick to the next, in which writes on threads get done. Without
             it ticks are as fast as they can be, on this machine's clock.
     """
@@ -81,6 +82,7 @@ class PodNode:
         budgets: Budgets | None = None,
         group_by: str = "pod",
         floor_bytes: int = DEFAULT_FLOOR_BYTES,
+        max_pause_s: float | None = None,
         tick_s: float | None = None,
     ) -> None:
         self.root, proc = folder / "cgroup", folder / "proc"
@@ -98,7 +100,10 @@ class PodNode:
             if protected_is_pod
             else ProtectedConfig(group="app"),
             background=tuple(
-                SlotConfig(name=f"b{i}", pod=batch, floor_bytes=floor_bytes) for i in range(slots)
+                SlotConfig(
+                    name=f"b{i}", pod=batch, floor_bytes=floor_bytes, max_pause_s=max_pause_s
+                )
+                for i in range(slots)
             ),
             service=ServiceConfig(socket=folder / "s.sock"),
             journal=JournalConfig(path=folder / "journal"),

@@ -249,6 +249,21 @@ def test_a_slot_has_the_pause_budget_of_the_pod_that_has_it(
     assert (change.rule, change.slot, change.bound) == (GuardRule.POD_PAUSE, 1, 0.0)
 
 
+def test_a_slot_is_paused_no_longer_than_its_work_tolerates(make: Make) -> None:
+    node = make(controller=Fixed(SlotDesire(paused=True)), max_pause_s=0.5)
+    own, tighter = node.pod(1), node.pod(2)
+    node.tell(0, own)
+    node.tell(1, tighter, PauseBudget(longest_s=0.0, shortest_run_s=0.0))
+    node.tick_until(lambda: node.changed(own))
+    began_s, runs, longest = time.monotonic(), 0, 0
+    for tick in range(1, 31):
+        node.tick(began_s + tick * 0.1)
+        assert node.read(tighter, "cgroup.freeze") == "0", "its pod tolerates none"
+        runs = runs + 1 if node.read(own, "cgroup.freeze") == "1" else 0
+        longest = max(longest, runs)
+    assert 0 < longest <= 4, "0.5 s, with the next tick as late as it may be"
+
+
 def test_after_a_restart_no_pod_has_fewer_pauses_than_it_had(make: Make) -> None:
     config = make(slots=3).config
     little = PauseHistory(thawed_s=3.0, pauses=((1.0, 3.0),))

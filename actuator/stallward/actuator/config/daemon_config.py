@@ -206,6 +206,11 @@ def _check_numbers(config: DaemonConfig) -> None:
         for i, slot in enumerate(config.background)
     ]
     bounds += [
+        (f"background[{i}].max_pause_s", slot.max_pause_s, 0, 3600)
+        for i, slot in enumerate(config.background)
+        if slot.max_pause_s is not None
+    ]
+    bounds += [
         (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
     ]
     if config.record is not None:

@@ -83,6 +83,9 @@ class SlotConfig:
     profile: Path | None = None
     """A file of ``stallward profile``; the smallest limit at which it ran is taken for
     ``floor_bytes``."""
+    max_pause_s: float | None = None
+    """The longest pause that its work tolerates, if that is less than that of the guard: a part of
+    the time within which it must answer a watchdog, renew a lease or answer a client."""
     work: WorkConfig = field(default_factory=CpuWork)
     """Where its work is counted; by default its processor time counts."""
 

@@ -13,6 +13,7 @@ from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
 from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
@@ -79,7 +80,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
         findings += _signals_of(node, () if latency is None else ("latency",))
         findings += () if latency is None else (latency,)
         findings += try_work(config.background)
-        findings += groups_below(config)
+        findings += [*groups_below(config), *watchdogs(config)]
         findings += [
             Finding(area="lever", name=name, state="missing" if why else "works", why=why)
             for name, why in node.levers.survey()

@@ -105,6 +105,13 @@ class PodPlaces:
         self._hierarchy = hierarchy
         self._sampler = sampler
         self._levers = levers
+        self._pauses = tuple(
+            None
+            if slot.max_pause_s is None
+            else PauseBudget(longest_s=slot.max_pause_s, shortest_run_s=0.0)
+            for slot in config.background
+        )
+        """How the configuration lets each slot be paused."""
         self._exempt = ExemptProcesses(frozenset(config.protected.pids))
         self._zone = hierarchy.group(config.node.zone)
         fixed = (config.protected.group, *config.protected.groups)
@@ -158,11 +165,14 @@ class PodPlaces:
         return self._is_placed(group) or self._shared.holds(group)
 
     def with_budgets(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
-        """Return the states of all slots with what their pods allow of pauses."""
+        """Return the states of all slots with what they and their pods allow of pauses."""
         report = self._channel.report
         pods = () if report is None else report.slots
-        budgets = [tightest(tuple(pod.pause for pod in place)) for place in pods]
-        budgets += [None] * (len(states) - len(budgets))
+        places = [*pods, *((),) * (len(self._pauses) - len(pods))]
+        budgets = [
+            tightest((own, *(pod.pause for pod in place)))
+            for own, place in zip(self._pauses, places, strict=True)
+        ]
         return tuple(
             state if budget is None else _bounded(state, budget)
             for state, budget in zip(states, budgets, strict=False)
