@@ -21,11 +21,11 @@ SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) 
 QUICK := not live and not vm and not kubernetes and not ray
 KERNELS := .venv/bin/python -m stallward.env.precompile
 
-check:  ## for daily work: linters, types, import contracts, and all quick tests without pressure
+check:  ## for daily work: linters, types, and the quick tests that a change since the last one reaches
 	@scripts/setup.sh
 	@$(KERNELS)
-	@.venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --hypothesis-profile=quick \
-	  -m "$(QUICK) and not slow"
+	@STALLWARD_TEST_SLACK=3 .venv/bin/python -m pytest -q $(SIDE_BY_SIDE) --since-check \
+	  --hypothesis-profile=quick -m "$(QUICK) and not slow"
 
 # What runs beside the tests with real pressure leaves them the processors.
 CALM := "calm:5=STALLWARD_TEST_SLACK=20 .venv/bin/python -m pytest -raR --durations=25 $(SIDE_BY_SIDE) -m '$(QUICK)'"

@@ -13,6 +13,7 @@ import pytest
 from budgets import Budgets
 from reruns import Reruns
 from selection import Selection
+from since_check import SinceCheck
 from skips import Skips, in_ci
 
 # Before numpy and torch are imported. Tests run side by side: a pool of threads in each process
@@ -56,9 +57,12 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option of tests with other versions of the libraries."""
+    """Add the options by which tests are left out."""
     parser.addoption(
         "--libraries", action="store_true", help="leave out tests that call no library themselves"
+    )
+    parser.addoption(
+        "--since-check", action="store_true", help="leave out what no change since then reaches"
     )
 
 
@@ -79,6 +83,8 @@ def pytest_configure(config: pytest.Config) -> None:
         # `make test` runs other lanes beside these tests; `make check` runs them alone.
         rules.register(Budgets(slack=float(os.environ.get("STALLWARD_TEST_SLACK", "1"))))
     rules.register(Selection(config.rootpath, libraries=libraries))
+    if config.getoption("--since-check"):
+        rules.register(SinceCheck(config.rootpath, notes=not hasattr(config, "workerinput")))
     if in_ci():
         rules.register(Skips())
     from hypothesis import HealthCheck, settings  # noqa: PLC0415

@@ -156,6 +156,37 @@ def test_what_nothing_reaches_is_left_out_unless_it_is_named(
     pytester.runpytest_inprocess(str(tests)).assert_outcomes(passed=3)
 
 
+def test_a_check_collects_what_a_change_since_the_last_one_that_passed_can_reach(
+    tree: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = f"since_check.SinceCheck(Path({str(tree)!r}), notes=True)"
+    (tree / "tests/conftest.py").write_text(RULES.format(module="since_check", made=made))
+    (tree / ".gitignore").write_text("build/\n__pycache__/\n.pytest_cache/\n")
+    (tree / "tests/around_the_loop.py").write_text("WORDS = 'stallward.actuator.loop.start'\n")
+    for name, text in {
+        "test_rules.py": "'stallward.agent.rules'\ndef test_it(): pass\n",
+        "test_loop.py": "import around_the_loop\ndef test_it(): pass\n",
+        "test_models.py": "def test_it(): pass\n",
+        "project/test_pages.py": "def test_it(): pass\n",
+    }.items():
+        (tree / "tests" / name).parent.mkdir(exist_ok=True)
+        (tree / "tests" / name).write_text(text)
+    tests = str(tree / "tests")
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=4)
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=1)  # of the project itself
+    limits = tree / "agent/stallward/agent/limits.py"
+    limits.write_text("LEAST = 1\n")
+    (tree / "tests/test_rules.py").write_text("'stallward.agent.rules'\ndef test_it(): assert 0\n")
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=1, failed=1)
+    (tree / "tests/test_rules.py").write_text("'stallward.agent.rules'\ndef test_it(): pass\n")
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=2)  # it had not passed yet
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=1)
+    (tree / "pyproject.toml").write_text("")
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=4)
+    monkeypatch.setenv("ALL", "1")
+    pytester.runpytest_inprocess(tests).assert_outcomes(passed=4)
+
+
 def test_waiting_is_neither_computing_nor_queueing_for_a_processor() -> None:
     begin = Clock(wall_s=1.0, cpu_s=1.0, children_cpu_s=0.0, queued_s=0.0)
     end = Clock(wall_s=4.0, cpu_s=1.4, children_cpu_s=0.2, queued_s=1.0)
