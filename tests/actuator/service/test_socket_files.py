@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.runtime.locks import NODE_FOLDER, socket_lock
 from stallward.actuator.service.socket_files import (
-    claim_socket,
+    claimed_socket,
     give_to_group,
     group_id,
     make_room,
@@ -48,8 +49,8 @@ def test_a_socket_that_was_left_makes_room(tmp_path: Path) -> None:
 
 def test_what_is_no_socket_and_ours_stays(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("precious")
-    with pytest.raises(DaemonError, match="not a socket"):
-        claim_socket(tmp_path / "s")
+    with pytest.raises(DaemonError, match="not a socket"), claimed_socket(tmp_path / "s"):
+        pass
     assert (tmp_path / "s").read_text() == "precious"
 
 
@@ -67,10 +68,48 @@ def test_what_a_stranger_put_there_keeps_no_service_out(tmp_path: Path, kind: st
     else:
         path.touch()
     os.chown(path, STRANGER, STRANGER, follow_symlinks=False)
-    os.close(claim_socket(path))
-    bind(path)
-    assert stat.S_ISSOCK(path.lstat().st_mode)
+    with claimed_socket(path):
+        bind(path)
+        assert stat.S_ISSOCK(path.lstat().st_mode)
     assert precious.read_text() == "kept"
+
+
+@pytest.mark.parametrize("folder_mode", [0o777, 0o775])
+def test_what_is_ours_is_moved_aside_where_others_may_have_moved_it_to(
+    tmp_path: Path, folder_mode: int
+) -> None:
+    """The application once put the service's own lock in the place of its socket."""
+    folder = tmp_path / "of the application"
+    folder.mkdir()
+    folder.chmod(folder_mode)
+    (folder / "s").write_text("whoever's")
+    with claimed_socket(folder / "s"):
+        bind(folder / "s")
+        assert [path.name for path in folder.iterdir() if path.name == "s"] == ["s"]
+        (aside,) = (path for path in folder.iterdir() if path.name != "s")
+        assert aside.read_text() == "whoever's"
+    assert list(folder.iterdir()) == [aside], "the service leaves nothing there"
+
+
+def test_a_socket_is_locked_where_nobody_else_can_move_the_lock(tmp_path: Path) -> None:
+    runtime = tmp_path / "run"
+    runtime.mkdir()
+    (tmp_path / "app").mkdir()
+    (tmp_path / "same").symlink_to(tmp_path / "app")
+    with socket_lock(tmp_path / "app/s", runtime=runtime, wait_s=0.0):
+        (lock,) = (runtime / NODE_FOLDER).iterdir()
+        assert stat.S_IMODE(lock.stat().st_mode) == 0o600
+        assert not list((tmp_path / "app").iterdir())
+        with (
+            pytest.raises(DaemonError, match="Another daemon serves"),
+            socket_lock(tmp_path / "same/s", runtime=runtime, wait_s=0.0),
+        ):
+            pass
+        with socket_lock(tmp_path / "app/other", runtime=runtime, wait_s=0.0):
+            pass
+    assert not list((runtime / NODE_FOLDER).iterdir()), "it goes with the service"
+    with socket_lock(tmp_path / "app/s", runtime=None, wait_s=0.0):
+        assert (tmp_path / "app/s.lock").exists(), "there is no other place"
 
 
 @needs_root

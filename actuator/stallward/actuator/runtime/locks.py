@@ -14,10 +14,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import hashlib
 import os
 import stat
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ from stallward.actuator.kernel.process_identity import user_ids
 WAIT_S: Final = 2.0
 """How long to wait for an earlier daemon, which may still be restoring after it was killed."""
 NODE_FOLDER: Final = "stallward-node"
-"""The folder of the node's lock, in the folder for files of running programs."""
+"""The folder of the node's lock and those of sockets, in the folder for files of running programs."""
 _NODE_LOCK: Final = "lock"
 _RETRY_S: Final = 0.05
 _READ_ONLY_OR_FULL: Final = frozenset({errno.EROFS, errno.ENOSPC, errno.EDQUOT})
@@ -238,6 +239,19 @@ def runtime_folder(uid: int, environment: Mapping[str, str]) -> Path | None:
 
 def _open_node_lock(runtime: Path | None) -> int:
     """Open the file of the node's lock; -1 if there can be none that only this user can open."""
+    folder_fd = _open_node_folder(runtime)
+    if folder_fd < 0:
+        return -1
+    try:
+        return _open_own(Path(_NODE_LOCK), dir_fd=folder_fd)
+    except OSError:  # e.g. read-only to a service
+        return -1
+    finally:
+        os.close(folder_fd)
+
+
+def _open_node_folder(runtime: Path | None) -> int:
+    """Open the folder of the locks that others must not open; -1 if there can be none."""
     if runtime is None:
         return -1
     folder = runtime / NODE_FOLDER
@@ -247,14 +261,76 @@ def _open_node_lock(runtime: Path | None) -> int:
             folder.mkdir(mode=0o700)
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
         folder_fd = os.open(folder, flags)
-        status = os.fstat(folder_fd)
-        if status.st_uid != os.geteuid():
-            return -1
-        if status.st_mode & _OTHERS:
+        if os.fstat(folder_fd).st_uid != os.geteuid():
+            raise PermissionError(errno.EPERM, "another user's")
+        if os.fstat(folder_fd).st_mode & _OTHERS:
             os.fchmod(folder_fd, 0o700)
-        return _open_own(Path(_NODE_LOCK), dir_fd=folder_fd)
-    except OSError:  # e.g. read-only to a service
+    except OSError:
+        if folder_fd >= 0:
+            os.close(folder_fd)
         return -1
+    return folder_fd
+
+
+@contextlib.contextmanager
+def socket_lock(socket: Path, *, runtime: Path | None, wait_s: float) -> Iterator[None]:
+    """Lock the name of a socket until the block ends.
+
+    The lock's file is in a folder of this user's, under a digest of the path, and goes with the
+    lock. Beside the socket, whoever may write to its folder could put the file in its place. Only
+    where this user has no such folder, or cannot write to it, it is there.
+
+    Args:
+        socket: The socket.
+        runtime: The folder in which the locks' folder is made; see :func:`runtime_folder`.
+        wait_s: How long to wait for an earlier daemon.
+
+    Raises:
+        DaemonError: If another process holds the lock, or there can be no file for it.
+    """
+    in_use = f"Another daemon serves {socket}."
+    folder_fd = _open_node_folder(runtime)
+    try:
+        whole = socket.parent.resolve() / socket.name
+        digest = hashlib.sha256(os.fsencode(whole)).hexdigest()
+        name = Path(f"socket-{digest[:32]}.lock")
+        fd = _lock_named(name, folder_fd, in_use, wait_s) if folder_fd >= 0 else -1
+        if fd >= 0:
+            with contextlib.ExitStack() as stack:
+                stack.callback(os.close, fd)
+                stack.callback(_remove, name, folder_fd)
+                yield
+            return
     finally:
         if folder_fd >= 0:
             os.close(folder_fd)
+    beside = lock_file(socket.with_name(f"{socket.name}.lock"), in_use, wait_s=wait_s)
+    try:
+        yield
+    finally:
+        os.close(beside)
+
+
+def _lock_named(name: Path, folder_fd: int, in_use: str, wait_s: float) -> int:
+    """Lock a file that goes with its lock; -1 if it cannot be made.
+
+    Raises:
+        DaemonError: If another process holds the lock.
+    """
+    while True:
+        try:
+            fd = _open_own(name, dir_fd=folder_fd)
+        except OSError:
+            return -1
+        if not lock(fd, wait_s=wait_s):
+            os.close(fd)
+            raise DaemonError(in_use, next_step=_STOP_IT)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.fstat(fd), os.stat(name, dir_fd=folder_fd)):
+                return fd
+        os.close(fd)  # the earlier holder has removed it meanwhile
+
+
+def _remove(name: Path, folder_fd: int) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(name, dir_fd=folder_fd)

@@ -41,7 +41,7 @@ from stallward.actuator.service.remote.port import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
 from stallward.actuator.service.socket_files import (
-    claim_socket,
+    claimed_socket,
     give_to_group,
     group_id,
     socket_mode,
@@ -250,13 +250,10 @@ def main(options: ServiceOptions) -> int:
     """Run the service process; returns its exit status."""
     use_one_heap()
     try:
-        sockets = tuple(filter(None, (options.socket, options.report_socket)))
-        for path in sockets:
-            claim_socket(path)
-        asyncio.run(serve(options))
-        for path in sockets:
-            with contextlib.suppress(OSError):
-                path.unlink()
+        with contextlib.ExitStack() as claimed:
+            for path in filter(None, (options.socket, options.report_socket)):
+                claimed.enter_context(claimed_socket(path))
+            asyncio.run(serve(options))
     except (DaemonError, RuntimeError) as error:
         sys.stderr.write(f"stallward service: {error}\n")
         return EXIT_USER

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.runtime.locks import lock_file
+from stallward.actuator.runtime.locks import runtime_folder, socket_lock
+from stallward.actuator.runtime.socket_place import move_aside
 
 _LOCK_WAIT_S: Final = 5.0
 
@@ -29,43 +30,44 @@ def socket_mode(mode: int) -> Iterator[None]:
         os.umask(before)
 
 
-def claim_socket(path: Path) -> int:
-    """Lock the socket's name, so that no other daemon takes it; return the lock's descriptor.
+@contextlib.contextmanager
+def claimed_socket(path: Path) -> Iterator[None]:
+    """Keep other daemons from a socket's name until the block ends; the socket goes with it.
 
     Raises:
         DaemonError: If another daemon serves there, or the folder is not writable.
     """
-    lock = path.with_name(f"{path.name}.lock")
-    fd = lock_file(lock, f"Another daemon serves {path}.", wait_s=_LOCK_WAIT_S)
-    try:
-        make_room(path)
-    except OSError as error:
-        os.close(fd)
-        why = "is not a socket" if isinstance(error, FileExistsError) else f"{error.strerror}"
-        raise DaemonError(f"{path} {why}.", next_step="Choose another path.") from error
-    return fd
+    runtime = runtime_folder(os.geteuid(), os.environ)
+    with socket_lock(path, runtime=runtime, wait_s=_LOCK_WAIT_S):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            make_room(path)
+        except OSError as error:
+            raise DaemonError(
+                f"{path} cannot be served: {error.strerror}.", next_step="Choose another path."
+            ) from error
+        yield
+        with contextlib.suppress(OSError):
+            path.unlink()
 
 
 def make_room(path: Path) -> None:
     """Remove a socket that a dead service left; a lock of the service excludes a living one.
 
-    What another user has put there instead is moved aside, so that he cannot keep the service
-    from starting.
+    What others have put there instead is moved aside, so that they cannot keep the service from
+    starting.
 
     Raises:
-        FileExistsError: If something else of this user or of root is there.
+        FileExistsError: If something else is there, and only this user and root can have put it.
         OSError: If it cannot be removed.
     """
+    folder_fd = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        status = path.lstat()
-    except FileNotFoundError:
-        return
-    if stat.S_ISSOCK(status.st_mode):
-        path.unlink()
-    elif status.st_uid in {0, os.geteuid()}:
-        raise FileExistsError(17, "not a socket")
-    else:
-        path.rename(path.with_name(f"{path.name}.{os.urandom(4).hex()}"))
+        move_aside(path.name, folder_fd)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=folder_fd)
+    finally:
+        os.close(folder_fd)
 
 
 def group_id(group: str, key: str) -> int:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.runtime.socket_place import move_aside
 
 DATAGRAM_BYTES: Final = 1 << 14
 """A longer datagram is malformed; clients send 1,432 bytes by UDP, or 8 KiB on one machine."""
@@ -96,7 +97,8 @@ class DatagramSocket:
         return (status.st_dev, status.st_ino) if stat.S_ISSOCK(status.st_mode) else None
 
     def _remove_abandoned(self, path: str) -> None:
-        """Remove a socket on which no process listens any more; anything else stays."""
+        """Remove a socket on which no process listens any more, and what others put there."""
+        move_aside(self._name, self._folder)
         found = self._look()
         if found is None:
             return
