@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from around_the_guardian import WAIT_S, ScriptedDaemon, config_in
+from around_the_guardian import WAIT_S, ScriptedDaemon, config_in, wait_until
 
 from stallward.actuator import loop
 from stallward.actuator.config.load import config_toml
@@ -129,6 +129,18 @@ def test_a_mistake_at_the_first_start_is_final(tmp_path: Path) -> None:
     with ScriptedDaemon(tmp_path, f"sys.exit({EXIT_USER})", restart=QUICK) as daemon:
         assert daemon.process.wait(WAIT_S) == EXIT_USER
         assert daemon.notes == ["loop 0"]
+
+
+def test_only_the_loops_own_mistake_is_final(tmp_path: Path) -> None:
+    """What the service finds where its sockets belong may be the application's."""
+    starts = tmp_path / "starts"
+    first = f"import os; os.environ['MISTAKEN_SERVICE'] = {str(starts)!r}"
+    with ScriptedDaemon(tmp_path, "", first=first, restart=QUICK) as daemon:
+        daemon.wait_for("loop 0")
+        wait_until(lambda: starts.exists() and len(starts.read_text().splitlines()) > 1)
+        assert daemon.process.poll() is None
+        assert daemon.notes == ["loop 0"]
+        assert daemon.stop() == 0
 
 
 @pytest.mark.slow

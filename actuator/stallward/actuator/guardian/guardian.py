@@ -23,7 +23,7 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.guardian.child import YOUNG_S, Child, Launch
+from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.guardian.children import Channels, Children
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.loop_watch import (
@@ -275,10 +275,9 @@ class Guardian:
             self._channels.fail_commands()
         if self._stop_status is not None:
             return
-        # A child that has run before failed for a cause that may pass, e.g. a group is missing.
-        first = child.restarts == 0
-        young = now_s - self._started_s < YOUNG_S
-        if status == EXIT_USER and first and (child is not self._children.recorder or young):
+        # A child that has run before failed for a cause that may pass, e.g. a group is missing. The
+        # others are no reason to stop: what the service finds in a folder may be anybody's.
+        if status == EXIT_USER and child is self.loop and child.restarts == 0:
             say(f"the {child.name} cannot run, stopping")
             self._stop(EXIT_USER)
         else:
