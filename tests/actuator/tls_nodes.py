@@ -40,9 +40,11 @@ class Party:
         made.private_key_pem.write_to_path(self.folder / "node.key")
         made.cert_chain_pems[0].write_to_path(self.folder / "node.pem")
 
-    def serve(self, operators: tuple[str, ...] = (), **options: object) -> Service:
+    def serve(
+        self, operators: tuple[str, ...] = (), kind: type[Service] = Service, **options: object
+    ) -> Service:
         """Start the service of the node on its port."""
-        return Service(
+        return kind(
             self.folder,
             **options,
             remote=f"127.0.0.1:{self.port}",

@@ -102,6 +102,24 @@ def test_a_file_that_is_no_socket_stays(tmp_path: Path) -> None:
     assert path.read_text() == "x"
 
 
+def test_what_others_put_in_its_place_is_moved_aside(tmp_path: Path) -> None:
+    folder, precious = tmp_path / "of another user", tmp_path / "precious"
+    precious.write_text("x")
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "s").symlink_to(precious)
+    address = Address(path=str(folder / "s"))
+    with (
+        receiving(address) as (step, source),
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as application,
+    ):
+        step()
+        application.sendto(b"app.latency:4|ms", address.path)
+        step()
+        assert source.read().completed == 1
+    assert precious.read_text() == "x"
+
+
 def test_a_taken_port_is_tried_again() -> None:
     address = Address(host="127.0.0.1", port=free_port())
     taker = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)

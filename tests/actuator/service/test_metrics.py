@@ -339,6 +339,26 @@ def test_only_metrics_are_served(tmp_path: Path) -> None:
     assert not (tmp_path / "m.sock").exists()
 
 
+def test_who_connects_and_says_nothing_keeps_no_scraper_out(tmp_path: Path) -> None:
+    async def scrape_in_between(address: Address) -> list[bytes]:
+        server = MetricsServer(address, lambda _accept: ("text/x", b"metrics\n"))
+        await server.start()
+        answers: list[bytes] = []
+        silent = []
+        for _ in range(4):
+            silent += [
+                await asyncio.open_connection(address.host, address.port) for _ in range(100)
+            ]
+            answers.append(await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n"))
+        for _, writer in silent:
+            writer.close()
+        await server.stop()
+        return answers
+
+    answers = asyncio.run(scrape_in_between(addresses(tmp_path)[0]))
+    assert [answer.endswith(b"metrics\n") for answer in answers] == [True] * 4
+
+
 def test_an_address_that_is_taken_is_said(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taker:
         address = Address(host="127.0.0.1", port=taker.getsockname()[1])

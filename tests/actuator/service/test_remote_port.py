@@ -29,7 +29,7 @@ from stallward.actuator.errors import (
     DaemonUnavailableError,
     RequestError,
 )
-from stallward.actuator.service.watchers import MOST_WATCHERS
+from stallward.actuator.service.remote.call_budget import MOST_OF_OBSERVER
 from stallward.agent.desired import DesiredState
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -99,14 +99,16 @@ def test_an_operator_may_do_everything(party: Party) -> None:
 
 
 @pytest.mark.usefixtures("service")
-def test_watchers_are_bounded_and_the_others_are_still_answered(party: Party) -> None:
+def test_the_calls_of_a_certificate_are_bounded_and_the_others_are_still_answered(
+    party: Party,
+) -> None:
     with contextlib.ExitStack() as stack:
         observer = party.client("observer")
-        clients = [stack.enter_context(ActuatorClient(observer)) for _ in range(8)]
+        clients = [stack.enter_context(ActuatorClient(observer)) for _ in range(4)]
         clients[0].wait_ready(WAIT_S)
         calls = []
-        for number in range(MOST_WATCHERS + 3):
-            calls.append(clients[number % 8]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S))
+        for number in range(MOST_OF_OBSERVER + 3):
+            calls.append(clients[number % 4]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S))
             calls[-1].initial_metadata()  # the service has answered: it watches, or is refused
             stack.callback(calls[-1].cancel)
         deadline_s = time.monotonic() + WAIT_S / 2
@@ -115,7 +117,38 @@ def test_watchers_are_bounded_and_the_others_are_still_answered(party: Party) ->
             time.sleep(0.02)
         codes = [call.code() for call in ended]
         assert codes == [grpc.StatusCode.RESOURCE_EXHAUSTED] * 3
-        assert clients[0].status().refused
+        with pytest.raises(DaemonError, match=r"observer.* has 64 calls open already"):
+            clients[0].status()
+        operator = stack.enter_context(ActuatorClient(party.client("operator")))
+        assert operator.status().refused
+
+
+def test_a_call_whose_message_does_not_come_has_a_place_that_counts(
+    party: Party, service: Service
+) -> None:
+    """gRPC asks a handler of one message only when that is there."""
+    ended = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        ended.wait(WAIT_S)
+        yield from ()
+
+    remote = party.client("observer")
+    with grpc.secure_channel(remote.address, remote.credentials()) as channel:
+        grpc.channel_ready_future(channel).result(WAIT_S)
+        watch: Any = channel.stream_stream("/grpc.health.v1.Health/Watch")
+        calls = [watch(silent()) for _ in range(MOST_OF_OBSERVER)]
+        with ActuatorClient(party.client("observer")) as client:
+            deadline_s = time.monotonic() + WAIT_S
+            with pytest.raises(DaemonError, match="calls open already"):
+                while time.monotonic() < deadline_s:
+                    client.status()
+                    time.sleep(0.05)
+        ended.set()
+        for call in calls:
+            call.cancel()
+    with ActuatorClient(service.socket) as local:
+        assert dict(local.status().refused)["RESOURCE_EXHAUSTED"] >= 1
 
 
 @pytest.mark.usefixtures("service")
@@ -261,7 +294,7 @@ def test_clients_whose_network_failed_lose_their_places_among_the_watchers(party
     try:
         with contextlib.ExitStack() as stack, ticking(service):
             lost = [stack.enter_context(ActuatorClient(patient)) for _ in range(4)]
-            for number in range(MOST_WATCHERS):
+            for number in range(MOST_OF_OBSERVER):
                 call = lost[number % 4]._stub.Watch(pb.WatchRequest(), timeout=WAIT_S)
                 call.initial_metadata()  # it watches
                 stack.callback(call.cancel)

@@ -28,7 +28,7 @@ from stallward.actuator.latency.config import (
 )
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.recorder import RecorderOptions
-from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS
+from stallward.actuator.runtime.process_start import QUIET_GRPC, SINGLE_THREADED_MATHS
 from stallward.actuator.work.config import WorkOptions
 
 _TYPE = socket.SOCK_SEQPACKET
@@ -191,6 +191,7 @@ class Channels:
                 options.life_fd,
                 *([latency_fd] if latency_fd >= 0 else []),
             ),
+            environment=QUIET_GRPC,
         )
 
     def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:

@@ -27,6 +27,9 @@ SINGLE_THREADED_MATHS: Final[Mapping[str, str]] = MappingProxyType(
     {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 )
 """Keeps BLAS and ONNX Runtime to one thread; they read these variables while being imported."""
+QUIET_GRPC: Final[Mapping[str, str]] = MappingProxyType({"GRPC_VERBOSITY": "NONE"})
+"""Keeps gRPC from writing a line of its own for each handshake that fails: whoever reaches the
+port could fill the journal. What it refuses by itself is no call, and nobody's to correct here."""
 SAFE_IMPORTS: Final[Mapping[str, str]] = MappingProxyType({"PYTHONSAFEPATH": "1"})
 """Keeps every interpreter below a process from importing what lies in the current folder."""
 EXIT_OPTIONS: Final = 2

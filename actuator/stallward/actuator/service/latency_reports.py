@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,10 @@ MAX_REQUESTS: Final = 10_000
 """The most requests in one message; converting them occupies the service for about 10 ms."""
 LATE_MS: Final = 1000.0
 """A request that ended longer ago is late: it says nothing about the present."""
+_TURN_S: Final = 2e-3
+"""How long a stream may occupy the service before the others, and all other calls, have a turn."""
+_OTHERS: Final = 3.0
+"""How many times as long they have then."""
 _NO_STREAM: Final = "nobody reports: no client has a Report stream open"
 _REPEAT_FLUSHES: Final = 5
 """The number of flushes after which the loop is told again that no client reports."""
@@ -35,9 +40,16 @@ class ReportStream:
     failed: int = 0
     malformed: int = 0
     late: int = 0
+    busy_s: float = 0.0
+    """How long it has occupied the service since it last waited."""
 
     def take(self, request: pb.ReportRequest) -> None:
         """Receive one message."""
+        begin_s = time.monotonic()
+        self._take(request)
+        self.busy_s += time.monotonic() - begin_s
+
+    def _take(self, request: pb.ReportRequest) -> None:
         for one in request.requests:
             usable = 0.0 <= one.latency_ms < MAX_LATENCY_MS and math.isfinite(one.ended_ago_ms)
             if one.failed:
@@ -89,6 +101,17 @@ class LatencyReports:
             self.streams -= 1
             if self.streams == 0:
                 self._feed.flush()  # so that a client that reports only once counts, too
+
+    async def give_way(self, stream: ReportStream) -> None:
+        """Let the service do other things, if a stream has occupied it.
+
+        All streams together occupy a third of it at most: whatever the application sends, an
+        operator is answered. gRPC does not read on meanwhile, so the client waits.
+        """
+        if stream.busy_s >= _TURN_S:
+            wait_s = _OTHERS * stream.busy_s * self.streams
+            stream.busy_s = 0.0
+            await asyncio.sleep(wait_s)
 
     async def flush_for_ever(self) -> None:
         """Send the reports at every period, or that no client has a stream open."""

@@ -50,6 +50,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
                         why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
                         await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
                     stream.take(request)
+                    await self._reports.give_way(stream)
                 return stream.response()
         except TooManyStreamsError:
             why = f"{MAX_STREAMS} clients report already."

@@ -28,6 +28,7 @@ from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.runtime.process_setup import use_one_heap
 from stallward.actuator.service.advice.journal_entry import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
+from stallward.actuator.service.doors import Door, open_doors
 from stallward.actuator.service.experiment_runner import ExperimentRunner
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
@@ -55,11 +56,14 @@ async def _follow_health(
 ) -> None:
     """Keep the health status up to date: SERVING while the loop ticks."""
     statuses = health_pb2.HealthCheckResponse
+    told = None
     while True:
         alive = link.silent_s < silence_s
-        status = statuses.SERVING if alive else statuses.NOT_SERVING
-        for name in ("", SERVICE):
-            await servicer.set(name, status)
+        if alive is not told:  # else every client that watches would be woken five times a second
+            status = statuses.SERVING if alive else statuses.NOT_SERVING
+            for name in ("", SERVICE):
+                await servicer.set(name, status)
+            told = alive
         await asyncio.sleep(0.2)
 
 
@@ -94,6 +98,7 @@ def _give(path: Path, gid: int) -> str:
 
 async def _serve_reports(
     options: ServiceOptions,
+    door: Door,
     servicer: ReportServicer,
     health_servicer: health.aio.HealthServicer,
 ) -> grpc.aio.Server | None:
@@ -101,12 +106,13 @@ async def _serve_reports(
 
     Args:
         options: The options of the service.
+        door: How much its clients may hold.
         servicer: Takes the reports.
         health_servicer: Answers whether the service is well.
     """
     if options.report_socket is None:
         return None
-    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),))
+    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),), options=door.options())
     add_report_only(servicer, server)
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     with socket_mode(options.report_mode):
@@ -150,10 +156,13 @@ def _make_servicer(
 
 
 async def _serve_everything(
-    options: ServiceOptions, servicer: Servicer, health_servicer: health.aio.HealthServicer
+    options: ServiceOptions,
+    door: Door,
+    servicer: Servicer,
+    health_servicer: health.aio.HealthServicer,
 ) -> grpc.aio.Server:
     """Serve the whole service on the Unix socket."""
-    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),))
+    server = grpc.aio.server(interceptors=(WellFormed(servicer.refusals),), options=door.options())
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
     names = (SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME)
@@ -201,6 +210,7 @@ async def serve(options: ServiceOptions) -> None:
     """Serve until the guardian ends or a signal to stop arrives."""
     # First: a process whose server runs may not end by itself.
     gids = _group_ids(options)
+    doors = open_doors()
     done = _stop_event(options)
     commands = socket.socket(fileno=options.command_fd)
     link = LoopLink(commands)
@@ -211,8 +221,8 @@ async def serve(options: ServiceOptions) -> None:
         options, link, servicer
     )  # before anything waits, so that no tick is missed
     servers = [
-        await _serve_everything(options, servicer, health_servicer),
-        await _serve_reports(options, servicer, health_servicer),
+        await _serve_everything(options, doors.local, servicer, health_servicer),
+        await _serve_reports(options, doors.reports, servicer, health_servicer),
     ]
     not_given = [why for path, gid in gids.items() if (why := _give(path, gid))]
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
@@ -223,7 +233,7 @@ async def serve(options: ServiceOptions) -> None:
     if command is not None:
         tasks.append(asyncio.create_task(command.run_for_ever()))
     metrics = _make_metrics(options, link, servicer)
-    remote = RemotePort.of(options, servicer, health_servicer)
+    remote = RemotePort.of(options, doors.remote, servicer, health_servicer)
     ports = {name: port for name, port in (("metrics", metrics), ("remote", remote)) if port}
     tasks += [asyncio.create_task(port.keep_trying()) for port in ports.values()]
 

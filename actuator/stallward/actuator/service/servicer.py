@@ -11,6 +11,7 @@ import grpc
 from stallward.actuator.experiments.wire import phase_to_wire
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.advice.log import AdviceLog
+from stallward.actuator.service.callers import door_of, holder_of
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_servicer import ExperimentServicer
 from stallward.actuator.service.latency_reports import LatencyReports
@@ -94,7 +95,7 @@ class Servicer(ExperimentServicer):
         """Stream tick records as they happen."""
         every = max(request.every, 1)
         try:
-            with self._link.watchers.watch() as watcher:
+            with self._link.watchers.watch(door_of(context)) as watcher:
                 await context.send_initial_metadata(())  # the client knows that it is watching
                 while True:
                     record = await watcher.queue.get()
@@ -112,7 +113,7 @@ class Servicer(ExperimentServicer):
                 yield pb.AdviseResponse(advice=advice)
             return
         try:
-            with self.advice.watchers.watch() as watcher:
+            with self.advice.watchers.watch(door_of(context)) as watcher:
                 before = self.advice.last(request.last)
                 await context.send_initial_metadata(())  # the client knows that it follows
                 for advice in before:
@@ -127,10 +128,12 @@ class Servicer(ExperimentServicer):
         self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ApplyResponse:
         """Put a desired state in force for the time of a lease."""
+        request.holder = holder_of(context, request.holder)
         return (await self._ask(context, apply=request)).apply
 
     async def Release(  # noqa: N802
         self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.ReleaseResponse:
         """Release the lease."""
+        request.holder = holder_of(context, request.holder)
         return (await self._ask(context, release=request)).release

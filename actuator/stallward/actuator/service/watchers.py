@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
@@ -11,6 +12,7 @@ from typing import Final, Generic, TypeVar
 WATCH_QUEUE: Final = 64
 """The most items that wait for one watcher; if it is too slow, the oldest are dropped."""
 MOST_WATCHERS: Final = 256
+"""The most clients of one stream by each door."""
 
 _T = TypeVar("_T")
 
@@ -33,24 +35,30 @@ class Watchers(Generic[_T]):
 
     def __init__(self) -> None:
         self._watchers: set[Watcher[_T]] = set()
+        self._by_door: Counter[str] = Counter()
         self.skipped = 0
         """The number of items dropped for all of them together."""
 
     @contextlib.contextmanager
-    def watch(self) -> Iterator[Watcher[_T]]:
+    def watch(self, door: str) -> Iterator[Watcher[_T]]:
         """A watcher that gets every item until the block ends.
 
+        Args:
+            door: Where the client came in; those of one door take no place of another's.
+
         Raises:
-            TooManyWatchersError: If there are :data:`MOST_WATCHERS` already.
+            TooManyWatchersError: If there are :data:`MOST_WATCHERS` of that door already.
         """
-        if len(self._watchers) >= MOST_WATCHERS:
+        if self._by_door[door] >= MOST_WATCHERS:
             raise TooManyWatchersError
         watcher = Watcher[_T]()
         self._watchers.add(watcher)
+        self._by_door[door] += 1
         try:
             yield watcher
         finally:
             self._watchers.discard(watcher)
+            self._by_door[door] -= 1
 
     def send(self, item: _T) -> None:
         """Give an item to every watcher, without waiting."""

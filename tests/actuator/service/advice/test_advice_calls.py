@@ -123,7 +123,7 @@ def test_following_without_a_policy_in_that_mode_is_refused(node: Node) -> None:
 
 def test_what_is_kept_and_what_waits_for_a_slow_client_is_bounded() -> None:
     log = AdviceLog(interval_s=0.0, slo_ms=None)
-    with log.watchers.watch() as watcher:
+    with log.watchers.watch("local") as watcher:
         for number in range(MOST_KEPT + 50):
             log.take(tick(number, paused=number % 2 == 0))
         assert len(log.last(10_000)) == MOST_KEPT

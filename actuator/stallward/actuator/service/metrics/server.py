@@ -17,7 +17,9 @@ from stallward.actuator.service.socket_files import make_room, socket_mode
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
-_MAX_CONNECTIONS: Final = 16
+_MAX_CONNECTIONS: Final = 64
+"""The most connections at once. One more takes the place of the oldest: a scraper has asked and is
+answered within milliseconds, so who is there for long is none."""
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 Render = Callable[[str], tuple[str, bytes]]
@@ -37,7 +39,7 @@ class MetricsServer(Listener):
         self._address = address
         self._render = render
         self._server: asyncio.Server | None = None
-        self._connections = 0
+        self._open: dict[asyncio.StreamWriter, None] = {}
 
     async def start(self) -> None:
         """Start to listen.
@@ -72,16 +74,19 @@ class MetricsServer(Listener):
                     Path(self._address.path).unlink()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._connections += 1
+        if len(self._open) >= _MAX_CONNECTIONS:
+            oldest = next(iter(self._open))
+            del self._open[oldest]
+            oldest.transport.abort()
+        self._open[writer] = None
         try:
-            if self._connections <= _MAX_CONNECTIONS:
-                async with asyncio.timeout(_PATIENCE_S):
-                    writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
-                    await writer.drain()
+            async with asyncio.timeout(_PATIENCE_S):
+                writer.write(self._answer(await reader.readuntil(b"\r\n\r\n")))
+                await writer.drain()
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # a slow or malformed request gets no answer
         finally:
-            self._connections -= 1
+            self._open.pop(writer, None)
             writer.close()
 
     def _answer(self, request: bytes) -> bytes:

@@ -12,6 +12,7 @@ from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.doors import Door
 from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.roles import Roles
@@ -19,10 +20,6 @@ from stallward.actuator.service.report_servicer import ReportServicer
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _STOP_S: Final = 0.2
-_MOST_STREAMS: Final = 64
-"""The most calls at once on one connection."""
-_MOST_CALLS: Final = 512
-"""The most calls at once on all connections; further ones are refused."""
 _PINGS_APART_MS: Final = 500
 """How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
@@ -93,6 +90,7 @@ class RemotePort(Listener):
         client_ca: The authorities of clients' certificates.
         operators: The names in certificates that may change something.
         silence_s: After how long without a sign of life a client is gone.
+        door: How much its clients may hold.
         servicer: Answers the calls.
         health_servicer: Answers whether the service is well.
     """
@@ -106,6 +104,7 @@ class RemotePort(Listener):
         client_ca: Path,
         operators: tuple[str, ...],
         silence_s: float,
+        door: Door,
         servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
@@ -114,6 +113,7 @@ class RemotePort(Listener):
         self._certificates = Certificates(key, certificate, client_ca)
         self._operators = operators
         self._silence_s = silence_s
+        self._door = door
         self._servicer = servicer
         self._health = health_servicer
         self._server: grpc.aio.Server | None = None
@@ -122,6 +122,7 @@ class RemotePort(Listener):
     def of(
         cls,
         options: ServiceOptions,
+        door: Door,
         servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> Self | None:
@@ -143,6 +144,7 @@ class RemotePort(Listener):
             client_ca=client_ca,
             operators=options.remote_operators,
             silence_s=options.remote_silence_s,
+            door=door,
             servicer=servicer,
             health_servicer=health_servicer,
         )
@@ -157,11 +159,10 @@ class RemotePort(Listener):
         server = grpc.aio.server(
             interceptors=(Roles(self._operators, refusals), WellFormed(refusals)),
             options=(
-                ("grpc.max_concurrent_streams", _MOST_STREAMS),
+                *self._door.options(),
                 *keepalive_options(self._silence_s),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
-            maximum_concurrent_rpcs=_MOST_CALLS,
         )
         pb_grpc.add_ActuatorServiceServicer_to_server(self._servicer, server)  # type: ignore[no-untyped-call]
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)

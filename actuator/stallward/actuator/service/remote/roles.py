@@ -2,18 +2,23 @@
 
 Every client with a certificate of the configured authorities may observe. Only those that are
 named as operators may change something. A call that is not known to change nothing counts as one
-that does.
+that does. Each certificate, and each role, has a number of calls that may be open at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator, Iterable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import grpc
 
+from stallward.actuator.service.callers import Context, names_of
 from stallward.actuator.service.refused.refusals import Refusals
-from stallward.actuator.service.refused.well_formed import Context, Continue, prepared
+from stallward.actuator.service.refused.well_formed import Continue
+from stallward.actuator.service.remote.call_budget import CallBudget, TooManyCallsError
 from stallward.actuator.service.report_servicer import SERVICE
 
 if TYPE_CHECKING:
@@ -31,18 +36,12 @@ OBSERVING: Final = frozenset(
     }
 )
 """The calls that change nothing."""
-_NAMES: Final = ("x509_common_name", "x509_subject_alternative_name")
-
-
-def names_of(auth_context: Mapping[str, Iterable[bytes]]) -> frozenset[str]:
-    """The names in a client's certificate, by the context of its connection."""
-    return frozenset(
-        name.decode("utf-8", "replace") for key in _NAMES for name in auth_context.get(key, ())
-    )
+REQUEST_S: Final = 5.0
+"""How long the message of a call may take that has one; it has its place meanwhile."""
 
 
 class Roles(grpc.aio.ServerInterceptor):
-    """Refuses calls that a client's certificate does not allow.
+    """Refuses calls that a client's certificate does not allow, and one call too many.
 
     Args:
         operators: The names that may change something.
@@ -52,32 +51,81 @@ class Roles(grpc.aio.ServerInterceptor):
     def __init__(self, operators: Iterable[str], refusals: Refusals) -> None:
         self._operators = frozenset(operators)
         self._refusals = refusals
+        self._budget = CallBudget()
 
     async def intercept_service(
         self, continuation: Continue, handler_call_details: grpc.HandlerCallDetails
     ) -> Handler | None:
-        """Return the handler of a call, which checks the role first."""
+        """Return the handler of a call, which checks the client first.
+
+        It takes every call as one with a stream of messages, since gRPC asks it about those at
+        once, and about others when their message is there: a client that sends none would have a
+        place that nobody counts.
+        """
         handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        streaming = handler.request_streaming
+        kind = ("stream" if streaming else "unary", "stream" if handler.response_streaming else "")
+        behaviour: Any = getattr(handler, f"{kind[0]}_{kind[1] or 'unary'}")
         method = handler_call_details.method
-        if handler is None or method in OBSERVING:
-            return handler
-        call = method.rpartition("/")[2]
 
-        async def prepare(request: Any, context: Context) -> Any:
-            await self._check(call, context)
-            return request
+        async def answer(requests: AsyncIterator[Any], context: Context) -> Any:
+            async with self._admitted(method, context):
+                request = requests if streaming else await self._request(requests, context)
+                return await behaviour(request, context)
 
-        return prepared(handler, prepare)
+        async def stream(requests: AsyncIterator[Any], context: Context) -> AsyncIterator[Any]:
+            async with self._admitted(method, context):
+                request = requests if streaming else await self._request(requests, context)
+                async with contextlib.aclosing(behaviour(request, context)) as responses:
+                    async for response in responses:
+                        yield response
 
-    async def _check(self, call: str, context: Context) -> None:
-        names = names_of(context.auth_context())
-        if names & self._operators:
-            return
-        who = ", ".join(sorted(names)) or "a certificate without a name"
-        code = grpc.StatusCode.PERMISSION_DENIED
-        self._refusals.note(code.name, f"{call} by {who}", context.peer())
-        await context.abort(
-            code,
-            f"{who} may observe, and {call} changes something. An administrator of the node may "
-            "add the name to operators under [remote].",
+        make: Any = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
         )
+        made: Handler = make(
+            stream if inspect.isasyncgenfunction(behaviour) else answer,
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+        return made
+
+    @contextlib.asynccontextmanager
+    async def _admitted(self, method: str, context: Context) -> AsyncIterator[None]:
+        """A place for a call until the block ends, if there is one and it is allowed."""
+        names = names_of(context.auth_context())
+        who = ", ".join(sorted(names)) or "a certificate without a name"
+        operator = bool(names & self._operators)
+        with contextlib.ExitStack() as place:
+            try:
+                place.enter_context(self._budget.call(who, operator=operator))
+            except TooManyCallsError as error:
+                await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            if not operator and method not in OBSERVING:
+                call = method.rpartition("/")[2]
+                why = (
+                    f"{who} may observe, and {call} changes something. An administrator of the "
+                    "node may add the name to operators under [remote]."
+                )
+                await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
+            yield
+
+    async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
+        """The message of a call that has one."""
+        try:
+            return await asyncio.wait_for(anext(requests), REQUEST_S)
+        except TimeoutError:
+            why = f"The message of the call did not come within {REQUEST_S:g} s."
+            await self._refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, why)
+        except StopAsyncIteration:
+            why = "The call has no message."
+            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+
+    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        self._refusals.note(code.name, why, context.peer())
+        await context.abort(code, why)
+        raise AssertionError  # abort raises
