@@ -9,6 +9,7 @@ The tree::
     ├── agent.ProfileError         a profile of an application that cannot be used
     ├── agent.SchemaError          a file whose keys or values break its format
     ├── agent.ThresholdError       thresholds of a rule that cannot be used
+    ├── agent.UnbelievedFileError  a file that others than root can have written
     ├── agent.UsageError           arguments of a command that cannot be used
     └── (each package derives its own, in its own ``errors`` module)
 """
@@ -16,6 +17,8 @@ The tree::
 from __future__ import annotations
 
 from typing import Any, Final
+
+from stallward.agent.printable import printable_lines
 
 _MAX_CHARACTERS: Final = 2000
 """The longest cause, and the longest next step."""
@@ -45,11 +48,10 @@ class StallwardError(Exception):
 
 
 def _printable(text: str) -> str:
-    """The text cut to the length of a message, with only what a terminal or log can encode."""
+    """The text cut to the length of a message, with only what a terminal or log shows."""
     if len(text) > _MAX_CHARACTERS:
         text = f"{text[:_MAX_CHARACTERS]}..."
-    # JSON may hold half of a surrogate pair, which no encoding accepts.
-    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+    return printable_lines(text)
 
 
 def _rebuilt(kind: type[StallwardError], args: Any, state: dict[str, Any]) -> StallwardError:
@@ -85,3 +87,7 @@ class ThresholdError(StallwardError):
 
 class UsageError(StallwardError):
     """Raised when the arguments of a command can be parsed but not used."""
+
+
+class UnbelievedFileError(StallwardError):
+    """Raised when a file is no file, too large, or one that others than root can have written."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +37,7 @@ class Kubelet:
         node = PodNode(folder, protected_is_pod=True)
         node.close()
         self.proc, self.root = folder / "proc", node.root
+        self.user = 0
         (self.proc / "meminfo").write_text("MemTotal: 1024000 kB\nMemAvailable: 512000 kB\n")
         pods = KubernetesConfig(source="file", path=folder / "pods.json")
         self.config: DaemonConfig = replace(node.config, kubernetes=pods)
@@ -45,6 +47,7 @@ class Kubelet:
         process = self.proc / "814"
         process.mkdir()
         (process / "comm").write_text("kubelet\n")
+        (process / "status").write_text("Name:\tkubelet\nUid:" + f"\t{self.user}" * 4 + "\n")
         (process / "cmdline").write_text("\0".join(["/usr/bin/kubelet", *arguments, ""]))
         for name, content in files.items():
             path = process / "root" / name.replace("__", "/").replace("_YAML", ".yaml")
@@ -93,6 +96,31 @@ def test_it_names_the_threshold_above_what_is_kept_free(kubelet: Kubelet) -> Non
 def test_the_default_threshold_holds_where_nothing_is_said(kubelet: Kubelet) -> None:
     kubelet.run()
     assert "memory.available<100Mi in its command line" in kubelet.findings()["eviction"].why
+
+
+def test_who_calls_himself_kubelet_is_not_believed(kubelet: Kubelet) -> None:
+    """What it names would be read with root's rights."""
+    kubelet.user = 12345
+    kubelet.run("--config=/etc/kubelet.yaml", etc__kubelet_YAML=CONFIG)
+    said = next(iter(kubelet.findings().values()))
+    assert "no process that can be seen is a kubelet" in said.why
+
+
+@pytest.mark.parametrize("kind", ["pipe", "writable"])
+def test_the_kubelets_file_is_a_file_that_only_root_can_have_written(
+    kubelet: Kubelet, kind: str
+) -> None:
+    kubelet.run("--config=/etc/kubelet.yaml", etc__kubelet_YAML=CONFIG)
+    file = kubelet.proc / "814/root/etc/kubelet.yaml"
+    if kind == "pipe":
+        file.unlink()
+        os.mkfifo(file)
+    elif os.geteuid() == 0:
+        file.chmod(0o666)
+    else:
+        pytest.skip("only root is asked to doubt")
+    why = next(iter(kubelet.findings().values())).why
+    assert ("not a regular file" if kind == "pipe" else "others may have written it") in why
 
 
 def test_flags_go_over_the_file_and_soft_thresholds_count(kubelet: Kubelet) -> None:

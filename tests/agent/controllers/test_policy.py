@@ -19,6 +19,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from policy_files import ZEROS, metadata, write_policy
 
+from stallward.agent.believed_file import may_be_believed
 from stallward.agent.controller import PolicyController
 from stallward.agent.controllers import policy_file
 from stallward.agent.controllers.onnx import OnnxController
@@ -447,16 +448,20 @@ def status(uid: int, gid: int, mode: int) -> os.stat_result:
     ],
 )
 def test_root_takes_a_policy_guarded_as_well_as_the_program(
-    file: tuple[int, int, int], program: tuple[int, int, int], guarded: bool
+    file: tuple[int, int, int],
+    program: tuple[int, int, int],
+    guarded: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert policy_file.is_guarded(status(*file), status(*program)) == guarded
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    assert may_be_believed(status(*file), status(*program)) == guarded
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is refused what others wrote")
 def test_root_refuses_a_policy_that_others_can_write(tmp_path: Path) -> None:
     path = write_policy(tmp_path / "p.onnx")
     path.chmod(0o666)
-    with pytest.raises(PolicyError, match="mode 666, so others than root may have written it"):
+    with pytest.raises(PolicyError, match="mode 666, so others may have written it"):
         OnnxController(path)
     path.chmod(0o644)
     OnnxController(path)

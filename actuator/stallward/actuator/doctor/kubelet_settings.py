@@ -9,6 +9,7 @@ Sources: kubernetes pkg/kubelet/apis/config/v1beta1/defaults.go, cmd/kubelet/app
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,12 +19,15 @@ from typing import Any, Final
 import yaml
 
 from stallward.actuator.errors import KernelFileError, KubeletConfigError, NodeError, PodsError
-from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.files import read_bytes, read_text
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_identity import user_ids
 from stallward.actuator.kubernetes.api import ApiPods
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.kubelet import KubeletPods
 from stallward.actuator.kubernetes.watcher import make_source
+from stallward.agent.believed_file import read_believed
+from stallward.agent.errors import UnbelievedFileError
 
 AVAILABLE: Final = "memory.available"
 _DEFAULT_HARD: Final = "100Mi"
@@ -82,12 +86,12 @@ def read_kubelet(
             "look up evictionHard of the kubelet, and keep a quarter more free by "
             "node.keep_available_bytes.",
         )
-    flags = parse_flags((_bytes(paths.proc / pid / "cmdline") or b"").decode("utf-8", "replace"))
+    flags = parse_flags(_command_line(paths.proc / pid / "cmdline"))
     root = paths.proc / pid / "root"
     table: dict[str, Any] = {}
     if "config" in flags:
         path = root / flags["config"].lstrip("/")
-        content = _bytes(path)
+        content = _configuration(path)
         if content is None:
             raise KubeletConfigError(
                 f"the kubelet's {flags['config']} cannot be read",
@@ -97,7 +101,7 @@ def read_kubelet(
         table = parse_file(content or b"{}", path)
     if "config-dir" in flags:
         for part in sorted((root / flags["config-dir"].lstrip("/")).glob("**/*.conf")):
-            table = _merged(table, parse_file(_bytes(part) or b"{}", part))
+            table = _merged(table, parse_file(_configuration(part) or b"{}", part))
     return settings_of(table, flags, flags.get("config", "its command line"))
 
 
@@ -205,20 +209,37 @@ def _merged(table: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _find(proc: Path) -> str | None:
-    """The process of the kubelet."""
+    """The process of the kubelet, which is root's or this user's."""
     for folder in proc.iterdir():
         if folder.name.isdigit():
             try:
-                if read_text(folder / "comm") == "kubelet":
+                # Any process may call itself so, and what it names is read with root's rights.
+                if read_text(folder / "comm") != "kubelet":
+                    continue
+                users = user_ids(proc, int(folder.name))
+                if users is not None and users <= {0, os.geteuid()}:
                     return folder.name
             except KernelFileError:  # hidden from this user, or it has just ended
                 continue
     return None
 
 
-def _bytes(path: Path) -> bytes | None:
+def _command_line(path: Path) -> str:
     try:
-        with path.open("rb") as file:
-            return file.read(_MOST_BYTES)
+        return (read_bytes(path) or b"").decode("utf-8", "replace")
+    except KernelFileError:
+        return ""
+
+
+def _configuration(path: Path) -> bytes | None:
+    """What one of its files holds; ``None`` if it cannot be read.
+
+    Raises:
+        KubeletConfigError: If it may not be believed.
+    """
+    try:
+        return read_believed(path, _MOST_BYTES)
+    except UnbelievedFileError as error:
+        raise KubeletConfigError(error.cause, next_step=error.next_step) from error
     except OSError:
         return None

@@ -29,6 +29,8 @@ from stallward.actuator.journal.entries import (
 )
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.paths import Paths
+from stallward.agent.believed_file import check_believed
+from stallward.agent.errors import UnbelievedFileError
 
 LASTING: Final = (SwapFile, OwnedFolder)
 """Entries of things that survive a power cut; all others are settings of the running kernel."""
@@ -228,12 +230,11 @@ class Journal:
         """Refuse a file that other users can write: it decides what is written to the kernel."""
         if not stat.S_ISREG(status.st_mode):
             raise JournalError(f"Cannot read {self.path} (it is not a regular file).")
-        if status.st_uid not in {0, os.geteuid()} or status.st_mode & 0o022:
-            raise JournalError(
-                f"{self.path} is not used: its owner is {status.st_uid}, its mode "
-                f"{stat.S_IMODE(status.st_mode):o}, so others may have written it.",
-                next_step="Look at what it holds; then remove it, or chown it and chmod 600.",
-            )
+        try:
+            check_believed(self.path, status)
+        except UnbelievedFileError as error:
+            step = "Look at what it holds; then remove it, or chown it and chmod 600."
+            raise JournalError(error.cause, next_step=step) from error
 
     def set_aside(self) -> Path | None:
         """Keep the unreadable lines in a file beside this one; returns its path if it was made."""

@@ -15,13 +15,16 @@ from typing import Any, Final
 from stallward.actuator.errors import ApiError, ApiGoneError, ApiSilentError
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.items import parsed
-from stallward.actuator.latency.counts import printable
 from stallward.actuator.runtime.cluster_trust import cluster_context
+from stallward.agent.believed_file import read_believed
+from stallward.agent.errors import UnbelievedFileError
+from stallward.agent.printable import printable
 
 CONNECT_S: Final = 10.0
 FIRST_RETRY_S: Final = 0.5
 MOST_RETRY_S: Final = 15.0
 _MOST_CONFIG_BYTES: Final = 4 << 20
+_MOST_TOKEN_BYTES: Final = 1 << 16
 _GONE: Final = 410
 _GIVE_ACCOUNT: Final = "Let the pod of the daemon have the token of its service account."
 _SAID: Final = 200
@@ -96,6 +99,8 @@ class ClusterServer:
             return http.client.HTTPConnection(host, parts.port, timeout=CONNECT_S)
         try:
             context = cluster_context(self._config.ca)
+        except UnbelievedFileError as error:
+            raise ApiError(error.cause, next_step=error.next_step) from error
         except OSError as error:
             raise _unread(self._config.ca, error) from error
         return _Connection(host, parts.port or 443, context, self._config.server_name or host)
@@ -105,12 +110,17 @@ class ClusterServer:
         if self._address.startswith("https:"):  # a proxy on this machine has rights of its own
             # The kubelet replaces it before it ends.
             try:
-                token = self._config.token.read_text("ascii", "replace").strip()
+                token = read_believed(self._config.token, _MOST_TOKEN_BYTES)
+            except UnbelievedFileError as error:
+                raise ApiError(error.cause, next_step=error.next_step) from error
             except OSError as error:
                 raise _unread(self._config.token, error) from error
-            if not token.isascii() or not token.isprintable():  # a header would say all of it
+            text_of_token = token.decode("ascii", "replace").strip()
+            if (
+                not text_of_token.isascii() or not text_of_token.isprintable()
+            ):  # a header would say all of it
                 raise ApiError(f"{self._config.token} holds no token.", next_step=_GIVE_ACCOUNT)
-            headers["Authorization"] = f"Bearer {token}"
+            headers["Authorization"] = f"Bearer {text_of_token}"
         return headers
 
     def _refused(self, response: http.client.HTTPResponse) -> ApiError:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Final
+
+from stallward.agent.believed_file import read_believed
+
+_MOST_BYTES: Final = 4 << 20
 
 
 def cluster_context(authority: Path) -> ssl.SSLContext:
@@ -18,7 +23,9 @@ def cluster_context(authority: Path) -> ssl.SSLContext:
 
     Raises:
         OSError: If it cannot be read or used.
+        UnbelievedFileError: If others than root can have written it.
     """
-    context = ssl.create_default_context(cafile=authority)
+    pem = read_believed(authority, _MOST_BYTES).decode("ascii", "replace")
+    context = ssl.create_default_context(cadata=pem)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import stat
 from pathlib import Path
 from typing import Final
 
+from stallward.agent.believed_file import may_be_believed
+
 SAFE_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 """The ``PATH`` of programs that the daemon runs."""
-_WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def changeable_by_others(program: Path) -> str:
@@ -22,7 +22,7 @@ def changeable_by_others(program: Path) -> str:
     for path in (whole, *whole.parents, *program.parents):
         status = path.stat()
         sticky = stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX
-        writable = status.st_mode & _WRITABLE_BY_OTHERS and not sticky
-        if status.st_uid not in {0, os.geteuid()} or writable:
+        # Nobody replaces what another one has put into a sticky folder.
+        if not sticky and not may_be_believed(status):
             return str(path)
     return ""

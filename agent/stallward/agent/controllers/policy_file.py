@@ -7,14 +7,13 @@ file, which its digest covers: one that keeps its weights in another file is ref
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.agent.errors import PolicyError
+from stallward.agent.believed_file import read_believed
+from stallward.agent.errors import PolicyError, UnbelievedFileError
 from stallward.agent.schema.file_kinds import HEAD_BYTES, other_kind
 
 MAX_POLICY_BYTES: Final = 64 << 20
@@ -93,51 +92,14 @@ def read_policy(path: Path) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-        with os.fdopen(fd, "rb") as file:
-            _check(path, os.fstat(fd))
-            data = file.read(MAX_POLICY_BYTES + 1)
+        return read_believed(path, MAX_POLICY_BYTES)
+    except UnbelievedFileError as error:
+        raise PolicyError(f"The policy {error.cause}", next_step=error.next_step) from error
     except OSError as error:
         raise PolicyError(
             f"The policy {path} cannot be read ({error.strerror}).",
             next_step="`stallward arms` lists the shipped ones.",
         ) from error
-    if len(data) > MAX_POLICY_BYTES:
-        raise _too_large(path, len(data))
-    return data
-
-
-def _check(path: Path, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode):
-        raise PolicyError(f"The policy {path} is not a regular file.")
-    if status.st_size > MAX_POLICY_BYTES:
-        raise _too_large(path, status.st_size)
-    if os.geteuid() == 0 and not is_guarded(status, Path(__file__).stat()):
-        raise PolicyError(
-            f"The policy {path} is not used: its owner is {status.st_uid}, its mode "
-            f"{stat.S_IMODE(status.st_mode):o}, so others than root may have written it.",
-            next_step=f"See that it is yours; then chown root {path}; chmod 644 {path}",
-        )
-
-
-def _too_large(path: Path, size: int) -> PolicyError:
-    return PolicyError(
-        f"The policy {path} has {size} bytes or more, and at most {MAX_POLICY_BYTES} are read."
-    )
-
-
-def is_guarded(status: os.stat_result, program: os.stat_result) -> bool:
-    """Whether only root can have written a file, and whoever can write the program itself.
-
-    Args:
-        status: The status of the file.
-        program: The status of a file of the program.
-    """
-    if status.st_mode & stat.S_IWOTH or status.st_uid not in {0, program.st_uid}:
-        return False
-    by_group = bool(status.st_mode & stat.S_IWGRP)
-    same_group = bool(program.st_mode & stat.S_IWGRP) and status.st_gid == program.st_gid
-    return not by_group or same_group
 
 
 def external_files(model: bytes) -> tuple[str, ...]:

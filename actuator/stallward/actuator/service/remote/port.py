@@ -17,9 +17,13 @@ from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.roles import Roles
 from stallward.actuator.service.report_servicer import ReportServicer
+from stallward.agent.believed_file import read_believed
+from stallward.agent.errors import UnbelievedFileError
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _STOP_S: Final = 0.2
+_MOST_BYTES: Final = 4 << 20
+"""The largest of its files; an authority may be a bundle of some hundreds."""
 _PINGS_APART_MS: Final = 500
 """How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
@@ -39,13 +43,15 @@ class Certificates:
         """Read the files.
 
         Raises:
-            DaemonError: If one cannot be read.
+            DaemonError: If one cannot be read, or others than root can have written it.
         """
         self._seen = self._state()  # before reading, so that no later change is missed
         texts = []
         for file in self._files:
             try:
-                texts.append(file.read_bytes())
+                texts.append(read_believed(file, _MOST_BYTES))
+            except UnbelievedFileError as error:
+                raise DaemonError(error.cause, next_step=error.next_step) from error
             except OSError as error:
                 raise DaemonError(
                     f"{file} cannot be read ({error.strerror}).",
@@ -58,7 +64,8 @@ class Certificates:
         """Read the files again if they have changed; gRPC calls this before each handshake.
 
         Returns:
-            ``None`` to go on with what was read last, also while a file cannot be read.
+            ``None`` to go on with what was read last, also while a file cannot be read or may not
+            be believed.
         """
         if self._state() == self._seen:
             return None
@@ -76,7 +83,7 @@ class Certificates:
             except OSError:
                 states.append((0, 0))
             else:
-                states.append((status.st_ino, status.st_mtime_ns))
+                states.append((status.st_ino, status.st_ctime_ns))  # its owner and mode, too
         return tuple(states)
 
 

@@ -1,0 +1,82 @@
+"""Which files may be believed: those that nobody but root, and who owns the program, can write.
+
+Certificates and their authorities, tokens, policies, journals, the programs that are run and the
+kubelet's configuration decide what a process of root's does. What other users can write would let
+them decide it.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from stallward.agent.errors import UnbelievedFileError
+
+_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+"""A named pipe is opened without waiting for who writes to it, and then refused."""
+
+
+def may_be_believed(status: os.stat_result, program: os.stat_result | None = None) -> bool:
+    """Whether only root and this user can have written a file, and who can write the program.
+
+    Args:
+        status: The status of the file.
+        program: The status of a file of the program; of this one, if not given.
+    """
+    program = Path(__file__).stat() if program is None else program
+    owners = {0, os.geteuid(), program.st_uid}
+    if status.st_mode & stat.S_IWOTH or status.st_uid not in owners:
+        return False
+    by_group = bool(status.st_mode & stat.S_IWGRP)
+    same_group = bool(program.st_mode & stat.S_IWGRP) and status.st_gid == program.st_gid
+    return not by_group or same_group
+
+
+def check_believed(path: Path, status: os.stat_result) -> None:
+    """Refuse what is no file, or one that others can write.
+
+    Args:
+        path: Its path, for the message.
+        status: The status of the open file, so that it is this one that is read.
+
+    Raises:
+        UnbelievedFileError: If it may not be believed.
+    """
+    if not stat.S_ISREG(status.st_mode):
+        raise UnbelievedFileError(f"{path} is not a regular file.")
+    if not may_be_believed(status):
+        raise UnbelievedFileError(
+            f"{path} is not used: its owner is {status.st_uid}, its mode "
+            f"{stat.S_IMODE(status.st_mode):o}, so others may have written it.",
+            next_step=f"See that it is yours; then chown root {path}; chmod go-w {path}",
+        )
+
+
+def read_believed(path: Path, most_bytes: int) -> bytes:
+    """Read a file that decides what this process does.
+
+    Who is not root can only be made to do what its own user may, and believes any file.
+
+    Args:
+        path: The file; a link to it is followed.
+        most_bytes: How much is read at most.
+
+    Raises:
+        UnbelievedFileError: If it is no regular file, larger than ``most_bytes``, or, for root,
+            one that others can write.
+        OSError: If it cannot be read.
+    """
+    fd = os.open(path, _FLAGS)
+    with os.fdopen(fd, "rb") as file:
+        status = os.fstat(fd)
+        if os.geteuid() == 0 or not stat.S_ISREG(status.st_mode):
+            check_believed(path, status)
+        content = file.read(most_bytes + 1)
+    if len(content) > most_bytes:
+        size = max(status.st_size, len(content))
+        raise UnbelievedFileError(
+            f"{path} has {size} bytes or more, and at most {most_bytes} are read."
+        )
+    return content
