@@ -11,6 +11,20 @@ import pytest
 
 from stallward.actuator.cli import output
 
+HOSTILE = "a\x1b]0;pw\x07\x9b2J\rb\nc"
+
+
+def test_what_a_node_says_does_not_reach_the_terminal_as_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    output.line(f"version {HOSTILE}")
+    output.table(("node", "controller"), [(HOSTILE, "x"), ("b", HOSTILE)])
+    output.text(f"one {HOSTILE}\ntwo\n")
+    output.note(HOSTILE)
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 1 + 4 + 3
+    assert all(line.isprintable() for line in (printed.out + printed.err).split("\n"))
+
 
 def test_a_log_gets_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with output.progress("demo") as report:

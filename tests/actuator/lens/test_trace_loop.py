@@ -20,6 +20,7 @@ from stallward.actuator.lens.columns import Column, Table, Value
 from stallward.actuator.lens.command import Command
 from stallward.actuator.lens.csv_file import CsvSink
 from stallward.actuator.lens.run import End, Summary, trace
+from stallward.actuator.lens.tables import TABLES
 from stallward.actuator.lens.tick import Layout, Tick
 from stallward.actuator.lens.waiting import Stop, stopping_at_signals
 
@@ -225,3 +226,13 @@ def test_a_command_ends_with_a_trace_that_is_killed() -> None:
         pass
     finally:
         os.close(command)
+
+
+def test_the_name_of_a_process_reaches_no_terminal_as_it_is(tmp_path: Path) -> None:
+    (table,) = (one for one in TABLES if one.kind == "largest")
+    sink = CsvSink.create(tmp_path / "t.csv", Layout(table=table))
+    sink.take(Tick(number=0, time_us=1, wall_us=1, rows=[{"name": "\x1b]0;pw\x07\x1b[2J\n"}]))
+    sink.close()
+    written = (tmp_path / "t.csv").read_text()
+    assert "?]0;pw??[2J?" in written
+    assert all(line.isprintable() for line in written.split("\n"))

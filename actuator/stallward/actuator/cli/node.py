@@ -119,7 +119,7 @@ def systemd_unit(
     )
     text = unit_text(installation, loaded)
     if not install:
-        output.line(text.rstrip())
+        output.text(text)
         return
     from stallward.actuator.cli.unit.install import install_unit  # noqa: PLC0415
 

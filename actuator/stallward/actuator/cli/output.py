@@ -12,6 +12,8 @@ from typing import Final
 
 import typer
 
+from stallward.agent.printable import printable, printable_lines
+
 _COUNTER: Final = re.compile(r"[:,]|\d[\d,.]*$")
 """Where the words of a message end and its details begin."""
 _MINUTES_FROM_S: Final = 100.0
@@ -22,13 +24,18 @@ Report = Callable[[str, float], None]
 
 
 def line(text: str = "") -> None:
-    """Print one line on stdout."""
-    typer.echo(text)
+    """Print one line on stdout; what is no text in it, such as in a node's answer, is ``?``."""
+    typer.echo(printable(text))
+
+
+def text(whole: str) -> None:
+    """Print a text of several lines on stdout, such as a page that the program has made."""
+    typer.echo(printable_lines(whole.rstrip("\n")))
 
 
 def note(text: str) -> None:
     """Print one line on stderr, for messages that are not part of the result."""
-    typer.echo(text, err=True)
+    typer.echo(printable(text), err=True)
 
 
 def print_json(value: object) -> None:
@@ -42,11 +49,12 @@ def print_json(value: object) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; number columns after the first are right-aligned."""
-    widths = [max(len(str(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
+    widths = [max(len(printable(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
     right = [
         bool(rows) and all(_numeric(row[i]) for row in rows) and i > 0 for i in range(len(headers))
     ]
-    for number, row in enumerate((headers, *rows)):
+    shown = [[printable(cell) for cell in row] for row in (headers, *rows)]
+    for number, row in enumerate(shown):
         cells = [
             cell.rjust(width) if flush else cell.ljust(width)
             for cell, width, flush in zip(row, widths, right, strict=True)

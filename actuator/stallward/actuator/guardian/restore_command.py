@@ -38,6 +38,7 @@ from stallward.actuator.journal.restore import left_alone, restore_patiently
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_start import run_process
+from stallward.agent.printable import printable
 from stallward.agent.schema.toml_file import read_toml_file
 
 EXIT_LEFT: Final = 1
@@ -178,9 +179,9 @@ def main(options: RestoreOptions) -> int:
         return EXIT_NOT_TRIED
     nothing = () if restored.problems else ("nothing to undo",)
     for line in restored.undone or nothing:
-        sys.stdout.write(f"{line}\n")
+        sys.stdout.write(f"{printable(line)}\n")
     for line in (*restored.problems, *restored.notes):
-        sys.stderr.write(f"stallward restore: {line}\n")
+        sys.stderr.write(f"stallward restore: {printable(line)}\n")
     return EXIT_LEFT if restored.problems else 0
 
 

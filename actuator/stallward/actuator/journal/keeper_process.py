@@ -25,6 +25,7 @@ from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.restore import Unrestored, restore_patiently
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import run_process
+from stallward.actuator.runtime.stderr_line import say
 
 READY: Final = b"ready"
 CLOSE: Final = b"close"
@@ -138,8 +139,7 @@ def main(options: KeeperOptions) -> int:
         closed = _keep(connection, options.owner_pid, held)
     problems = () if closed else held.restore(patience_s=_PATIENCE_S)
     for problem in problems:
-        with contextlib.suppress(OSError):
-            sys.stderr.write(f"stallward keeper: {problem}\n")
+        say(f"{problem}", "keeper")
     if not closed and not problems:
         held.end()
     return 1 if problems else 0

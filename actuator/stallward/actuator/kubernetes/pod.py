@@ -17,7 +17,7 @@ from typing import Any, Final
 from stallward.actuator.errors import PodsError
 from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.probes import PauseBudget, pause_budget
-from stallward.actuator.latency.counts import printable
+from stallward.agent.printable import printable
 
 _STATIC_UID: Final = "kubernetes.io/config.hash"
 """The annotation with the UID that the kubelet knows a static pod by: the API has another one."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.agent.printable import printable
+
 MOST: Final = (1 << 63) - 1
 """Where a count stops: input from outside may make it grow without bound."""
 REJECTED: Final = (
@@ -115,8 +117,3 @@ def masked(text: str) -> str:
 def without_digits(text: str) -> str:
     """Return a text whose words are no secret, with ``0`` for each digit."""
     return printable(_DIGIT.sub("0", text.strip()[:SHOWN_CHARACTERS]))
-
-
-def printable(text: str) -> str:
-    """Return a text on one line, with ``?`` for what a terminal does not show."""
-    return "".join(c if c.isprintable() else "?" for c in text)

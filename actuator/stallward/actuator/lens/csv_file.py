@@ -11,6 +11,7 @@ from pathlib import Path
 from stallward.actuator.errors import LensError
 from stallward.actuator.lens.columns import Value
 from stallward.actuator.lens.tick import Layout, Tick
+from stallward.agent.printable import printable
 
 
 def rows_of(path: Path) -> Path:
@@ -66,7 +67,9 @@ class CsvSink:
 
     def _write(self, lines: list[list[Value]]) -> None:
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(lines)
+        # A process's name is whatever it calls itself; on stdout it would reach a terminal.
+        shown = ([printable(v) if isinstance(v, str) else v for v in line] for line in lines)
+        csv.writer(text, lineterminator="\n").writerows(shown)
         data = text.getvalue().encode()
         try:
             while data:

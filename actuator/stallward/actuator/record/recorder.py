@@ -21,6 +21,7 @@ from stallward.actuator.errors import FramesError
 from stallward.actuator.record.frames import MAX_FRAME_BYTES
 from stallward.actuator.record.segments import SegmentWriter
 from stallward.actuator.runtime.process_start import run_process
+from stallward.actuator.runtime.stderr_line import say
 
 SYNC_PERIOD_S: Final = 1.0
 _MESSAGE_BYTES: Final = min(MAX_FRAME_BYTES, 1 << 20)
@@ -67,7 +68,7 @@ def main(options: RecorderOptions) -> int:
         finally:
             writer.close()
     except (FramesError, OSError) as error:
-        sys.stderr.write(f"stallward recorder: {error}\n")
+        say(f"{error}", "recorder")
         return 2
     return 0
 

@@ -6,13 +6,15 @@ import contextlib
 import os
 import select
 
+from stallward.agent.printable import printable
+
 
 def say(text: str, name: str = "guardian") -> None:
-    """Write one line to standard error.
+    """Write one line to standard error; nothing in the text begins another one.
 
     If the reader has stopped, the line is lost: a restore must not wait for it.
     """
-    line = f"stallward {name}: {text}\n".encode("utf-8", "replace")
+    line = f"stallward {name}: {printable(text)}\n".encode()
     poller = select.poll()
     poller.register(2, select.POLLOUT)  # a pipe is ready when it has room for a page
     if poller.poll(0):

@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import signal
 import socket
-import sys
 from pathlib import Path
 
 import grpc
@@ -26,6 +25,7 @@ from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.runtime.process_setup import use_one_heap
+from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.advice.journal_entry import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.doors import Door, open_doors
@@ -265,6 +265,6 @@ def main(options: ServiceOptions) -> int:
                 claimed.enter_context(claimed_socket(path))
             asyncio.run(serve(options))
     except (DaemonError, RuntimeError) as error:
-        sys.stderr.write(f"stallward service: {error}\n")
+        say(str(error), "service")
         return EXIT_USER
     return 0

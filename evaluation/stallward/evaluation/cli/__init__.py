@@ -19,6 +19,7 @@ from types import FrameType
 from typing import Final
 
 from stallward.agent.errors import StallwardError
+from stallward.agent.printable import printable
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -34,7 +35,7 @@ def _terminate(_number: int, _frame: FrameType | None) -> None:
 
 
 def _print_error(message: str) -> None:
-    sys.stderr.write(f"stallward: {' '.join(message.split())}\n")
+    sys.stderr.write(f"stallward: {printable(' '.join(message.split()))}\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

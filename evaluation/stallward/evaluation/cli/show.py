@@ -87,7 +87,7 @@ def signals() -> None:
     """List every signal: unit, meaning, source on each kind of node, and cost."""
     from stallward.actuator.sensors.reference_page import signals_page  # noqa: PLC0415
 
-    typer.echo(signals_page(), nl=False)
+    output.text(signals_page())
 
 
 @describe.command(epilog="Example: stallward describe observation")
@@ -95,7 +95,7 @@ def observation() -> None:
     """List the features of the observation, and the actions."""
     from stallward.agent.reference_pages import observation_page  # noqa: PLC0415
 
-    typer.echo(observation_page(), nl=False)
+    output.text(observation_page())
 
 
 @describe.command(epilog="Example: stallward describe trace")
@@ -103,4 +103,4 @@ def trace() -> None:
     """List the columns of traces: unit, meaning and source."""
     from stallward.actuator.lens.reference_page import trace_page  # noqa: PLC0415
 
-    typer.echo(trace_page(), nl=False)
+    output.text(trace_page())

@@ -80,7 +80,7 @@ def _print(records: Iterable[TickRecord], history: History, length_s: float) -> 
             break
     view = history.view()
     if view is not None:
-        output.line(whole(view, history.target_ms))
+        output.text(whole(view, history.target_ms))
 
 
 def _show(records: Iterable[TickRecord], history: History, title: str) -> None:

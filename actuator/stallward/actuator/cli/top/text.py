@@ -1,4 +1,4 @@
-"""The parts of the screen as text. Pure."""
+"""The parts of the screen as text, in which a node's words are made printable. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Final
 from stallward.actuator.cli.tick_text import mib_text
 from stallward.actuator.cli.top.history import ATTAINMENT_S, Change, GroupView, View
 from stallward.actuator.record.tick_record import Mode
+from stallward.agent.printable import printable
 
 COLUMNS: Final = (
     "group", "memory", "swap", "limit", "CPUs", "memory stall", "disk stall", "refaults/s",
@@ -37,7 +38,7 @@ def decider(view: View) -> str:
     fallback = ", in place of a controller that failed" if view.fallback else ""
     tuning = "" if view.profile == "default" else f" [{view.profile}]"
     reason = view.reason or "nothing to do"
-    return f"{view.controller}{role[view.mode]}{fallback}: {reason}{tuning}"
+    return printable(f"{view.controller}{role[view.mode]}{fallback}: {reason}{tuning}")
 
 
 def group_rows(view: View) -> list[tuple[str, ...]]:
@@ -48,7 +49,7 @@ def group_rows(view: View) -> list[tuple[str, ...]]:
 def _row(group: GroupView) -> tuple[str, ...]:
     share = f" ({100 * group.paused_share:.0f} %)" if group.paused_share >= 0.005 else ""
     return (
-        group.name,
+        printable(group.name),
         mib_text(group.memory_bytes),
         mib_text(group.swap_bytes),
         mib_text(group.limit_bytes),
@@ -57,7 +58,7 @@ def _row(group: GroupView) -> tuple[str, ...]:
         _percent(group.io_stall_share),
         UNKNOWN if group.refaults_per_s is None else f"{group.refaults_per_s:.0f}",
         f"{'yes' if group.paused else 'no'}{share}",
-        ", ".join(group.levers),
+        printable(", ".join(group.levers)),
     )
 
 
@@ -66,7 +67,7 @@ def change_line(change: Change) -> str:
     at = time.strftime("%H:%M:%S", time.localtime(change.wall_time_s))
     why = f" ({change.reason})" if change.reason else ""
     notes = "".join(f"; guard: {note}" for note in change.notes)
-    return f"{at}  {change.controller}: {change.granted}{why}{notes}"
+    return printable(f"{at}  {change.controller}: {change.granted}{why}{notes}")
 
 
 def whole(view: View, target_ms: float | None, changes: int = 10) -> str:

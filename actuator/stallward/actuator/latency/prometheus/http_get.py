@@ -12,6 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.latency.config import split_url
+from stallward.agent.printable import printable
 
 MAX_BODY_BYTES: Final = 8 << 20
 _MAX_HEADER_BYTES: Final = 64 << 10
@@ -229,4 +230,4 @@ def _redirection(what: str, location: str, url: str) -> ScrapeError:
 
 def _shown(text: str) -> str:
     """The start of a text from outside, without what a terminal would act on."""
-    return "".join(c if c.isascii() and c.isprintable() else "?" for c in text[:_SHOWN_CHARACTERS])
+    return printable(text[:_SHOWN_CHARACTERS])

@@ -13,6 +13,8 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
+from stallward.agent.printable import printable
+
 _QUOTED: Final = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
 _LABEL: Final = re.compile(
     rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_]*)|{_QUOTED})\s*=\s*{_QUOTED}\s*(?:,|(?=\}}))"
@@ -114,8 +116,7 @@ def masked(line: str) -> str:
     them; every digit becomes 0.
     """
     line = _LABEL_VALUE.sub(_hidden, line[: 10 * _SHOWN_CHARACTERS])
-    line = re.sub("[0-9]", "0", line[:_SHOWN_CHARACTERS])
-    return "".join(character if character.isprintable() else "?" for character in line)
+    return printable(re.sub("[0-9]", "0", line[:_SHOWN_CHARACTERS]))
 
 
 def _hidden(match: re.Match[str]) -> str:

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.latency.config import UNIT_MS, StatsdLatency
-from stallward.actuator.latency.counts import Tally, printable, without_digits
+from stallward.actuator.latency.counts import Tally, without_digits
+from stallward.agent.printable import printable
 
 LEAST_RATE: Final = 0.001
 """Smaller sample rates are malformed, so that one value never counts as more than 1,000 requests:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stallward.actuator.runtime.stderr_line import say
+from stallward.agent.printable import printable
 
 MOST_LINES: Final = 20
 """The most lines in a span of :data:`SPAN_S`; what is left out is counted in the next line."""
@@ -58,5 +59,4 @@ class Refusals:
         more = f" ({self._left_out} more were not logged)" if self._left_out else ""
         self._lines, self._left_out = self._lines + 1, 0
         text = f"refused {client}: {status}: {message}"[:_MOST_CHARACTERS]
-        # A client cannot begin a line of its own in the log.
-        self._log(text.encode("unicode_escape").decode("ascii") + more)
+        self._log(printable(text) + more)  # a client cannot begin a line of its own in the log

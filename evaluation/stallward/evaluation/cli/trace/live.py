@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from stallward.actuator.lens.columns import Column, ColumnType, Row, Table, Value
+from stallward.agent.printable import printable
 
 if TYPE_CHECKING:
     from stallward.actuator.lens.tick import Tick
@@ -137,7 +138,7 @@ def _cell(column: Column, row: Row, earlier: Row | None, seconds: float) -> str:
     if value is None:
         return ""
     if column.type is ColumnType.TEXT or isinstance(value, str):
-        return str(value)
+        return printable(str(value))  # a process calls itself what it likes
     if column.counter:
         return _rate(column, row, earlier, seconds)
     return _level(column, value)
