@@ -12,6 +12,12 @@ PROGRAM, CONFIG = Path("/usr/bin/env"), Path("/etc/stallward/stallward.toml")
 HERE = Installation(program=PROGRAM, config=CONFIG, read=(Path("/usr"),))
 
 
+_TLS = (
+    'certificate = "/etc/stallward/node.pem"\nkey = "/etc/stallward/node.key"\n'
+    'client_ca = "/etc/stallward/clients.pem"\n'
+)
+
+
 def config_of(
     *,
     zone: str = "edge.slice",
@@ -23,6 +29,7 @@ def config_of(
     control: str = "",
     work: str = "",
     kubernetes: str = "",
+    remote: str = "",
 ) -> DaemonConfig:
     """A configuration with its files where the unit expects them, and with further lines."""
     tables = {
@@ -31,6 +38,7 @@ def config_of(
         "policy": policy,
         "control": control,
         "kubernetes": kubernetes,
+        "remote": remote and f"{_TLS}{remote}",
     }
     below = f"{zone.strip('/')}/".lstrip("/")
     return parse_config(
@@ -47,6 +55,7 @@ def config_of(
 
 CONFIGS = {
     "sockets": config_of(),
+    "remote": config_of(remote='address = "0.0.0.0:7443"\nnetworks = ["10.0.0.0/8"]'),
     "loopback": config_of(service='metrics = "127.0.0.1:9180"'),
     "everything": config_of(
         node='page_cache = "auto"',

@@ -206,6 +206,7 @@ def test_other_machines_reach_the_daemon_by_mutual_tls() -> None:
         ("0.0.0.0:7443", "everywhere", r"remote\.address is 'everywhere', not an address"),
         ("0.0.0.0:7443", "/run/s.sock", r"remote\.address is '/run/s\.sock', a path"),
         ("ops.example", "", r"remote\.operators\[0\] is empty"),
+        ("[remote]\n", '[remote]\nnetworks = ["10.0.0.1/8"]\n', r"remote\.networks\[0\] is"),
     ],
 )
 def test_without_mutual_tls_there_is_no_port_for_others(old: str, new: str, message: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ipaddress
+
 from stallward.actuator.config.tables import RemoteConfig, ServiceConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.runtime.addresses import grpc_target
@@ -38,7 +40,7 @@ def check_remote(remote: RemoteConfig) -> None:
     """Check the address for other machines, and who may change something from there.
 
     Raises:
-        ConfigError: If it is a path, or an operator has no name.
+        ConfigError: If it is a path, an operator has no name, or a network is none.
     """
     if remote.listening.path:
         raise ConfigError(
@@ -48,3 +50,11 @@ def check_remote(remote: RemoteConfig) -> None:
     for i, name in enumerate(remote.operators):
         if not name.strip():
             raise ConfigError(f"config.remote.operators[{i}] is empty: no certificate is meant.")
+    for i, network in enumerate(remote.networks):
+        try:
+            ipaddress.ip_network(network)
+        except ValueError as error:
+            raise ConfigError(
+                f"config.remote.networks[{i}] is {network!r:.80}, no network ({error}).",
+                next_step="Write an IP address, or a network such as 10.0.0.0/8.",
+            ) from error

@@ -197,6 +197,9 @@ class RemoteConfig:
     operators: tuple[str, ...] = ()
     """The names of clients that may change something: the common name of their certificate, or one
     of its alternative names. All others may only observe."""
+    networks: tuple[str, ...] = ()
+    """The addresses and networks that clients have, e.g. ``10.0.0.0/8``. The systemd unit lets no
+    packet of others in or out; any, if none is given."""
 
     @property
     def listening(self) -> Address:

@@ -54,6 +54,18 @@ LOCAL = {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost"]}
             config_of(kubernetes='source = "file"\npath = "/etc/stallward/pods.json"'),
             {"PrivateNetwork": ["yes"], "IPAddressDeny": ["any"]},
         ),
+        (config_of(remote='address = "0.0.0.0:7443"'), {"IPAddressAllow": ["any"]}),
+        (
+            config_of(remote='address = "0.0.0.0:7443"\nnetworks = ["10.0.0.0/8", "fd00::5"]'),
+            {"IPAddressDeny": ["any"], "IPAddressAllow": ["localhost 10.0.0.0/8 fd00::5"]},
+        ),
+        (
+            config_of(
+                remote='address = "0.0.0.0:7443"\nnetworks = ["10.0.0.0/8"]',
+                service='metrics = "0.0.0.0:9180"\nmetrics_public = true',
+            ),
+            {"IPAddressAllow": ["any"]},
+        ),
         (config_of(latency=STATSD.format("0.0.0.0:8125")), {"IPAddressAllow": ["any"]}),
         (
             config_of(service='metrics = "0.0.0.0:9180"\nmetrics_public = true'),

@@ -147,12 +147,31 @@ def test_systemd_takes_it(tmp_path: Path, config: DaemonConfig) -> None:
     assert UNIT_NAME in done.stderr, "the check finds mistakes"
 
 
-@needs_systemd
-@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_systemd_counts_little_exposure(tmp_path: Path, config: DaemonConfig) -> None:
-    unit = tmp_path / UNIT_NAME
+def exposure(folder: Path, config: DaemonConfig) -> tuple[float, set[str]]:
+    """What systemd counts, and the settings for which it does."""
+    unit = folder / UNIT_NAME
     unit.write_text(unit_text(HERE, config))
     done = analyze("security", "--offline=true", "--no-pager", str(unit))
     overall = re.search(r"Overall exposure level for \S+: ([0-9.]+)", done.stdout)
     assert overall is not None, done.stderr
-    assert float(overall[1]) < 2.5, done.stdout
+    return float(overall[1]), {line.split()[1] for line in done.stdout.splitlines() if "✗" in line}
+
+
+@needs_systemd
+@pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
+def test_systemd_counts_little_exposure(tmp_path: Path, config: DaemonConfig) -> None:
+    assert exposure(tmp_path, config)[0] < 2.5
+
+
+@needs_systemd
+def test_a_port_costs_the_network_and_nothing_else(tmp_path: Path) -> None:
+    """Systemd could open the port and keep the network away, but gRPC takes no open socket."""
+    without, lines = exposure(tmp_path, CONFIGS["sockets"])
+    with_port, more = exposure(tmp_path, CONFIGS["remote"])
+    assert without < 2.0
+    assert more - lines == {
+        "PrivateNetwork=",
+        "RestrictAddressFamilies=~AF_(INET|INET6)",
+        "IPAddressDeny=",
+    }
+    assert with_port < 2.5

@@ -28,16 +28,17 @@ _UNIX_ONLY: Final = (
     "# and no packet would pass if it had one.",
     "IPAddressDeny=any",
 )
+_REMOTE_KEY: Final = "remote.address"
 _REMOTE: Final = (
     "# The configuration names or admits other machines ({why}).",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
     "# Which ones it does not say by address: narrow it to yours by `systemctl edit stallward`.",
     "IPAddressAllow=any",
 )
-_ONE_REMOTE: Final = (
-    "# Latencies, counters of work or pods come from another machine ({host}).",
+_SOME_REMOTE: Final = (
+    "# Other machines are asked, or ask: {host}.",
     "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6",
-    "# No packet comes from any but that one and this one.",
+    "# No packet comes from any but those and this one, and none goes elsewhere.",
     "IPAddressDeny=any",
     "IPAddressAllow=localhost {host}",
 )
@@ -49,14 +50,16 @@ def network(config: DaemonConfig) -> tuple[str, ...]:
     open_keys = [key for key, address in ports.items() if not address.is_local]
     scraped = _scraped(config)
     elsewhere = {key: host for key, host in scraped.items() if not is_loopback(host)}
-    if open_keys:
-        return tuple(line.format(why=", ".join(open_keys)) for line in _REMOTE)
-    if elsewhere:
-        hosts = " ".join(dict.fromkeys(elsewhere.values()))
-        if all(map(_is_ip, elsewhere.values())):
-            return tuple(line.format(host=hosts) for line in _ONE_REMOTE)
-        # A name: the servers that resolve it are other machines as well.
-        return tuple(line.format(why=", ".join(elsewhere)) for line in _REMOTE)
+    clients = config.remote.networks if config.remote is not None else ()
+    if clients:
+        open_keys = [key for key in open_keys if key != _REMOTE_KEY]
+    # A name: the servers that resolve it are other machines as well.
+    unknown = open_keys or ([] if all(map(_is_ip, elsewhere.values())) else list(elsewhere))
+    if unknown:
+        return tuple(line.format(why=", ".join(unknown)) for line in _REMOTE)
+    if elsewhere or clients:
+        hosts = " ".join(dict.fromkeys((*elsewhere.values(), *clients)))
+        return tuple(line.format(host=hosts) for line in _SOME_REMOTE)
     return _LOCAL if ports or scraped else _UNIX_ONLY
 
 
