@@ -119,6 +119,25 @@ def test_a_name_is_short_and_plain(store: PolicyStore, name: str) -> None:
     assert store.complete(digest(CONTENT), "mine"), "nothing was lost"
 
 
+def test_all_policies_together_have_a_bound(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_STORED_BYTES", 3 * 1000)
+    sent = [send(store, bytes([k]) * 1000, f"p{k}") for k in range(3)]
+    for one in sent[:2]:
+        store.activated(one.sha256, str(store.file(one)))
+    sent += [send(store, bytes([k]) * 1000, f"p{k}") for k in range(3, 7)]
+    left = [one for one in sent if store.file(one).exists()]
+    assert left == [sent[0], sent[1], *sent[4:]], "those that decided last stay"
+    assert store.policies() == tuple(left)
+    large = send(store, b"x" * 4000, "large")
+    assert store.file(large).exists()
+    store.activated(large.sha256, str(store.file(large)))
+    send(store, b"y", "small")
+    assert not store.file(sent[0]).exists()
+    assert store.before(large.sha256) is not None
+
+
 def test_the_oldest_policies_and_uploads_make_room(
     store: PolicyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +231,7 @@ def test_what_was_dropped_is_never_gone_back_to(store: PolicyStore) -> None:
     assert previous.sha256 == "a"
 
 
-def test_the_file_of_a_policy_that_was_active_stays(
+def test_a_policy_that_is_active_stays(
     store: PolicyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_STORED", 2)
@@ -220,5 +239,5 @@ def test_the_file_of_a_policy_that_was_active_stays(
     store.activated(first.sha256, str(store.file(first)))
     for k in range(1, 5):
         send(store, bytes([k]))
-    assert first not in store.policies()
+    assert first in store.policies()
     assert store.file(first).exists()

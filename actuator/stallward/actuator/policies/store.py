@@ -43,6 +43,8 @@ MAX_POLICY_BYTES: Final = 64 << 20
 """The largest policy that is taken; the shipped one has a quarter of a megabyte."""
 MAX_STORED: Final = 200
 """The most policies that are kept."""
+MAX_STORED_BYTES: Final = 1 << 30
+"""The most that they may take together, apart from the two that decided last."""
 MAX_ACTIVATIONS: Final = 50
 """The most activations that are remembered."""
 MAX_INCOMING: Final = 4
@@ -255,17 +257,14 @@ class PolicyStore:
 
     def _keep(self, index: Index) -> None:
         """Write the list, without what is too old; then remove the files of what it lacks."""
-        kept = Index(
-            policies=index.policies[-MAX_STORED:],
-            activations=index.activations[-MAX_ACTIVATIONS:],
-        )
+        kept = _bounded(index)
+        names = {self.file(one).name for one in kept.policies}
         try:
             self._make_folders()
             save_index(self._folder / _LIST, kept)
-            active = {one.sha256 for one in kept.activations}
-            for old in index.policies[:-MAX_STORED]:
-                if old.sha256 not in active:
-                    self.file(old).unlink(missing_ok=True)
+            for version in (self._folder / "versions").glob("*.onnx"):
+                if version.name not in names:
+                    version.unlink(missing_ok=True)
         except OSError as error:
             raise self._unwritable(error) from error
 
@@ -292,3 +291,23 @@ class PolicyStore:
             f"The policy cannot be stored in {self._folder}: {error.strerror}.",
             next_step="Check its rights and the free space.",
         )
+
+
+def _bounded(index: Index) -> Index:
+    """The list without the oldest policies, as far as there are too many or too large ones.
+
+    What decides now, what it would go back to, and what has just come stay in any case. Nothing
+    goes back to a policy that is dropped.
+    """
+    needed = {one.sha256 for one in index.activations[-2:]}
+    needed |= {one.sha256 for one in index.policies[-1:]}
+    kept: list[StoredPolicy] = []
+    size_bytes = 0
+    for one in reversed(index.policies):
+        size_bytes += one.size_bytes
+        has_room = len(kept) < MAX_STORED and size_bytes <= MAX_STORED_BYTES
+        if has_room or one.sha256 in needed:
+            kept.append(one)
+    dropped = {one.sha256 for one in index.policies} - {one.sha256 for one in kept}
+    activations = (one for one in index.activations if one.sha256 not in dropped)
+    return Index(policies=tuple(reversed(kept)), activations=tuple(activations)[-MAX_ACTIVATIONS:])
