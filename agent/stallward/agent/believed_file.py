@@ -14,6 +14,8 @@ from typing import Final
 
 from stallward.agent.errors import UnbelievedFileError
 
+MOST_PEM_BYTES: Final = 4 << 20
+"""The largest file of certificates; an authority may be a bundle of some hundreds."""
 _FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """A named pipe is opened without waiting for who writes to it, and then refused."""
 

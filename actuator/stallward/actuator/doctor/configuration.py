@@ -13,6 +13,7 @@ from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
 from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.remote import try_remote
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.doctor.work import try_work
 from stallward.actuator.errors import JournalError
@@ -52,6 +53,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
                 next_step="If none runs: start one, it restores first.",
             )
         )
+    findings += try_remote(config.remote)
     pods = try_pods(config)
     findings += [*pods.findings, *try_kubelet(config)]
     obstacles += [pods.obstacle] if pods.obstacle else []

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
-from typing import Final
 
-from stallward.agent.believed_file import read_believed
-
-_MOST_BYTES: Final = 4 << 20
+from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
 
 
 def cluster_context(authority: Path) -> ssl.SSLContext:
@@ -25,7 +22,7 @@ def cluster_context(authority: Path) -> ssl.SSLContext:
         OSError: If it cannot be read or used.
         UnbelievedFileError: If others than root can have written it.
     """
-    pem = read_believed(authority, _MOST_BYTES).decode("ascii", "replace")
+    pem = read_believed(authority, MOST_PEM_BYTES).decode("ascii", "replace")
     context = ssl.create_default_context(cadata=pem)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context

@@ -17,13 +17,11 @@ from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.refused.well_formed import WellFormed
 from stallward.actuator.service.remote.roles import Roles
 from stallward.actuator.service.report_servicer import ReportServicer
-from stallward.agent.believed_file import read_believed
+from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
 from stallward.agent.errors import UnbelievedFileError
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 _STOP_S: Final = 0.2
-_MOST_BYTES: Final = 4 << 20
-"""The largest of its files; an authority may be a bundle of some hundreds."""
 _PINGS_APART_MS: Final = 500
 """How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
@@ -49,7 +47,7 @@ class Certificates:
         texts = []
         for file in self._files:
             try:
-                texts.append(read_believed(file, _MOST_BYTES))
+                texts.append(read_believed(file, MOST_PEM_BYTES))
             except UnbelievedFileError as error:
                 raise DaemonError(error.cause, next_step=error.next_step) from error
             except OSError as error:
