@@ -13,17 +13,17 @@ from stallward.actuator.doctor.remote import try_remote
 
 def test_it_names_the_file_that_the_service_would_refuse(tmp_path: Path) -> None:
     assert try_remote(None) == []
-    files = {name: tmp_path / f"{name}.pem" for name in ("certificate", "key", "client_ca")}
-    for path in files.values():
+    certificate, key, authority = (tmp_path / f"{name}.pem" for name in ("a", "b", "c"))
+    for path in (certificate, key, authority):
         path.write_text("PEM")
-    remote = RemoteConfig(address="0.0.0.0:7443", **files)
-    assert {one.state for one in try_remote(remote)} == {"works"}
-    files["key"].unlink()
-    key = try_remote(remote)[1]
-    assert (key.state, key.why) == (
-        "degraded",
-        f"{files['key']} cannot be read (No such file or directory)",
+    remote = RemoteConfig(
+        address="0.0.0.0:7443", certificate=certificate, key=key, client_ca=authority
     )
+    assert {one.state for one in try_remote(remote)} == {"works"}
+    key.unlink()
+    found = try_remote(remote)[1]
+    assert found.state == "degraded"
+    assert found.why == f"{key} cannot be read (No such file or directory)"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root doubts its files")
