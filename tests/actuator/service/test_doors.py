@@ -7,20 +7,15 @@ import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from around_the_guardian import config_in
 from service_without_loop import WAIT_S, Service, ServiceProcess
 from tls_nodes import Party, wait_for_port
 
-from stallward.actuator.cli.node import serve
 from stallward.actuator.client import ActuatorClient
-from stallward.actuator.config.load import config_toml
-from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.process_start import QUIET_GRPC
 from stallward.actuator.service.doors import FIRST_WORDS_S, LOCAL, REMOTE, REPORTS, Door, Doors
 from stallward.actuator.service.latency_reports import MAX_REQUESTS
@@ -138,16 +133,6 @@ def test_the_doors_have_room_beside_each_other_whatever_the_limit() -> None:
     assert "grpc.max_connection_idle_ms" not in dict(
         Door(connections=1, calls=1, idle_s=None).options()
     )
-
-
-def test_a_group_that_does_not_exist_is_refused_before_there_is_a_daemon(tmp_path: Path) -> None:
-    """The daemon itself does not end for its service."""
-    made = config_in(tmp_path)
-    service = replace(made.service, socket_group="no-such-group")
-    config = tmp_path / "daemon.toml"
-    config.write_text(config_toml(replace(made, service=service)))
-    with pytest.raises(DaemonError, match="no group 'no-such-group'"):
-        serve(config)
 
 
 def test_observers_leave_operators_calls_and_each_other_some() -> None:

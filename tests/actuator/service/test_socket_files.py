@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.runtime.group_ids import group_id
 from stallward.actuator.runtime.locks import NODE_FOLDER, socket_lock
 from stallward.actuator.service.socket_files import (
     claimed_socket,
     give_to_group,
-    group_id,
     make_room,
     socket_mode,
 )

@@ -41,16 +41,9 @@ def serve(
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.ipc.options import GuardianOptions, Modules  # noqa: PLC0415
     from stallward.actuator.runtime.process_start import command_line  # noqa: PLC0415
-    from stallward.actuator.service.socket_files import group_id  # noqa: PLC0415
 
-    service = load_config(config).service
-    # The daemon itself does not end for its service, which meets files of other users.
-    for key in ("socket_group", "report_group"):
-        if group := getattr(service, key):
-            group_id(group, key)
-    output.note(
-        f"serving; ask it with `stallward ctl status --socket {service.socket}`, Ctrl-C ends it"
-    )
+    socket = load_config(config).service.socket
+    output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
     # A fresh process: the guardian must not carry the command line's imports.
     command = command_line(Modules().guardian, GuardianOptions(config=config))
     os.execv(command[0], command)  # noqa: S606

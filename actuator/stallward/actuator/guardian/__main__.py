@@ -6,6 +6,7 @@ import sys
 from stallward.actuator.config.load import load_config
 from stallward.actuator.config.profiles import with_profiles
 from stallward.actuator.errors import JournalError
+from stallward.actuator.guardian.first_start import check_first_start
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
@@ -23,6 +24,7 @@ def main(options: GuardianOptions) -> int:
     notifier = Notifier.from_environment(os.environ)
     try:
         config = with_profiles(load_config(options.config))
+        check_first_start(config)
         guardian = Guardian(
             config,
             # Where a terminal started it, SIGHUP means that the terminal is gone.

@@ -24,6 +24,7 @@ from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
+from stallward.actuator.runtime.group_ids import group_id
 from stallward.actuator.runtime.process_setup import use_one_heap
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.advice.journal_entry import AdviceEntry
@@ -44,7 +45,6 @@ from stallward.actuator.service.servicer import Servicer
 from stallward.actuator.service.socket_files import (
     claimed_socket,
     give_to_group,
-    group_id,
     socket_mode,
 )
 from stallward.proto.v1 import stallward_pb2 as pb

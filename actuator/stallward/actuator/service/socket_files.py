@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
 import stat
 from collections.abc import Iterator
@@ -68,27 +67,6 @@ def make_room(path: Path) -> None:
             os.unlink(path.name, dir_fd=folder_fd)
     finally:
         os.close(folder_fd)
-
-
-def group_id(group: str, key: str) -> int:
-    """Return the number of a group.
-
-    Args:
-        group: Its name or number.
-        key: The key of the configuration that names it, for messages.
-
-    Raises:
-        DaemonError: If there is no such group.
-    """
-    if group.isascii() and group.isdigit():
-        return int(group)
-    try:
-        return grp.getgrnam(group).gr_gid
-    except (KeyError, ValueError) as error:
-        raise DaemonError(
-            f"There is no group {group!r} on this machine.",
-            next_step=f"Correct `{key}` in the configuration, or give the number.",
-        ) from error
 
 
 def give_to_group(path: Path, gid: int) -> None:
