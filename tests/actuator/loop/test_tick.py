@@ -53,13 +53,21 @@ class FakeNode:
         self.places = SimpleNamespace(pods=lambda _slot: ())
         self.completed = 5
         self.applied: list[DesiredState] = []
+        self.released = 0
+        self.broken: BaseException | None = None
 
     def read(self, sequence: int, now_s: float) -> Sample:
+        if self.broken is not None:
+            raise self.broken
         latency = LatencySample(window_s=1.0, completed=1, completed_total=self.completed)
         return replace(make_sample(sequence), time_s=now_s, latency=latency)
 
     def apply(self, granted: DesiredState, *_: object) -> tuple[LeverResult, ...]:
         self.applied.append(granted)
+        return ()
+
+    def release(self, _now_s: float) -> tuple[LeverResult, ...]:
+        self.released += 1
         return ()
 
     def anything_held(self) -> bool:
@@ -171,3 +179,33 @@ def test_a_count_that_no_message_can_hold_is_the_nearest_that_one_can(
         0, min(completed, 2**64 - 1)
     )
     assert list(received(service).status.missing) == ["io_max: no disk"]
+
+
+@pytest.mark.parametrize(
+    "error", [RecursionError("too deep"), ValueError("odd"), MemoryError(), KeyError("pid")]
+)
+def test_whatever_fails_while_a_sample_is_read_is_a_blind_tick_and_never_the_end(
+    ticking: Ticking,
+    service: tuple[socket.socket, socket.socket],
+    capfd: pytest.CaptureFixture[str],
+    error: Exception,
+) -> None:
+    ticking.node.broken = error
+    for _ in range(120):  # more than ten seconds of it
+        ticking.tick()
+        status = received(service).status
+    assert ticking.node.released == 120
+    assert not ticking.node.applied, "nothing is decided without a sample"
+    why = f"{type(error).__name__}: {error}"
+    assert status.missing[0] == f"samples: 120 could not be read; the last: {why}"
+    assert capfd.readouterr().err.count("no sample can be read") == 1
+    ticking.node.broken = None
+    ticking.tick()
+    assert len(ticking.node.applied) == 1, "it goes on by itself"
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(0)])
+def test_what_is_to_end_the_loop_ends_it(ticking: Ticking, end: BaseException) -> None:
+    ticking.node.broken = end
+    with pytest.raises(type(end)):
+        ticking.tick()

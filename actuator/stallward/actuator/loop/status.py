@@ -15,6 +15,7 @@ from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.actuator.record.work_wire import work_source_to_wire
+from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.work.config import unit_of
 from stallward.agent.sample import WorkSource
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -55,11 +56,21 @@ class LoopStatus:
         self._faults: tuple[str, ...] = ()
         self._untold = 0
         self._first_untold = ""
+        self._blind = 0
+        self._why_blind = ""
 
     def note_untold(self, error: Exception) -> None:
         """Count a record, an answer or a status that could not be made, because of ``error``."""
         self._untold += 1
         self._first_untold = self._first_untold or f"{type(error).__name__}: {error}"[:_LONGEST]
+
+    def note_blind(self, error: Exception) -> None:
+        """Count a tick at which no sample could be read, because of ``error``."""
+        why = f"{type(error).__name__}: {error}"[:_LONGEST]
+        if why != self._why_blind:
+            say(f"no sample can be read ({why}), so nothing is held back", "loop")
+        self._why_blind = why
+        self._blind += 1
 
     def make(self, *, ticks: int, calm: bool) -> pb.StatusResponse:
         """Make the present status.
@@ -125,13 +136,13 @@ class LoopStatus:
 
     def _missing_now(self, now_s: float) -> tuple[str, ...]:
         """Return what is missing, and why; a fault that comes or goes shows at once."""
-        untold = self._untold_text()
-        faults = (self._sources.link.problem, untold, *self._sources.node.passing_faults())
+        untold, blind = self._untold_text(), self._blind_text()
+        faults = (self._sources.link.problem, untold, blind, *self._sources.node.passing_faults())
         if now_s >= self._missing_until_s or faults != self._faults:
             self._faults, self._missing_until_s = faults, now_s + MISSING_S
             problem = self._sources.link.problem
             text = f"journal: {problem} Nothing new is changed until it can be."
-            own = (text if problem else "", untold)
+            own = (text if problem else "", untold, blind)
             self._missing = (*filter(None, own), *self._sources.node.missing())
         return self._missing
 
@@ -140,3 +151,9 @@ class LoopStatus:
         if not self._untold:
             return ""
         return f"records: {self._untold} could not be made; the first: {self._first_untold}"
+
+    def _blind_text(self) -> str:
+        """Say at how many ticks no sample could be read, and why at the last of them."""
+        if not self._blind:
+            return ""
+        return f"samples: {self._blind} could not be read; the last: {self._why_blind}"

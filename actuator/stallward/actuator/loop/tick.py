@@ -22,7 +22,6 @@ from stallward.actuator.record import wire
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import Circumstances, TickRecord, TickTimings
 from stallward.agent.controller import needs_threads
-from stallward.agent.errors import StallwardError
 from stallward.agent.sample import Sample
 
 _BEAT_S: Final = 1.0
@@ -35,8 +34,6 @@ _COLLECT_EVERY_TICKS: Final = 300
 """How often garbage is collected."""
 _COLLECT_SPARE_S: Final = 0.03
 """The time until the next tick that collecting garbage needs."""
-_MAX_BLIND_TICKS: Final = 50
-"""After so many ticks without a readable sample the loop ends, and is started again."""
 
 
 class Ticker:
@@ -159,8 +156,8 @@ class Ticker:
         )
         try:
             sample = self._node.read(self._sequence, start_s)
-        except StallwardError:
-            self._blind_tick()
+        except Exception as error:  # also one that nobody has thought of
+            self._blind_tick(error)
             return
         sensed_s = time.monotonic()
         circumstances = Circumstances(
@@ -206,13 +203,18 @@ class Ticker:
         except Exception as error:  # also one that nobody has thought of
             self._status.note_untold(error)
 
-    def _blind_tick(self) -> None:
-        """Release everything: without a readable sample nothing may be held."""
+    def _blind_tick(self, error: Exception) -> None:
+        """Release everything: without a readable sample nothing may be held.
+
+        What is read comes partly from programs that others run, so nothing in it may end the loop:
+        it would fail again at each start, and nothing would be protected meanwhile.
+        """
         self._sequence += 1
         self._blind_ticks += 1
+        self._status.note_blind(error)
         self._node.release(time.monotonic())
-        if self._blind_ticks >= _MAX_BLIND_TICKS:
-            raise StallwardError(f"No sample could be read {_MAX_BLIND_TICKS} times in a row.")
+        if time.monotonic() >= self._status_at_s:
+            self._tell(self._tell_status)
 
     def _record(
         self,
