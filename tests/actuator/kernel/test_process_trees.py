@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import KernelFileError, NodeError
+from stallward.actuator.kernel import process_roots
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.process_roots import RootFinder, _ref, user_id
 from stallward.actuator.kernel.process_spec import ProcessesConfig
@@ -338,6 +339,52 @@ def test_a_name_alone_does_not_make_a_program_the_protected_application(
     assert fault in faults
     assert bool(faults) == bool(fault)
     assert len(found_by_command(tmp_path, 1)[0]) == len(running), "background work is whose it is"
+
+
+def test_a_command_line_that_was_made_for_a_pattern_takes_no_time(tmp_path: Path) -> None:
+    """Python's own engine takes seconds for each of these, and holds its lock meanwhile."""
+    for pid in range(100, 105):
+        make_process(tmp_path, pid, pid)
+        (tmp_path / str(pid) / "cmdline").write_bytes(b"java\0-jar\0spark\0" * 5000)
+    pattern = r"java .*-jar .*spark.*\.jar"
+    finder = RootFinder(tmp_path, [None, ProcessesConfig(command=pattern)])
+    finder.offer(ref for pid in range(100, 105) if (ref := _ref(tmp_path, pid)) is not None)
+    begin_s = time.process_time()
+    finder.look()
+    assert time.process_time() - begin_s < 0.25
+    assert finder.found() == []
+    (tmp_path / "103" / "cmdline").write_bytes(b"java\0-jar\0spark-3.jar\0")
+    finder.look()
+    assert [root.ref.pid for root in finder.found()] == [103]
+
+
+def test_one_pass_looks_at_a_bounded_number_of_processes_and_the_next_ones_at_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_roots, "YOUNG_PER_PASS", 3)
+    for pid in range(100, 108):
+        make_named(tmp_path, pid, ROOT_RUNS)
+    finder = RootFinder(tmp_path, [ProcessesConfig(command="^app ")])
+    finder.offer(ref for pid in range(100, 108) if (ref := _ref(tmp_path, pid)) is not None)
+    found = []
+    for _ in range(3):
+        finder.look()
+        found.append([root.ref.pid for root in finder.found()])
+    assert found == [[100, 101, 102], [103, 104, 105], [106, 107]]
+
+
+def test_a_daemon_starts_though_a_command_line_cannot_be_read_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_roots, "FIRST_PASS_S", 0.05)
+    make_process(tmp_path, 1, 1)
+    make_named(tmp_path, 100, ROOT_RUNS)
+    (tmp_path / "100" / "cmdline").unlink()
+    os.mkfifo(tmp_path / "100" / "cmdline")  # opening it waits for a writer
+    forest = Forest(tmp_path, [None, ProcessesConfig(command="^app ")], ["app", "bg"])
+    assert tree(forest, 1).pids() == ()
+    forest.close()
+    os.close(os.open(tmp_path / "100" / "cmdline", os.O_RDWR | os.O_NONBLOCK))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -59,6 +60,19 @@ def read_bytes(path: Path | str) -> bytes | None:
     Raises:
         KernelFileError: If the file is there but cannot be read.
     """
+    return _read(path, _drain)
+
+
+def read_start(path: Path | str, size: int) -> bytes | None:
+    """Return at most the first ``size`` bytes of ``path``, or ``None`` if it is absent.
+
+    Raises:
+        KernelFileError: If the file is there but cannot be read.
+    """
+    return _read(path, lambda fd: os.pread(fd, size, 0))
+
+
+def _read(path: Path | str, read: Callable[[int], bytes]) -> bytes | None:
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError as error:
@@ -66,7 +80,7 @@ def read_bytes(path: Path | str) -> bytes | None:
             return None
         raise failure(path, error, "read") from error
     try:
-        return _drain(fd)
+        return read(fd)
     except OSError as error:
         if error.errno in ABSENT:
             return None

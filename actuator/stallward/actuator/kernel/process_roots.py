@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError, NodeError
-from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.command_pattern import CommandPattern
+from stallward.actuator.kernel.files import read_bytes, read_start
 from stallward.actuator.kernel.pid_file import PidFile
 from stallward.actuator.kernel.process_identity import start_time_ticks, user_ids
 from stallward.actuator.kernel.process_spec import ProcessesConfig
@@ -29,9 +30,13 @@ from stallward.agent.desired import ProcessRef
 PROTECTED_TREE: Final = 0
 """The place of the protected application's tree among the trees."""
 PERIOD_S: Final = 0.25
+FIRST_PASS_S: Final = 2.0
+"""How long a daemon that starts waits for the first pass, which looks at all processes."""
 YOUNG_S: Final = 5.0
 """A process younger than this is matched at every pass: it may become a program that matches
 (execve)."""
+YOUNG_PER_PASS: Final = 500
+"""Young processes that one pass matches, in turn: anybody can start thousands."""
 OLD_PER_PASS: Final = 50
 """Older processes that one pass matches again, in turn."""
 COMMAND_BYTES: Final = 4096
@@ -84,14 +89,14 @@ class _Command:
         self.tree = tree
         self.fault = ""
         """Which process was left out, and why; empty if none was."""
-        self._pattern = re.compile(spec.command or "", re.DOTALL)
+        self._pattern = CommandPattern(spec.command or "")
         self._uid = None if spec.user is None else user_id(spec.user)
         self._of_one_user = of_one_user and self._uid is None
         self._first_uid: int | None = None
 
     def matches(self, proc: Path, pid: int, line: str) -> bool:
         """Whether a process belongs to the tree."""
-        if self._pattern.search(line) is None:
+        if not self._pattern.found_in(line):
             return False
         if self._uid is None and not self._of_one_user:
             return True
@@ -149,6 +154,7 @@ class RootFinder:
         self._commands: list[_Command] = []
         self._files: list[PidFile] = []
         self._stop = threading.Event()
+        self._looked = threading.Event()
         self._thread: threading.Thread | None = None
         for tree, spec in enumerate(wanted):
             if spec is not None and spec.command is not None:
@@ -168,10 +174,15 @@ class RootFinder:
         return tuple(finder.fault for finder in finders if finder.fault)
 
     def start(self) -> None:
-        """Start the thread if a tree is given by pid file or command line."""
+        """Start the thread if a tree is given by pid file or command line.
+
+        Waits for its first pass, but not for ever: a command line that cannot be read now keeps
+        nobody from starting.
+        """
         if self._thread is None and (self._commands or self._files):
             self._thread = threading.Thread(target=self._run, name="stallward-roots", daemon=True)
             self._thread.start()
+            self._looked.wait(FIRST_PASS_S)
 
     def close(self) -> None:
         """End the thread without waiting for it, since it may wait for a starved process."""
@@ -189,8 +200,12 @@ class RootFinder:
             roots.append(self._found.popleft())
         return roots
 
-    def look(self) -> None:
-        """Make one pass over pid files and command lines; it may wait."""
+    def look(self, *, most: int | None = None) -> None:
+        """Make one pass over pid files and command lines; it may wait.
+
+        Args:
+            most: How many young processes it looks at; :data:`YOUNG_PER_PASS` by default.
+        """
         for file in self._files:
             ref = file.look(self._proc)
             if ref is not None:
@@ -198,12 +213,14 @@ class RootFinder:
         now_s = time.monotonic()
         while self._offered:
             self._young[self._offered.popleft()] = now_s
-        for ref, since_s in tuple(self._young.items()):
+        for ref in tuple(islice(self._young, YOUNG_PER_PASS if most is None else most)):
+            since_s = self._young.pop(ref)
             if not self._examine(ref):
-                del self._young[ref]
-            elif now_s - since_s > YOUNG_S:
-                del self._young[ref]
+                continue
+            if now_s - since_s > YOUNG_S:
                 self._old.append(ref)
+            else:
+                self._young[ref] = since_s
         for _ in range(min(OLD_PER_PASS, len(self._old))):
             ref = self._old.popleft()
             if self._examine(ref):
@@ -212,12 +229,12 @@ class RootFinder:
     def _examine(self, ref: ProcessRef) -> bool:
         """Match one process; returns whether it is worth looking at again."""
         try:
-            content = read_bytes(self._proc / str(ref.pid) / "cmdline")
+            content = read_start(self._proc / str(ref.pid) / "cmdline", COMMAND_BYTES)
         except KernelFileError:
             return True
         if content is None:
             return False
-        arguments = content[:COMMAND_BYTES].rstrip(b"\0").decode("utf-8", "replace").split("\0")
+        arguments = content.rstrip(b"\0").decode("utf-8", "replace").split("\0")
         if any(argument.startswith(OWN_MODULE) for argument in arguments):
             return False
         line = " ".join(arguments)
@@ -231,6 +248,8 @@ class RootFinder:
     def _run(self) -> None:
         # The main thread handles signals.
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        self.look(most=len(self._offered))
+        self._looked.set()
         while not self._stop.wait(PERIOD_S):
             self.look()
 

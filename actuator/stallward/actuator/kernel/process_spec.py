@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
 from stallward.actuator.errors import ConfigError
+from stallward.actuator.kernel.command_pattern import CommandPattern
 
 _MOST_PID: Final = 1 << 22
 """The largest pid_max the kernel takes (PID_MAX_LIMIT)."""
@@ -23,7 +23,7 @@ class ProcessesConfig:
     pids: tuple[int, ...] = ()
     """The pids of the roots when the daemon starts; for short-lived uses."""
     command: str | None = None
-    """A regular expression that is searched for in the whole command line, its arguments joined
+    """A regular expression of RE2 that is searched for in the whole command line, its arguments joined
     by spaces; every process that matches is a root, also one that starts later."""
     user: str | None = None
     """With ``command``: the name or number of the user that the processes must run as."""
@@ -95,12 +95,13 @@ def _check(place: str, processes: ProcessesConfig) -> None:
 
 def _check_pattern(place: str, pattern: str) -> None:
     try:
-        compiled = re.compile(pattern, re.DOTALL)
-    except (re.error, RecursionError, OverflowError) as error:
+        matches_all = CommandPattern(pattern).found_in("")
+    except ValueError as error:
         raise ConfigError(
-            f"config.{place} is {pattern!r}, not a regular expression: {error}."
+            f"config.{place} is {pattern!r}, not a regular expression of RE2: {error}.",
+            next_step="RE2 has neither look-around, (?=...), nor back-references.",
         ) from error
-    if compiled.search("") is not None:
+    if matches_all:
         raise ConfigError(
             f"config.{place} is {pattern!r}, which every process matches.",
             next_step="Write what only this program's command line has, e.g. ^/usr/bin/batch .",

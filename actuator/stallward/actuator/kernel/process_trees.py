@@ -105,9 +105,8 @@ class Forest:
         self.refused: tuple[str, ...] = ()
         """Roots that were left alone, and why."""
         self._take_in(most=_EVERY)
-        self._finder.look()
-        self._take_in()
         self._finder.start()
+        self._take_in()
 
     @property
     def faults(self) -> tuple[str, ...]:
