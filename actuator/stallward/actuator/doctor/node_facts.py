@@ -7,16 +7,15 @@ limits of their own.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding
 from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.files import read_bytes, read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.paths import Paths
@@ -146,14 +145,13 @@ def _label(paths: Paths, name: str) -> str:
 
 def _limited_below(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Each group below one that has a limit, with the file and what is in it."""
-    for path, names, _ in islice(os.walk(folder), _MOST_GROUPS):
-        names.sort()
-        if Path(path) == folder:
+    for path in Walk(folder, most=_MOST_GROUPS):
+        if path == folder:
             continue
         for name in _OWN_LIMITS:
-            limit = _limit(Path(path, name))
+            limit = _limit(path / name)
             if limit:
-                yield Path(path), name, limit
+                yield path, name, limit
                 break
 
 

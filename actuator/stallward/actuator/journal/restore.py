@@ -33,7 +33,7 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.written_values import may_be_ours
-from stallward.actuator.kernel.cgroup_dirs import walk
+from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
@@ -361,7 +361,7 @@ def _reset_threads(
     for entry in groups:
         tids = [
             tid
-            for folder in walk(entry.folder)
+            for folder in Walk(entry.folder)
             for pid in (read_text(folder / "cgroup.procs") or "").split()
             for tid in thread_ids(paths.proc, int(pid))
         ]

@@ -7,6 +7,7 @@ import errno
 import os
 import time
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -16,18 +17,69 @@ from stallward.actuator.kernel.files import read_text, write_text
 _CONTROLLERS: Final = ("memory", "io", "cpu", "cpuset", "pids")
 _MAKE_TRIES: Final = 50
 _RETRY_S: Final = 0.02
+_FEW: Final = 32
+"""So many groups are looked through at once, in two milliseconds."""
+MOST_DEPTH: Final = 64
+"""How deep a walk with a bound goes: a path of a thousand groups takes long to look up."""
 
 
-def walk(top: Path) -> Iterator[Path]:
-    """``top`` and every directory below it, parents first."""
-    for path, names, _ in os.walk(top):
-        names.sort()
-        yield Path(path)
+class Walk(Iterator[Path]):
+    """A group's directory and all below it, parents first, one at each step.
+
+    Whoever owns a group decides how many are below it, and how deep. So this neither recurses, as
+    ``os.walk`` does before Python 3.12, nor must it be done at once, and it can have a bound.
+
+    Args:
+        top: The group's directory.
+        most: How many directories are walked at most, and of each at most as many children, down
+            to :data:`MOST_DEPTH`; all by default.
+    """
+
+    def __init__(self, top: Path, *, most: int | None = None) -> None:
+        self.cut = False
+        """Whether anything was left out because of a bound."""
+        self._most = most
+        self._taken = 0
+        self._left = [(str(top), 0)]
+
+    def __next__(self) -> Path:
+        if not self._left:
+            raise StopIteration
+        if self._taken == self._most:
+            self.cut = True
+            self._left.clear()
+            raise StopIteration
+        path, depth = self._left.pop()
+        self._taken += 1
+        bound = self._most
+        try:
+            with os.scandir(path) as entries:
+                folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+                below = list(folders if bound is None else islice(folders, bound + 1))
+        except OSError as error:  # normally the group is gone
+            self.cut = self.cut or error.errno == errno.ENAMETOOLONG
+            return Path(path)
+        if bound is not None and below and (depth >= MOST_DEPTH or len(below) > bound):
+            self.cut = True
+            del below[0 if depth >= MOST_DEPTH else bound :]
+        below.sort(reverse=True)
+        self._left += [(name, depth + 1) for name in below]
+        return Path(path)
+
+
+def few_below(top: Path) -> list[Path] | None:
+    """``top`` and every directory below it; ``None`` if they are more than a few."""
+    walk, found = Walk(top, most=_FEW), []
+    for path in walk:
+        found.append(path)
+        if walk.cut:  # the first look may show it
+            break
+    return None if walk.cut else found
 
 
 def remove_dirs(top: Path) -> OSError | None:
     """Remove a cgroup directory, children first; the first failure is returned."""
-    for path in reversed(list(walk(top))):
+    for path in reversed(list(Walk(top))):
         try:
             path.rmdir()
         except OSError as error:

@@ -81,6 +81,16 @@ def listed_pids(folder: Path) -> frozenset[int]:
     return frozenset(int(word) for word in words if word.isdigit())
 
 
+def is_below(name: str, pid: int, proc: Path) -> bool:
+    """Whether a process says that it is in the group ``name`` or below it, in any hierarchy.
+
+    False for a process that has ended, and for one whose group this process's cgroup namespace
+    does not show.
+    """
+    lines = (read_text(proc / str(pid) / "cgroup") or "").splitlines()
+    return any(f"{line.split(':', 2)[-1]}/".startswith(f"/{name}/") for line in lines)
+
+
 def named_pids(folder: Path) -> frozenset[int]:
     """The processes in a directory, without those of another pid namespace.
 

@@ -11,14 +11,16 @@ import contextlib
 import errno
 import time
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileError
-from stallward.actuator.kernel.cgroup_dirs import make_dirs, remove_dirs, walk
+from stallward.actuator.kernel.cgroup_dirs import Walk, few_below, make_dirs, remove_dirs
 from stallward.actuator.kernel.cgroup_members import (
     Guests,
+    is_below,
     kill_all,
     listed_pids,
     named_pids,
@@ -32,6 +34,8 @@ OWN_PREFIX: Final = "stallward"
 """Only groups with a path component that starts with this are ever removed."""
 
 _RETRY_S: Final = 0.02
+MOST_SEARCHED: Final = 512
+"""Of so many groups below one, processes are looked after that no sensor lists."""
 
 
 def parse_name(name: str) -> str:
@@ -65,6 +69,8 @@ class Hierarchy:
     need not be there: it is made only for callers that ask for it."""
     why: str = ""
     """One sentence on what this node has; if ``kind`` is "none", why nothing can be used."""
+    proc: Path = field(default=Path("/proc"), compare=False, repr=False)
+    """The /proc directory."""
     guests: Guests = field(default_factory=Guests, compare=False, repr=False)
     """Processes that no group counts as its own."""
 
@@ -251,10 +257,14 @@ class Cgroup:
                     f"Cannot move {pid} to {self.name}: {error.cause}.", next_step=error.next_step
                 ) from error
 
-    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
+    def pids(self, *, recursive: bool = False, most: int | None = None) -> tuple[int, ...]:
         """The processes in the group (and below it), ascending; none if it is gone.
 
         Guests are left out.
+
+        Args:
+            recursive: Whether those of the groups below count, too.
+            most: At most so many groups are looked at; all by default.
 
         Raises:
             KernelFileError: If the list is there but cannot be read, or the group is threaded.
@@ -263,8 +273,27 @@ class Cgroup:
         for top in self.dirs:
             pids |= named_pids(top)
             if recursive:  # the processes of a threaded group below are listed by its domain
-                pids = pids.union(*map(listed_pids, walk(top)))
+                pids = pids.union(*map(listed_pids, Walk(top, most=most)))
         return tuple(sorted(pids - {0} - self.hierarchy.guests.pids))
+
+    def among(self, pids: AbstractSet[int]) -> frozenset[int]:
+        """Which of some processes are in the group or below it.
+
+        The groups below are looked through while they are few. Of many, which their owner can
+        make at will, each process is asked for its group instead.
+
+        Raises:
+            KernelFileError: If a list is there but cannot be read, or the group is threaded.
+        """
+        found: set[int] = set()
+        for top in self.dirs:
+            found |= pids & named_pids(top)
+            folders = few_below(top)
+            if folders is None:
+                found |= {pid for pid in pids if is_below(self.name, pid, self.hierarchy.proc)}
+            else:
+                found = found.union(*(pids & listed_pids(path) for path in folders))
+        return frozenset(found - self.hierarchy.guests.pids)
 
     def populated(self) -> bool:
         """Whether a process is in the group or below it, be it one that cannot be named."""
@@ -273,7 +302,7 @@ class Cgroup:
             events = read_text(self.unified_dir / "cgroup.events")
         if events is not None and "populated 1" in events.splitlines():
             return True
-        return any(listed_pids(path) for top in self.dirs for path in walk(top))
+        return any(listed_pids(path) for top in self.dirs for path in Walk(top))
 
     def kill(self, *, timeout_s: float = 5.0) -> tuple[int, ...]:
         """Kill everything in the group and below it, frozen or not.

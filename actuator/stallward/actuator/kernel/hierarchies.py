@@ -73,6 +73,7 @@ def detect(paths: Paths) -> Hierarchy:
             kind="v2",
             memory_root=unified,
             unified_root=unified,
+            proc=paths.proc,
             controllers_v1=further,
             why=f"cgroup v2 with the memory controller at {unified}.",
         )
@@ -85,6 +86,7 @@ def detect(paths: Paths) -> Hierarchy:
         kind="hybrid",
         memory_root=memory_v1,
         unified_root=unified,
+        proc=paths.proc,
         controllers_v1=further,
         why=f"v1 memory controller at {memory_v1}, v2 hierarchy at {unified}.",
     )

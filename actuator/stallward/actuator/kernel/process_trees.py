@@ -14,6 +14,7 @@ application's if it descends from it, else to the one whose root is nearest.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,10 +52,15 @@ class ProcessTree:
     refresh: Callable[[], None] = field(default=lambda: None, repr=False)
     """Brings the members of this tree, and of all others, up to date."""
 
-    def pids(self, *, recursive: bool = True) -> tuple[int, ...]:
+    def pids(self, *, recursive: bool = True, most: int | None = None) -> tuple[int, ...]:
         """The pids of the members, ascending; a tree has no levels, so all are included."""
         members = list(self.members.values())  # in one step: other threads call this, too
         return tuple(sorted(seen.pid for seen in members if not seen.ended))
+
+    def among(self, pids: AbstractSet[int]) -> frozenset[int]:
+        """Which of some processes are members."""
+        members = self.members
+        return frozenset(pid for pid in pids if pid in members and not members[pid].ended)
 
     def exists(self) -> bool:
         """True: a tree that is configured always exists, though it may be empty."""

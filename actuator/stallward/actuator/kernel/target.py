@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeAlias
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
@@ -18,8 +19,11 @@ class Target(Protocol):
     def name(self) -> str:
         """The group's path, or the name of the tree in the configuration."""
 
-    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
-        """The pids of its processes, ascending."""
+    def pids(self, *, recursive: bool = False, most: int | None = None) -> tuple[int, ...]:
+        """The pids of its processes, ascending; of at most so many groups below it."""
+
+    def among(self, pids: AbstractSet[int]) -> frozenset[int]:
+        """Which of some processes are its own; takes little time however many it has."""
 
     def exists(self) -> bool:
         """Whether it can have processes."""

@@ -73,7 +73,7 @@ class PodFinder:
         if name is None:
             return None
         try:
-            own = self._own_pid in self._hierarchy.group(name).pids(recursive=True)
+            own = bool(self._hierarchy.group(name).among({self._own_pid}))
         except ActuatorError:
             return None  # it is just made or removed: it is looked at again
         self._known[pod.uid] = name

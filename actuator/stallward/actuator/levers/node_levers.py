@@ -9,6 +9,7 @@ from __future__ import annotations
 import _thread
 import time
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import Final
 
@@ -97,10 +98,14 @@ class _Now:
         """The targets by their places."""
         self.pages: dict[int, FilePagesSource] = {}
 
-    def pids(self, *, recursive: bool = False) -> tuple[int, ...]:
+    def pids(self, *, recursive: bool = False, most: int | None = None) -> tuple[int, ...]:
         """The processes of the targets."""
-        found = [one.pids(recursive=recursive) for one in self.targets.values()]
+        found = [one.pids(recursive=recursive, most=most) for one in self.targets.values()]
         return found[0] if len(found) == 1 else tuple(sorted(set().union(*found)))
+
+    def among(self, pids: AbstractSet[int]) -> frozenset[int]:
+        """Which of some processes are in one of the targets."""
+        return frozenset[int]().union(*(one.among(pids) for one in self.targets.values()))
 
     def exists(self) -> bool:
         """Whether any target can have processes."""

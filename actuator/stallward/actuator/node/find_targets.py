@@ -10,7 +10,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroup_members import why_no_processes
-from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.cgroups import MOST_SEARCHED, Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.kernel.refusals import Place, unwritable
@@ -145,7 +145,7 @@ def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | 
     groups = tuple(hierarchy.group(name) for name in protected_names)
 
     def exempt() -> frozenset[int]:
-        return listed.union(*(group.pids(recursive=True) for group in groups))
+        return listed.union(*(group.pids(recursive=True, most=MOST_SEARCHED) for group in groups))
 
     return Forest(
         config.node.proc,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,9 +13,12 @@ import pytest
 from own_names import own_name
 
 from stallward.actuator.errors import SensorError
+from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
@@ -103,6 +107,8 @@ def test_valid_files() -> None:
 
 class FakeMembers:
     """The members of a group, as the test has set them."""
+
+    fault = None
 
     def __init__(self, *pids: int) -> None:
         self.now = frozenset(pids)
@@ -456,6 +462,117 @@ def test_members_follow_groups_that_come_and_go(tmp_path: Path) -> None:
     with pytest.raises(SensorError, match="not a list"):
         members.pids()
     members.close()
+
+
+def many_groups(root: Path, count: int) -> GroupMembers:
+    """The members of a group with many below it, each of which lists one process."""
+    for number in range(count):
+        (root / f"g/c{number:04}").mkdir(parents=True)
+        (root / f"g/c{number:04}/cgroup.procs").write_text(f"{1000 + number}\n")
+    (root / "g/cgroup.procs").write_text("5\n")
+    (root / "g/cgroup.stat").write_text(f"nr_descendants {count}\nnr_dying_descendants 0\n")
+    node = Hierarchy(kind="v2", memory_root=root, unified_root=root)
+    return GroupMembers(node.group("g"))
+
+
+def work_of(call: Callable[[], object], monkeypatch: pytest.MonkeyPatch) -> int:
+    """How many groups a call walks and how many files it reads, together."""
+    done = 0
+    step, read = Walk.__next__, OpenFile.read
+
+    def counted_step(walk: Walk) -> Path:
+        nonlocal done
+        done += 1
+        return step(walk)
+
+    def counted_read(file: OpenFile) -> bytes | None:
+        nonlocal done
+        done += 1
+        return read(file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Walk, "__next__", counted_step)
+        patch.setattr(OpenFile, "read", counted_read)
+        call()
+    return done
+
+
+def test_many_groups_are_walked_and_read_in_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their owner can make as many as he likes: no tick does more for it than its share."""
+    members = many_groups(tmp_path, 400)
+    most, listed = 0, [0]
+    while len(members.pids()) < 401:
+        most = max(most, work_of(members.pids, monkeypatch))
+        listed.append(len(members.pids()))
+        assert listed[-1] > listed[-2], "it goes on"
+    assert most <= 100
+    assert members.fault is None
+    for _ in range(10):
+        assert work_of(members.pids, monkeypatch) <= 66, "nothing is walked again"
+    (tmp_path / "g/c0333/cgroup.procs").write_text("77\n")
+    shutil.rmtree(tmp_path / "g/c0111")
+    for _ in range(40):
+        last = members.pids()
+    assert last == {5, 77, *(set(range(1000, 1400)) - {1111, 1333})}
+    members.close()
+
+
+def test_groups_that_are_just_being_removed_start_no_walk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = many_groups(tmp_path, 20)
+    assert len(members.pids()) == 21
+    for dying in range(5):
+        stat = f"nr_descendants 20\nnr_dying_descendants {dying}\n"
+        (tmp_path / "g/cgroup.stat").write_text(stat)
+        assert work_of(members.pids, monkeypatch) == 22, "only the lists are read"
+    members.close()
+
+
+def test_of_too_many_groups_the_further_ones_are_left_out_and_the_group_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stallward.actuator.sensors.processes.members.MOST_GROUPS", 10)
+    members = many_groups(tmp_path, 15)
+    group = GroupProcesses(members, 0, tmp_path)
+    group.look(0)
+    assert len(members.pids()) == 10, "the others count"
+    assert 5 in members.pids()
+    assert group.fault is not None
+    assert group.fault.path == tmp_path / "g"
+    assert "more than 10 groups are below" in str(group.fault)
+    for number in range(5, 15):
+        shutil.rmtree(tmp_path / f"g/c{number:04}")
+    (tmp_path / "g/cgroup.stat").write_text("nr_descendants 5\n")
+    for _ in range(3):
+        group.look(0)
+    assert group.fault is None
+    assert members.pids() == {5, *range(1000, 1005)}
+    group.close()
+
+
+@pytest.mark.live
+def test_a_thousand_nested_groups_end_nothing_and_the_slot_is_named() -> None:
+    node = require(Paths())
+    slot = node.group(f"{own_name()}-nested")
+    slot.create()
+    try:
+        for top in slot.dirs:
+            deep = str(top)
+            for _ in range(1300):
+                deep += "/a"
+                os.mkdir(deep)  # noqa: PTH102 - a Path of it takes long
+        members = GroupMembers(slot)
+        for _ in range(10):
+            assert members.pids() == frozenset()
+        assert members.fault is not None
+        assert slot.name in str(members.fault)
+        assert not ExemptProcesses().within(slot)
+        members.close()
+    finally:
+        slot.remove(timeout_s=30.0)
 
 
 @pytest.mark.live

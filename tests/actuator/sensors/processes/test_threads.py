@@ -29,6 +29,8 @@ STATUS = b"Name:\ta\nvoluntary_ctxt_switches:\t31\nnonvoluntary_ctxt_switches:\t
 class Members:
     """The processes of the test."""
 
+    fault = None
+
     def __init__(self, *pids: int) -> None:
         self.now = frozenset(pids)
 

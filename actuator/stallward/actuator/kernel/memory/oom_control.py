@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.cgroup_dirs import walk
+from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.files import read_text, write_text
 
 OOM_CONTROL: Final = "memory.oom_control"
@@ -18,6 +18,8 @@ UNDER_OOM: Final = "under_oom"
 """The line that says whether any process waits now."""
 WAIT: Final = "1"
 KILL: Final = "0"
+_MOST_INSIDE: Final = 128
+"""How many groups inside one are looked at, which takes some milliseconds of a tick."""
 
 
 def oom_control(path: Path) -> dict[str, str]:
@@ -31,8 +33,15 @@ def oom_control(path: Path) -> dict[str, str]:
 
 
 def waiting_inside(folder: Path) -> tuple[Path, ...]:
-    """Return the files of the groups below ``folder`` whose processes wait for memory."""
-    paths = (inside / OOM_CONTROL for inside in walk(folder) if inside != folder)
+    """Return the files of the groups below ``folder`` whose processes wait for memory.
+
+    Raises:
+        KernelFileError: If there are too many groups to look at, or one cannot be read.
+    """
+    walk = Walk(folder, most=_MOST_INSIDE)
+    paths = tuple(inside / OOM_CONTROL for inside in walk if inside != folder)
+    if walk.cut:
+        raise KernelFileError(folder, f"more than {_MOST_INSIDE} groups are inside")
     return tuple(path for path in paths if oom_control(path).get(KILL_DISABLED) == WAIT)
 
 
@@ -43,7 +52,10 @@ def reset_inherited(folder: Path, keep: Container[Path]) -> None:
         folder: The directory of a group that does not wait any more.
         keep: The files of those that waited before it did.
     """
-    for path in waiting_inside(folder):
-        if path not in keep:
-            with contextlib.suppress(KernelFileError):  # it was removed just now
+    for inside in Walk(folder, most=_MOST_INSIDE):
+        path = inside / OOM_CONTROL
+        if inside == folder or path in keep:
+            continue
+        with contextlib.suppress(KernelFileError):  # it was removed just now
+            if oom_control(path).get(KILL_DISABLED) == WAIT:
                 write_text(path, KILL)

@@ -32,8 +32,7 @@ class ExemptProcesses:
 
     def within(self, group: Target) -> int | None:
         """The lowest pid of an exempt process in ``group`` or below it, if there is one."""
-        exempt = self.pids().intersection(group.pids(recursive=True))
-        return min(exempt, default=None)
+        return min(group.among(self.pids()), default=None)
 
     def check(self, group: Target) -> None:
         """Refuse to act on ``group``; call right before acting, since processes move.

@@ -15,6 +15,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import OomScore
+from stallward.actuator.kernel.cgroups import MOST_SEARCHED
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -124,7 +125,7 @@ class OomScoreLever(LeverDefaults):
         """Note the processes forked since the last scan, which have their parent's score."""
         for score in self._first:
             for group in (self._protected,) if score < 0 else self._slots:
-                for pid in group.pids(recursive=True):
+                for pid in group.pids(recursive=True, most=MOST_SEARCHED):
                     text = read_text(self._proc / str(pid) / "oom_score_adj")
                     ticks = start_time_ticks(self._proc, pid)
                     if text == str(score) and ticks is not None:
@@ -132,7 +133,7 @@ class OomScoreLever(LeverDefaults):
 
     def _adjust(self, group: Target, score: int, seen: set[tuple[int, int]]) -> list[LeverResult]:
         results = []
-        for pid in group.pids(recursive=True):
+        for pid in group.pids(recursive=True, most=MOST_SEARCHED):
             if self.refused and score < 0:
                 break
             ticks = start_time_ticks(self._proc, pid)

@@ -138,7 +138,7 @@ class ProcessStopLever(LeverDefaults):
 
     def _check(self, ref: ProcessRef) -> None:
         """Refuse protected processes right before acting: the guard may have seen an old state."""
-        if ref.pid in daemon_pids() or ref.pid in self._protected.pids(recursive=True):
+        if ref.pid in daemon_pids() or self._protected.among({ref.pid}):
             raise LeverError(f"Process {ref.pid} is protected and was left alone.")
 
     def _signal(self, ref: ProcessRef, number: signal.Signals) -> None:

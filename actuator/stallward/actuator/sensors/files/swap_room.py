@@ -8,6 +8,7 @@ as the group itself and those around it.
 from __future__ import annotations
 
 import os
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -68,7 +69,8 @@ class SwapRoom:
 def _folders(group: Path) -> list[Path]:
     try:
         with os.scandir(group) as entries:
-            found = [Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)]
+            folders = (entry.path for entry in entries if entry.is_dir(follow_symlinks=False))
+            found = [Path(path) for path in islice(folders, _MOST_INSIDE + 1)]
     except OSError:
         return []
     return found if len(found) <= _MOST_INSIDE else []

@@ -43,7 +43,7 @@ class GroupProcesses:
         self.arrivals: list[TrackedProcess] = []
         """New processes; the user of this list clears it."""
         self.fault: SensorError | None = None
-        """Why the last listing failed; ``None`` if it did not."""
+        """Why the last listing failed or lacks some; ``None`` if it did not."""
         self._members = members
         self._proc = proc
         self._pids: frozenset[int] | None = None
@@ -64,7 +64,7 @@ class GroupProcesses:
         """
         try:
             pids = self._members.pids()
-            self.fault = None
+            self.fault = self._members.fault
         except SensorError as error:
             self.fault = error
             return False
