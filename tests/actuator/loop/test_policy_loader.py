@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from policy_files import write_policy
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError
@@ -21,8 +22,10 @@ from stallward.actuator.loop.policy_loader import (
     find_policy_file,
     load,
 )
+from stallward.actuator.loop.policy_trial import TrialOptions, try_policy
 from stallward.actuator.policies.store import PolicyStore
 from stallward.agent.controllers.partition import PartitionController
+from stallward.agent.errors import PolicyError
 
 
 class SlowLoad:
@@ -148,3 +151,36 @@ def test_a_controller_that_cannot_be_made_is_said(name: str, message: str) -> No
     result = load(name, PolicyConfig())
     assert result.controller is None
     assert message in str(result.error)
+
+
+def test_a_policy_is_tried_in_a_process_of_its_own_and_only_then_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a file makes its loader do must not be done in the loop first."""
+    path = write_policy(tmp_path / "mine.onnx")
+    tried: list[Path] = []
+    monkeypatch.setattr(policy_loader, "try_policy", lambda options: tried.append(options.path))
+    for _ in range(2):
+        assert load(str(path), PolicyConfig()).controller is not None
+    assert tried == [path], "once"
+    write_policy(path, bias=1.0)
+
+    def refused(_options: TrialOptions) -> None:
+        raise PolicyError("It takes too much.")
+
+    monkeypatch.setattr(policy_loader, "try_policy", refused)
+    monkeypatch.setattr(policy_loader, "OnnxController", lambda _path: pytest.fail("it is loaded"))
+    assert str(load(str(path), PolicyConfig()).error) == "It takes too much."
+
+
+@pytest.mark.slow
+def test_a_trial_ends_at_its_bounds_of_memory_and_time(tmp_path: Path) -> None:
+    path = write_policy(tmp_path / "mine.onnx")
+    try_policy(TrialOptions(path=path))
+    with pytest.raises(PolicyError, match="0 MiB"):
+        try_policy(TrialOptions(path=path, most_bytes=1 << 16))
+    with pytest.raises(DaemonError, match=r"took more than 0\.05 s"):
+        try_policy(TrialOptions(path=path), limit_s=0.05)
+    (tmp_path / "none.onnx").write_bytes(b"")
+    with pytest.raises(PolicyError, match="is empty. Copy or export it again"):
+        try_policy(TrialOptions(path=tmp_path / "none.onnx"))

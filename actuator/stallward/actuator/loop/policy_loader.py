@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError, PolicyDiskError
+from stallward.actuator.loop.policy_trial import TrialOptions, try_policy
 from stallward.actuator.policies.named_controller import specification_of
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.process_setup import (
@@ -23,8 +25,10 @@ from stallward.agent.errors import StallwardError
 from stallward.agent.registry import make_controller
 
 LIMIT_S: Final = 20.0
-"""How long loading may take; the service waits a little longer for the answer. Loading the shipped
-policy takes some milliseconds, and longer where the file must be read from a busy disk."""
+"""How long loading may take; the service waits a little longer for the answer. Trying the shipped
+policy takes less than a second, and longer where the file must be read from a busy disk."""
+_REMEMBERED: Final = 64
+"""So many files that were tried are not tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +155,22 @@ class PolicyLoader:
         job.result = loaded
 
 
+@lru_cache(maxsize=_REMEMBERED)
+def _tried(path: Path, _identity: tuple[int, ...]) -> None:
+    """Try a policy in a process of its own, once for each file.
+
+    Raises:
+        StallwardError: If it must not be loaded here.
+    """
+    try_policy(TrialOptions(path=path))
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """What differs when a file is another one or was changed."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
     """Find, check and try a policy, or make the controller that is named; errors are results."""
     try:
@@ -166,6 +186,7 @@ def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
                 next_step="Give an absolute path on the node, or the name of a shipped policy.",
             )
             return LoadResult(ticket=ticket, error=error, missing=True)
+        _tried(path, _identity(path))
         return LoadResult(ticket=ticket, name=name, controller=OnnxController(path))
     except StallwardError as error:
         return LoadResult(ticket=ticket, error=error)

@@ -29,6 +29,7 @@ from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.controllers.policy_file import read_policy
 from stallward.agent.controllers.policy_metadata import PolicyMetadata, parse_metadata
 from stallward.agent.controllers.policy_operators import check_operators
+from stallward.agent.controllers.policy_shapes import check_shapes
 from stallward.agent.controllers.runtime_errors import runtime_cause
 from stallward.agent.desired import RELEASED, check_action, decode_action
 from stallward.agent.errors import ActionError, ControllerError, PolicyError
@@ -135,13 +136,15 @@ class OnnxController:
 
     def _release(self) -> None:
         self._held_ticks = 0
-        self._action = (0,) * len(self.metadata.table.sizes)
+        self._nothing = (0,) * len(self.metadata.table.sizes)
+        self._action = self._nothing
         self._score = 0.0
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """Infer an action every ``ticks_per_action`` ticks and hold it in between.
 
-        While no slot has a group that has started, nothing is inferred.
+        While no slot has a group that has started, nothing is inferred, nor from an observation
+        that is too far from those of the training: nobody uses that action.
 
         Raises:
             PolicyError: If the observation or the policy's output is not finite.
@@ -150,10 +153,11 @@ class OnnxController:
         if nobody:
             self._release()
         elif self._held_ticks == 0 or self._answers_at_once():
-            self._action = self._infer(observation)
             seen = observation[: self._inputs]
             outside = (seen < self._low) | (seen > self._high)
             self._score = np.count_nonzero(outside) / self._inputs
+            trusted = self._score <= self.ood_limit
+            self._action = self._infer(observation) if trusted else self._nothing
             self._held_ticks = self.metadata.ticks_per_action
         self._held_ticks = max(self._held_ticks - 1, 0)
         if self.metadata.table is SET_POINTS:
@@ -253,6 +257,7 @@ class _Inference:
 def _open(path: Path) -> tuple[PolicyMetadata, Any]:
     data = read_policy(path)
     check_operators(path, data)
+    check_shapes(path, data)
     try:
         onnxruntime = import_runtime()
     except ImportError as error:

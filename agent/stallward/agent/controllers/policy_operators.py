@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.agent.controllers.policy_file import messages
+from stallward.agent.controllers.policy_shapes import RULES
 from stallward.agent.errors import PolicyError
 
 _OP_TYPE, _DOMAIN = 4, 7
@@ -20,23 +21,9 @@ _FUNCTIONS: Final = 25
 _STANDARD: Final = frozenset({"", "ai.onnx"})
 _MOST_NAMED: Final = 5
 
-ALLOWED: Final = frozenset(
-    {
-        # arithmetic and activations
-        *("Abs", "Add", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "Gemm", "HardSigmoid"),
-        *("HardSwish", "LayerNormalization", "LeakyRelu", "Log", "LogSoftmax", "MatMul", "Max"),
-        *("Mean", "Min", "Mish", "Mul", "Neg", "PRelu", "Pow", "Reciprocal", "Relu", "Selu"),
-        *("Sigmoid", "Sign", "Softmax", "Softplus", "Softsign", "Sqrt", "Sub", "Sum", "Tanh"),
-        *("BatchNormalization", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"),
-        # choosing and comparing
-        *("And", "ArgMax", "ArgMin", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less"),
-        *("LessOrEqual", "Not", "Or", "Where"),
-        # shapes
-        *("Cast", "Concat", "Constant", "Expand", "Flatten", "Gather", "Identity", "Reshape"),
-        *("Shape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"),
-    }
-)
-"""The operators that a policy may use: they end, and give the same for the same input."""
+ALLOWED: Final = frozenset({*RULES, "Constant"})
+"""The operators that a policy may use: they end, give the same for the same input, and have results
+of known size."""
 
 
 def check_operators(path: Path, model: bytes) -> None:

@@ -1,0 +1,102 @@
+"""Tries a policy file in a process of its own, with a budget of memory and time.
+
+What a file makes ONNX Runtime and its checks do happens here first. Whatever becomes of this
+process, the loop goes on with what it had.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.runtime.process_start import command_line, run_process
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.errors import PolicyError, StallwardError
+from stallward.agent.inference import import_runtime
+
+MOST_BYTES: Final = 512 << 20
+"""How much memory a policy may take to load, besides that of the libraries."""
+MOST_CPU_S: Final = 2.0
+"""How much processor time it may take; the shipped one takes some hundredths of a second."""
+LIMIT_S: Final = 15.0
+"""How long the process may take in all, on a node that is short of everything."""
+_REFUSED: Final = 3
+_PAGE_BYTES: Final = resource.getpagesize()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialOptions:
+    """What the process is started with."""
+
+    path: Path
+    """The policy file."""
+    most_bytes: int = MOST_BYTES
+
+
+def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
+    """Load and run a policy in a process of its own.
+
+    Raises:
+        PolicyError: If it is refused.
+        DaemonError: If the process did not come to an end.
+    """
+    command = command_line("stallward.actuator.loop.policy_trial", options)
+    try:
+        run = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise DaemonError(
+            f"Trying the policy {options.path} took more than {limit_s:g} s.",
+            next_step="Look at the file, and at the disk that it is on.",
+        ) from error
+    except OSError as error:
+        raise DaemonError(
+            f"The policy {options.path} could not be tried ({error.strerror}).",
+            next_step="See how many processes and how much memory the daemon may have.",
+        ) from error
+    said = run.stdout.decode("utf-8", "replace")
+    if run.returncode == _REFUSED:
+        cause, _, next_step = said.partition("\0")
+        raise PolicyError(cause, next_step=next_step)
+    if run.returncode != 0:
+        raise PolicyError(
+            f"The policy {options.path} takes more than {options.most_bytes >> 20} MiB or "
+            f"{MOST_CPU_S:g} s to load, or ends what loads it (status {run.returncode}).",
+            next_step="Train a smaller network, and export it with `stallward export`.",
+        )
+
+
+def main(options: TrialOptions) -> int:
+    """The process; returns its exit status."""
+    with contextlib.suppress(OSError):  # the loop's own score would spare it
+        Path("/proc/self/oom_score_adj").write_text("500")
+    import_runtime()
+    has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
+    most_bytes, spent_s = has_bytes + options.most_bytes, time.process_time()
+    resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    most_s = int(spent_s + MOST_CPU_S) + 1
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        OnnxController(options.path)
+    except StallwardError as error:
+        sys.stdout.write(f"{error.cause}\0{error.next_step}")
+        sys.stdout.flush()
+        return _REFUSED
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(run_process("policy trial", TrialOptions, main))
