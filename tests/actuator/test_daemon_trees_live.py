@@ -179,6 +179,23 @@ def test_a_lease_stops_a_whole_tree_and_it_runs_again(box: Box) -> None:
     assert box.stopped() == 0, "an orderly stop continues everything"
 
 
+def test_command_lines_that_were_made_for_a_pattern_keep_no_loop_from_ticking(box: Box) -> None:
+    """By Python's own engine each search takes seconds, and no thread runs meanwhile."""
+    words = ["java", "-jar", "spark"] * 250
+    sleep = [sys.executable, "-S", "-c", "import time; time.sleep(1000)", *words]
+    hostile = [subprocess.Popen(sleep) for _ in range(5)]
+    pattern = ProcessesConfig(command=r"java .*-jar .*spark.*\.jar")
+    config = box.config(background=(SlotConfig(name="spark", processes=pattern),))
+    try:
+        with Daemon(config) as daemon, daemon.client() as client:
+            assert wait_for(lambda: client.status().ticks >= 30), daemon.last_words()
+            assert client.status().loop_restarts == 0
+    finally:
+        for process in hostile:
+            process.kill()
+            process.wait()
+
+
 def test_the_guard_ends_a_pause_of_a_tree(box: Box) -> None:
     with Daemon(box.config("static:pause=all")) as daemon:
         assert wait_for(box.still)

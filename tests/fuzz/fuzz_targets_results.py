@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from dataclasses import asdict
+from math import prod
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +18,15 @@ from fuzz_targets_files import make_tick, of_file
 from google.protobuf.message import DecodeError
 from onnx import ModelProto, TensorProto, helper
 from onnx.external_data_helper import _get_all_tensors
+from onnx.shape_inference import infer_shapes
 
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.policy_file import read_policy
+from stallward.agent.controllers.policy_graph import read_graph
 from stallward.agent.controllers.policy_metadata import parse_metadata
+from stallward.agent.controllers.policy_shapes import check_shapes, tensor_bytes
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.agent.sharing.contention import read_contention
@@ -248,6 +252,54 @@ def _policy_file() -> Target:
     )
 
 
+def _policy_shapes() -> Target:
+    """Whatever a network says, what its tensors take is known or refused."""
+    weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 3], [0.5] * 12)
+    shape = helper.make_tensor("to", TensorProto.INT64, [2], [-1, 2])
+    nodes = [
+        helper.make_node("Gemm", ["observation", "w"], ["h"]),
+        helper.make_node("Concat", ["h", "h"], ["hh"], axis=1),
+        helper.make_node("Reshape", ["hh", "to"], ["r"]),
+        helper.make_node("ReduceSum", ["r"], ["s"], keepdims=0),
+        helper.make_node("Split", ["hh"], ["p", "q"], axis=-1, num_outputs=2),
+    ]
+    observed = helper.make_tensor_value_info("observation", TensorProto.FLOAT, [1, 4])
+    result = helper.make_tensor_value_info("s", TensorProto.FLOAT, [])
+    model = helper.make_model(
+        helper.make_graph(nodes, "policy", [observed], [result], [weights, shape]),
+        opset_imports=[helper.make_opsetid("", 18)],
+    )
+
+    def run(content: bytes) -> int:
+        check_shapes(Path("p.onnx"), content)
+        return tensor_bytes(read_graph(content))
+
+    def check(content: bytes, value: Any) -> None:
+        try:
+            parsed = ModelProto.FromString(content)
+            del parsed.graph.value_info[:]  # what a file claims is not what it does
+            inferred = infer_shapes(parsed, strict_mode=True, data_prop=True)
+        except Exception:  # what is no model in other ways stays with the runtime
+            return
+        shapes = [
+            [dim.dim_value for dim in one.type.tensor_type.shape.dim]
+            for one in inferred.graph.value_info
+        ]
+        assert sum(8 * prod(shape) for shape in shapes) <= value, "it takes more"
+
+    return Target(
+        name="policy-shapes",
+        run=run,
+        material=Material(
+            samples=(model.SerializeToString(),),
+            values=(b"Expand", b"Tile", b"Gather", b"Slice", b"\xff\xff\xff\xff\x7f"),
+        ),
+        errors=(PolicyError,),
+        names="p.onnx",
+        check=check,
+    )
+
+
 def _result(name: str, kind: type) -> Target:
     def check(_content: bytes, value: Any) -> None:
         again = json.loads(json.dumps(to_json(value), allow_nan=False))
@@ -295,6 +347,7 @@ def targets() -> tuple[Target, ...]:
         _twin(),
         _policy(),
         _policy_file(),
+        _policy_shapes(),
         _result("result", ComparisonResult),
         _result("verdict", Verdict),
         _contention(),

@@ -139,7 +139,10 @@ def _results(
         shapes=tuple(shapes[name] if name else () for name in node.inputs),
         constants=constants,
     )
-    results = RULES[node.operator](step)
+    rule = RULES.get(node.operator)
+    if rule is None:
+        raise ValueError("it is no operator of a policy")
+    results = rule(step)
     if len(node.outputs) > len(results):
         raise ValueError("it has more results than are known")
     if any(len(shape) > _MOST_DIMENSIONS for shape in results):
