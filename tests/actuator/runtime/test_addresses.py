@@ -123,7 +123,9 @@ def test_the_service_itself_and_the_client_meet_at_a_path_full_of_marks(folder: 
             service.wait(30)
             os.close(life)
     assert service.returncode == 0
-    assert [entry.name for entry in folder.iterdir()] == [f"{path.name}.lock"]
+    left = {entry.name for entry in folder.iterdir()}
+    # Its lock lies elsewhere, unless this user has no folder for locks.
+    assert left <= ({f"{path.name}.lock"} if os.geteuid() else set())
 
 
 def test_the_address_of_a_path_is_a_uri_without_marks() -> None:
