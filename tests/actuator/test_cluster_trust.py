@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -20,6 +21,7 @@ from stallward.actuator.errors import ApiError, DiscoveryError
 from stallward.actuator.kubernetes.api import ApiPods
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.kubernetes.store import PodStore
+from stallward.actuator.runtime.cluster_trust import cluster_context
 
 NOW = datetime.datetime.now(tz=datetime.UTC)
 
@@ -102,3 +104,13 @@ def test_an_authority_without_key_identifiers_is_one_and_another_is_not(
             find_endpoints(service("other.crt"))
     finally:
         api.stop()
+
+
+def test_an_authority_may_have_comments_and_an_empty_one_is_none(tmp_path: Path) -> None:
+    """An empty text would mean the authorities of the system."""
+    file = tmp_path / "ca.crt"
+    file.write_bytes("# größte Behörde\n".encode() + trustme.CA().cert_pem.bytes())
+    assert len(cluster_context(file).get_ca_certs()) == 1
+    file.write_bytes(b"")
+    with pytest.raises(OSError):  # noqa: PT011 - whatever OpenSSL says
+        cluster_context(file)
