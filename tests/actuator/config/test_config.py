@@ -260,7 +260,11 @@ def test_processes_may_stand_for_groups() -> None:
         ('"/run/app.pid"', '"/run/app.pid", user = "me"', "user goes with command only"),
         ('user = "batch"', 'user = " "', "user is empty"),
         ("^/usr/bin/batch ", "batch(", r"command is 'batch\(', not a regular expression"),
-        ("^/usr/bin/batch ", "(?=b)a", r"RE2: invalid perl operator: \(\?=\. RE2 has neither look"),
+        (
+            "^/usr/bin/batch ",
+            "(?=b)a",
+            r"RE2: invalid perl operator: \(\?=\. RE2 has neither look",
+        ),
         ("^/usr/bin/batch ", ".*", r"'\.\*', which every process matches"),
         ("command", "comand", "unknown key 'comand'. Did you mean 'command'"),
     ],

@@ -182,5 +182,5 @@ def test_a_trial_ends_at_its_bounds_of_memory_and_time(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match=r"took more than 0\.05 s"):
         try_policy(TrialOptions(path=path), limit_s=0.05)
     (tmp_path / "none.onnx").write_bytes(b"")
-    with pytest.raises(PolicyError, match="is empty. Copy or export it again"):
+    with pytest.raises(PolicyError, match="is empty"):
         try_policy(TrialOptions(path=tmp_path / "none.onnx"))
