@@ -35,7 +35,7 @@ class SlowLoad:
         self.begun, self.end = threading.Event(), threading.Event()
         self.scheduler = -1
 
-    def __call__(self, _name: str, _places: PolicyConfig, ticket: int) -> LoadResult:
+    def __call__(self, _name: str, _places: PolicyConfig, ticket: int, **_: object) -> LoadResult:
         self.begun.set()
         assert self.end.wait(30)
         self.scheduler = os.sched_getscheduler(0)
@@ -182,5 +182,5 @@ def test_a_trial_ends_at_its_bounds_of_memory_and_time(tmp_path: Path) -> None:
     with pytest.raises(DaemonError, match=r"took more than 0\.05 s"):
         try_policy(TrialOptions(path=path), limit_s=0.05)
     (tmp_path / "none.onnx").write_bytes(b"")
-    with pytest.raises(PolicyError, match="is empty"):
+    with pytest.raises(PolicyError, match=r"is empty\. Copy or export it again"):
         try_policy(TrialOptions(path=tmp_path / "none.onnx"))

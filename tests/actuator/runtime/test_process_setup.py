@@ -102,7 +102,7 @@ def test_a_policy_is_loaded_at_the_priority_of_the_ticks(monkeypatch: pytest.Mon
     def note_priority() -> None:
         seen.append(os.sched_getscheduler(0))
 
-    def load(*_: object) -> LoadResult:
+    def load(*_: object, **__: object) -> LoadResult:
         note_priority()
         return LoadResult(ticket=7)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError, PolicyDiskError
@@ -27,6 +28,7 @@ from stallward.agent.registry import make_controller
 LIMIT_S: Final = 20.0
 """How long loading may take; the service waits a little longer for the answer. Trying the shipped
 policy takes less than a second, and longer where the file must be read from a busy disk."""
+Trial: TypeAlias = Callable[[Path], None]
 _REMEMBERED: Final = 64
 """So many files that were tried are not tried again."""
 
@@ -91,17 +93,45 @@ class _Job:
     thread: threading.Thread = field(init=False)
 
 
+def try_once(path: Path) -> None:
+    """Try a policy in a process of its own, unless the same file has passed.
+
+    Raises:
+        StallwardError: If it must not be loaded here.
+    """
+    _tried(path, _identity(path))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _tried(path: Path, _identity: tuple[int, ...]) -> None:
+    try_policy(TrialOptions(path=path))
+
+
+def _identity(path: Path) -> tuple[int, ...]:
+    """What differs when a file is another one or was changed."""
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
 class PolicyLoader:
     """Loads one policy at a time on a thread, so that no tick waits for it.
 
     Args:
         places: Where policies are.
+        trial: Tries a file before it is loaded in this process, and raises if it must not be.
         limit_s: How long a load may take. A thread cannot be ended from outside, so one that takes
             longer is left to itself, and until it ends no other policy is loaded.
     """
 
-    def __init__(self, places: PolicyConfig | None = None, *, limit_s: float = LIMIT_S) -> None:
+    def __init__(
+        self,
+        places: PolicyConfig | None = None,
+        *,
+        trial: Trial = try_once,
+        limit_s: float = LIMIT_S,
+    ) -> None:
         self._places = places or PolicyConfig()
+        self._trial = trial
         self._limit_s = limit_s
         self._job: _Job | None = None
         self._given_up: _Job | None = None
@@ -150,28 +180,14 @@ class PolicyLoader:
         # A thread of ordinary priority may be preempted while it holds the interpreter's lock. The
         # tick then waits 5 to 40 ms for the program that has its CPU. Loading takes little time.
         raise_priority()
-        loaded = load(job.name, self._places, job.ticket)
+        loaded = load(job.name, self._places, job.ticket, trial=self._trial)
         release_code_pages()  # little of the code that loading needs runs again
         job.result = loaded
 
 
-@lru_cache(maxsize=_REMEMBERED)
-def _tried(path: Path, _identity: tuple[int, ...]) -> None:
-    """Try a policy in a process of its own, once for each file.
-
-    Raises:
-        StallwardError: If it must not be loaded here.
-    """
-    try_policy(TrialOptions(path=path))
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    """What differs when a file is another one or was changed."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
+def load(
+    name: str, places: PolicyConfig, ticket: int = 0, *, trial: Trial = try_once
+) -> LoadResult:
     """Find, check and try a policy, or make the controller that is named; errors are results."""
     try:
         specification = specification_of(name)
@@ -186,7 +202,7 @@ def load(name: str, places: PolicyConfig, ticket: int = 0) -> LoadResult:
                 next_step="Give an absolute path on the node, or the name of a shipped policy.",
             )
             return LoadResult(ticket=ticket, error=error, missing=True)
-        _tried(path, _identity(path))
+        trial(path)
         return LoadResult(ticket=ticket, name=name, controller=OnnxController(path))
     except StallwardError as error:
         return LoadResult(ticket=ticket, error=error)

@@ -120,6 +120,7 @@ _REQUIREMENTS: Final = {
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
     "llvmlite": "numba",
+    "re2": "google-re2",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
 }

@@ -50,10 +50,9 @@ class TwinLoop:
             configured=make_controller(CONTROLLER),
             default=make_controller("none"),
         )
-        places = PolicyConfig(store=store)
-        self._commands = CommandHandler(
-            engine=self._engine, leases=Leases(), loader=PolicyLoader(places)
-        )
+        # Many nodes share this process, and their policies are its own.
+        loader = PolicyLoader(PolicyConfig(store=store), trial=lambda _path: None)
+        self._commands = CommandHandler(engine=self._engine, leases=Leases(), loader=loader)
         self._status_at_s = float("-inf")
         self.sent = 0
         """How many ticks were sent; they are numbered from 0."""
