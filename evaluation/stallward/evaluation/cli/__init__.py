@@ -113,7 +113,6 @@ def _usage(error: Exception) -> int:
 
 
 _REQUIREMENTS: Final = {
-    "re2": "google-re2",
     "PIL": "pillow",
     "dns": "dnspython",
     "grpc": "grpcio",
