@@ -82,14 +82,13 @@ REFUSALS = (
     Refusal(
         rule=GuardRule.POD_PAUSE, wish=Wish.PAUSE, slot=PAUSE, label="pod_pause",
         state=replace(PAUSED, paused_for_s=0.4, longest_pause_s=0.5),
-        says="edge/hog0: not paused, paused 0.4 s, and the probes of its pod allow 0.5 s",
+        says="edge/hog0: not paused, paused 0.4 s, and its work tolerates 0.5 s",
         numbers=(0.4, 0.5, Unit.SECONDS),
     ),
     Refusal(
         rule=GuardRule.POD_PAUSE, wish=Wish.STOP, desired=STOP, label="stop",
         state=SlotState(longest_pause_s=0.0, reference_bytes=WANTS),
-        says="pid 100: not stopped, its slot was paused 0.0 s, and the probes of its pod allow "
-        "0 s",
+        says="pid 100: not stopped, its slot was paused 0.0 s, and its work tolerates 0 s",
         numbers=(0.0, 0.0, Unit.SECONDS),
     ),
     Refusal(

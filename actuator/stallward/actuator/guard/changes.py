@@ -55,8 +55,8 @@ class GuardRule(enum.Enum):
     MIN_RUN = "min_run"
     """A slot runs at least ``bound`` seconds after a thaw; the last was ``found`` seconds ago."""
     POD_PAUSE = "pod_pause"
-    """The kubelet would restart a container of the slot's pod: a pause lasts at most ``bound``
-    seconds; the slot has been paused for ``found`` seconds."""
+    """The slot's work tolerates a pause of ``bound`` seconds, by ``max_pause_s`` or the probes of
+    its pod; the slot has been paused for ``found`` seconds."""
     PROTECTED_PROCESS = "protected_process"
     """The slot is left alone: ``protected_pid`` runs in it."""
     NOT_IN_SAMPLE = "not_in_sample"

@@ -198,7 +198,7 @@ def _numbers(change: GuardChange) -> dict[str, float | int | str]:
 _BY_RULE: Final = {
     GuardRule.MAX_PAUSE: "paused {found:.1f} s of at most {bound:g} s",
     GuardRule.PAUSE_SHARE: "paused {found:.0%} of the last minute, at most {bound:.0%}",
-    GuardRule.POD_PAUSE: "paused {found:.1f} s, and its max_pause_s or the probes of its pod allow {bound:g} s",
+    GuardRule.POD_PAUSE: "paused {found:.1f} s, and its work tolerates {bound:g} s",
     GuardRule.MIN_RUN: "thawed {found:.2f} s ago, runs at least {bound:g} s",
     GuardRule.PROTECTED_PROCESS: "left alone, process {protected_pid} in it is protected",
     GuardRule.NOT_IN_SAMPLE: "not in the sample",
