@@ -207,3 +207,20 @@ def test_it_writes_where_nothing_can_be_watched(
     monkeypatch.setattr("threading.Thread.start", no_thread)
     assert LimitFile(path=path).write(OURS) is None
     assert path.read_text() == OURS
+
+
+def test_after_a_write_of_which_nobody_knows_the_outcome_any_value_may_be_ours(
+    pod: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the value in force after a crash would be taken for another program's, and stay."""
+    pod.held.move(OURS)
+    pod.setting.error.append(errno.EIO)
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldSetting, "_read", lambda _held: None)  # nor can it be read
+        with pytest.raises(KernelFileError):
+            pod.held.move(str(100 << 20))
+    assert pod.file.read_text() == OURS
+    pod.held.move(str(50 << 20))
+    assert len(pod.values[-1]) == 0
+    pod.held.move(str(60 << 20))
+    assert pod.values[-1] == (str(50 << 20), str(60 << 20)), "now it is known again"

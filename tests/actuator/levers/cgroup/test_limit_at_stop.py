@@ -259,3 +259,42 @@ def test_a_short_limit_that_another_program_replaced_is_not_taken_back(
     slot.reclaim.finish(time.monotonic() + 5)
     assert not slot.reclaim.held
     assert slot.limit_file.read_text() == str(500 * MIB)
+
+
+@pytest.mark.parametrize("noted_by", ["reclaim", "limit"])
+def test_a_temporary_limit_that_was_set_is_taken_back_though_the_look_at_it_failed(
+    slot: Slot, monkeypatch: pytest.MonkeyPatch, noted_by: str
+) -> None:
+    before = NO_LIMIT
+    if noted_by == "limit":
+        before = str(340 * MIB)
+        slot.wish_for(340 * MIB)
+        assert slot.limit._worker.wait(time.monotonic() + 5)
+    failing = True
+
+    def set_and_fail(path: Path, value: str, _is_ours: object) -> str | None:
+        path.write_text(value)
+        if failing:
+            raise KernelFileError(path, "cannot read", number=errno.EIO)
+        return None
+
+    monkeypatch.setattr("stallward.actuator.levers.cgroup.reclaim.write_watched", set_and_fail)
+    with pytest.raises(KernelFileError):
+        slot.reclaim._limit_briefly(slot.limit_file, 100 * MIB)
+    assert slot.limit_file.read_text() == before
+    assert not slot.reclaim.held
+    if noted_by == "reclaim":
+        assert not slot.touched[slot.original]
+
+    def refuse(path: Path, value: str) -> None:
+        raise KernelFileError(path, f"cannot write {value}", number=errno.ENOMEM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("stallward.actuator.levers.cgroup.reclaim.write_text", refuse)
+        with pytest.raises(KernelFileError):
+            slot.reclaim._limit_briefly(slot.limit_file, 100 * MIB)
+    assert slot.limit_file.read_text() == str(100 * MIB)
+    assert slot.reclaim.held, "it is tried again"
+    slot.reclaim._take_back()
+    assert slot.limit_file.read_text() == before
+    assert not slot.reclaim.held

@@ -87,7 +87,9 @@ class HeldSetting:
         original = getattr(entry, "value", "")
         known = (original if before is None else before, value)
         self.taken = value  # a write that fails half way is undone, too
-        self._originals.touch(entry, known if self.setting.exact else ())
+        # After a write of which nobody knows the outcome, any value in force may be ours.
+        is_known = self.setting.exact and not self._possible
+        self._originals.touch(entry, known if is_known else ())
         try:
             theirs = self.setting.write(value)
         except KernelFileError as error:

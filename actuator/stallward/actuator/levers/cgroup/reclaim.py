@@ -114,6 +114,8 @@ class ReclaimLever(OneShotLever[int, _Request]):
         self._takes_swappiness = True
         self._taken_from: FileValue | None = None
         """The entry that undoes a temporary limit, until that is taken back."""
+        self._noted_here = False
+        """Whether that entry is of this lever, and not of the lever of the limit."""
         self._step_bytes = 0
         """That limit."""
         super().__init__(spec.name, spec.missing, cancel=_Request(None, None))
@@ -213,19 +215,22 @@ class ReclaimLever(OneShotLever[int, _Request]):
         if now.isdigit() and int(now) <= step:
             return
         self._step_bytes, values = step, (now, str(step))
-        if self._originals.moved(path):  # the original is noted already
-            self._originals.touch_again(path, values)
-        else:
-            entry = FileValue(path, now)
+        entry = FileValue(path, now)
+        self._noted_here = not self._originals.moved(path)
+        if self._noted_here:
             self._originals.ensure(entry, values)
-            self._taken_from = entry
+        else:  # the original is noted already
+            self._originals.touch_again(path, values)
+        self._taken_from = entry
         self._begin_wait()
         try:
             theirs = write_watched(path, str(step), partial(is_rounded, asked_bytes=step))
-        except KernelFileError as error:  # nothing was set
-            self._settle()
-            if error.number not in _NOT_ALL:
-                raise
+        except KernelFileError as error:
+            if error.number in _NOT_ALL:  # nothing was set
+                self._settle()
+                return
+            self._take_back()  # the look at what was written may be what failed
+            raise
         else:
             # What another program set meanwhile stays, or comes back in place of the old limit.
             if is_rounded(read_text(path) or str(step), step):
@@ -268,6 +273,6 @@ class ReclaimLever(OneShotLever[int, _Request]):
             self._spec.wait.end(self.name)
 
     def _settle(self) -> None:
-        if self._taken_from is not None:
+        if self._taken_from is not None and self._noted_here:
             self._originals.settle(self._taken_from)
-            self._taken_from = None
+        self._taken_from = None
