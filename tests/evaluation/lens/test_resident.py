@@ -120,10 +120,11 @@ def test_a_command_is_watched_to_its_end(
     assert result["windows"]
 
 
+@pytest.mark.slow
 def test_a_process_that_goes_away_is_named_and_what_was_read_is_kept(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with subprocess.Popen(["sleep", "0.6"]) as process:
+    with subprocess.Popen(["sleep", "3"]) as process:
         pid = str(process.pid)
         arguments = ["resident", "--pid", pid, "--every", "0.1", "--seconds", "60"]
         # The zombie is reaped only afterwards.
