@@ -148,3 +148,19 @@ def test_a_lasting_refusal_is_tried_seldom(held: Held, faults: Faults) -> None:
     assert held.held.unfinished
     assert not held.held.hopeful
     assert held.held.retry_at_s - time.monotonic() > 4 * RETRY_S
+
+
+def test_what_is_undone_while_the_loop_dies_is_undone_again_at_its_death(
+    held: Held, faults: Faults
+) -> None:
+    entry = held.hold(held.first, "60", 0)
+    faults.paths = {held.first}
+    held.held.restore(forget=False)
+    faults.paths.clear()
+    assert held.held.retry(forget=False) == ()
+    assert held.first.read_text() == "60"
+    assert held.held.entries == (entry,)
+    held.first.write_text("90")  # a write in which the dying loop was stuck in the kernel
+    assert held.held.restore() == ()
+    assert held.first.read_text() == "60"
+    assert not held.held.entries

@@ -255,7 +255,8 @@ class Guardian:
     def _try_again(self, now_s: float) -> None:
         """Undo what could not be undone before, whether or not a loop runs meanwhile."""
         if now_s >= self._journal.retry_at_s:
-            self._say_problems(self._journal.retry())
+            dying = self._undone_early and self.loop.process is not None
+            self._say_problems(self._journal.retry(forget=not dying))
 
     def _say_problems(self, problems: Sequence[Unrestored]) -> None:
         """Say what could not be undone, but the same only once, and that all of it is undone."""

@@ -252,11 +252,15 @@ class HeldJournal:
             self.forget()
         return problems
 
-    def retry(self) -> tuple[Unrestored, ...]:
+    def retry(self, *, forget: bool = True) -> tuple[Unrestored, ...]:
         """Try again what could not be undone; returns what still cannot be.
 
         A setting that the next loop has changed since is its own to put back: it is left alone
         until then.
+
+        Args:
+            forget: Whether to drop what is undone now; not while the loop that changed it may
+                still be alive, since a write of its may yet succeed.
         """
         in_force = self._to_undo()
         of_loop = {setting_of(entry) for entry in in_force if entry not in self._failed} - {None}
@@ -265,7 +269,8 @@ class HeldJournal:
         problems = restore(due, self._paths, kept=self._kept)
         left = dict.fromkeys(entry for problem in problems for entry in problem.entries)
         left |= dict.fromkeys(entry for entry in mine if entry not in due)
-        self._drop(entry for entry in tuple(self._failed) if entry not in left)
+        if forget:
+            self._drop(entry for entry in tuple(self._failed) if entry not in left)
         self._note_failed(problems)
         self._failed = left
         return problems
