@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import errno
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -164,3 +166,23 @@ def test_what_is_undone_while_the_loop_dies_is_undone_again_at_its_death(
     assert held.held.restore() == ()
     assert held.first.read_text() == "60"
     assert not held.held.entries
+
+
+def test_a_refusal_is_not_told_before_the_answer_to_what_was_asked_earlier(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = held.hold(held.first, "60", 0)
+    go_on, append = threading.Event(), Journal.append
+
+    def slow(*arguments: Any) -> None:
+        assert go_on.wait(10.0)
+        append(*arguments)
+
+    monkeypatch.setattr(Journal, "append", slow)
+    answers: list[bytes] = []
+    held.held.take(to_line(entry, "release").encode(), answers.append)
+    held.held.take(b"no entry at all", answers.append)
+    assert answers == [], "the disk is slow"
+    go_on.set()
+    held.held.close()
+    assert [answer[:1] for answer in answers] == [b"o", b"!"]

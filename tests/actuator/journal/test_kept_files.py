@@ -147,9 +147,9 @@ def test_a_change_that_could_not_be_undone_is_refused(tmp_path: Path) -> None:
     entry = Frozen(file(tmp_path, "cgroup.freeze", "0"))
     with no_descriptor_left():
         held.take(to_line(entry).encode(), answers.append)
+    held.close()  # the thread that answers has ended
     assert answers[0].startswith(b"!No descriptor is left to undo")
     assert held.entries == ()
-    held.close()
 
 
 def test_what_is_gone_needs_no_descriptor(tmp_path: Path) -> None:

@@ -67,6 +67,9 @@ class _Job:
     """The number of the message that the entries came with."""
     forget: bool = False
     """Whether to remove all entries from the file."""
+    refusal: str = ""
+    """Why a message was refused. It waits its turn: the loop takes answers in the order in which it
+    asked, and would take that of an earlier message for this one's."""
 
 
 class HeldJournal:
@@ -181,14 +184,14 @@ class HeldJournal:
         try:
             lines = [self._ours(line) for line in message.decode().splitlines()]
         except (ActuatorError, UnicodeDecodeError) as error:
-            done(b"!" + str(error).encode())
+            self._jobs.put(_Job(done=done, refusal=str(error)))
             return
         self._drop_refused()
         held = [entry for operation, entry in lines if operation == "hold"]
         try:
             self._keep(held)
         except JournalError as error:
-            done(b"!" + str(error).encode())
+            self._jobs.put(_Job(done=done, refusal=str(error)))
             return
         self._serial += 1
         released = tuple(entry for operation, entry in lines if operation == "release")
@@ -329,11 +332,14 @@ class HeldJournal:
         while (job := self._jobs.get()) is not None:
             answer = b"ok"
             try:
-                if job.forget:
+                if job.refusal:
+                    answer = b"!" + job.refusal.encode()
+                elif job.forget:
                     self._journal.clear()
                 else:
                     self._journal.append(map(self._on_disk, job.entries), job.operation)
-                self._problem = ""
+                if not job.refusal:
+                    self._problem = ""
             except (ActuatorError, OSError) as error:
                 if str(error) != self._problem:
                     say(str(error))
