@@ -224,3 +224,16 @@ def test_after_a_write_of_which_nobody_knows_the_outcome_any_value_may_be_ours(
     assert len(pod.values[-1]) == 0
     pod.held.move(str(60 << 20))
     assert pod.values[-1] == (str(50 << 20), str(60 << 20)), "now it is known again"
+
+
+def test_a_value_that_was_never_read_back_is_known_again_as_the_kernel_rounds_it(
+    pod: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else our own limit would be left in force as another program's."""
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldSetting, "_read", lambda _held: None)
+        pod.held.move(str(int(OURS) + 987))
+    pod.file.write_text(OURS)  # v1 rounds down to pages
+    pod.held.put_back()
+    assert pod.file.read_text() == FIRST
+    assert not pod.held.held

@@ -173,7 +173,7 @@ class HeldSetting:
         if now is None or self._identity() != self._file:
             self._forget()  # the group was removed; a new one has its own settings
             return
-        if now in self._possible:
+        if self._is_possible(now):
             self.taken = now
         if now != self.taken:  # it was read back, so the comparison is exact
             self._forget()
@@ -207,11 +207,15 @@ class HeldSetting:
             ForeignError: If it has another one.
         """
         now = self._read() if self.setting.exact else None
-        if now is None or now in self._possible:
+        if now is None or self._is_possible(now):
             return
         if not any(self.setting.same(now, one) for one in ours):
             self._forget()
             raise self._foreign(now)
+
+    def _is_possible(self, now: str) -> bool:
+        """Whether a value is what the kernel makes of one whose write had an unknown outcome."""
+        return any(self.setting.same(now, one) for one in self._possible)
 
     def _foreign(self, now: str) -> ForeignError:
         said = f"{self.setting.path} is {now} now, set by another program; left as it is."
