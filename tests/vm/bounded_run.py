@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -24,6 +25,22 @@ def end_on_sigterm() -> None:
         raise SystemExit(128 + number)
 
     signal.signal(signal.SIGTERM, unwind)
+
+
+@contextlib.contextmanager
+def postponed() -> Iterator[None]:
+    """Let SIGINT and SIGTERM take effect only at the end of this context.
+
+    An interrupt between the start of a process and what will end it would leave it running.
+    """
+    came: list[int] = []
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, lambda arrived, _frame: came.append(arrived))
+            stack.callback(signal.signal, number, before)
+        yield
+    for arrived in came:
+        signal.raise_signal(arrived)
 
 
 class Follower:
@@ -68,22 +85,31 @@ def run_bounded(
     bounded = ["timeout", "--kill-after=5", str(limit_s + 10), *command]
     if shutil.which(UNTIL_ITS_PARENT_ENDS[0]):
         bounded = [*UNTIL_ITS_PARENT_ENDS, *bounded]
-    with console.open("wb") as log:
-        process = subprocess.Popen(
-            bounded, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True
-        )
-        os.close(theirs)
-        try:
-            while process.poll() is None and time.monotonic() < deadline_s:
-                time.sleep(0.1)
-                log.write(_read_all(ours))
-                follower.copy()
-            return process.poll() is not None
-        finally:
+    with contextlib.ExitStack() as stack:
+        log = stack.enter_context(console.open("wb"))
+
+        def finish() -> None:
             kill_session(process)
             log.write(_read_all(ours))
             os.close(ours)
             follower.copy()
+
+        with postponed():
+            process = subprocess.Popen(
+                bounded,
+                stdin=theirs,
+                stdout=theirs,
+                stderr=theirs,
+                env=env,
+                start_new_session=True,
+            )
+            stack.callback(finish)
+        os.close(theirs)
+        while process.poll() is None and time.monotonic() < deadline_s:
+            time.sleep(0.1)
+            log.write(_read_all(ours))
+            follower.copy()
+        return process.poll() is not None
 
 
 def _read_all(fd: int) -> bytes:

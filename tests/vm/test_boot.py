@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import boot
 import bounded_run
@@ -71,6 +72,25 @@ def test_an_interrupt_kills_all_processes(tmp_path: Path, number: signal.Signals
     assert alive(pid)
     process.send_signal(number)
     assert process.wait(20) != 0
+    assert not alive(pid)
+
+
+def test_an_interrupt_while_it_starts_kills_all_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pid = tmp_path / "pid"
+    start = subprocess.Popen
+
+    def interrupted(*args: Any, **kwargs: Any) -> subprocess.Popen[bytes]:
+        process = start(*args, **kwargs)
+        while not (pid.exists() and pid.read_text().strip()):
+            time.sleep(0.02)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, HANGS.format(pid=pid), 20.0)
     assert not alive(pid)
 
 

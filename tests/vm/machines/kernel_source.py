@@ -7,6 +7,7 @@ anew when the file changes, and only then.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -19,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from bounded_run import kill_session
+from bounded_run import kill_session, postponed
 
 from machines.machine import SkippedError, say
 from stallward.env.sandbox.data_cache import default_cache_dir
@@ -128,20 +129,22 @@ def run(command: Sequence[str | Path], folder: Path, what: str) -> str:
     Raises:
         SkippedError: If it fails.
     """
-    with subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
+    with contextlib.ExitStack() as stack:
+        with postponed():
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                start_new_session=True,
+            )
+            stack.enter_context(process)
+            stack.callback(kill_session, process)
         try:
             printed, errors = process.communicate(timeout=BUILD_LIMIT_S)
         except subprocess.TimeoutExpired as error:
             raise SkippedError(f"{what}: not done after {BUILD_LIMIT_S:.0f} s") from error
-        finally:
-            kill_session(process)
     if process.returncode != 0:
         raise SkippedError(f"{what}: {(errors or printed).strip()[-400:]}")
     return printed
