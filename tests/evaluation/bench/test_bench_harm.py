@@ -12,6 +12,7 @@ from stallward.env.workloads.jobs import checked
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.bench.harm.bench import HarmRequest, bench_harm
 from stallward.evaluation.bench.harm.tally import HarmTally, JobRun, parse_runs
+from stallward.evaluation.errors import BenchError
 
 
 def line(
@@ -60,6 +61,16 @@ def test_an_arm_is_held_against_what_fails_without_it() -> None:
     assert HarmTally(runs=[*failing]).harms(["partition"]) == ()
     more = [*failing, run("none", "sort", 1.0)]
     assert HarmTally(runs=more).harms(["partition"]) == ("partition",)
+
+
+def test_an_arm_under_which_no_job_ended_is_an_error() -> None:
+    tally = HarmTally(runs=[run("none", "sort", 1.0)])
+    tally.require_jobs(["none"])
+    with pytest.raises(BenchError, match="No job ended under partition"):
+        tally.require_jobs(["none", "partition"])
+    tally.left_out["a block of partition"] = "The server ended."
+    with pytest.raises(BenchError, match="partition did not run: The server ended"):
+        tally.require_jobs(["none", "partition"])
 
 
 def test_a_job_with_a_wrong_result_is_told_from_one_that_is_right(tmp_path: Path) -> None:

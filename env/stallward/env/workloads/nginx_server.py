@@ -25,6 +25,10 @@ http {{
   keepalive_timeout 3600;
   keepalive_requests 1000000000;
   client_body_temp_path {run}/body;
+  proxy_temp_path {run}/proxy;
+  fastcgi_temp_path {run}/fastcgi;
+  scgi_temp_path {run}/scgi;
+  uwsgi_temp_path {run}/uwsgi;
   server {{
     listen unix:{run}/nginx.sock;
     root {root};

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from stallward.evaluation.errors import BenchError
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
@@ -74,6 +76,21 @@ class HarmTally:
             (shares[arm] for arm in shares if arm.partition("#")[0] == "none"), default=0
         )
         return tuple(arm for arm in arms if shares.get(arm, 0.0) > of_none)
+
+    def require_jobs(self, arms: Sequence[str]) -> None:
+        """Check that jobs ended under all of ``arms``: none that failed out of none proves nothing.
+
+        Raises:
+            BenchError: If none did under one of them.
+        """
+        ran = {run.arm for run in self.runs}
+        for arm in arms:
+            if arm not in ran:
+                why = self.left_out.get(f"a block of {arm}")
+                raise BenchError(
+                    f"No job ended under {arm}." if why is None else f"{arm} did not run: {why}",
+                    next_step="Try longer blocks." if why is None else "",
+                )
 
     def failures(self) -> tuple[JobRun, ...]:
         """The jobs that failed or were wrong."""
