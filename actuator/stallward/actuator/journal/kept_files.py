@@ -27,7 +27,7 @@ from stallward.actuator.journal.entries import (
     Noted,
     Stopped,
 )
-from stallward.actuator.kernel.files import read_text, write_text
+from stallward.actuator.kernel.files import overwritten, read_text, write_text
 from stallward.actuator.kernel.process_identity import open_process, send_signal, signal_process
 
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -103,12 +103,8 @@ class KeptFiles:
             KernelFileError: With the errno in ``number``, also if the file is absent.
         """
         with self._use(path) as fd:
-            if fd is not None:
-                with contextlib.suppress(OSError):  # it matters to files of a disk only
-                    os.ftruncate(fd, 0)
-                with contextlib.suppress(OSError):
-                    os.pwrite(fd, value.encode(), 0)
-                    return
+            if fd is not None and overwritten(fd, value):
+                return
         write_text(path, value)
 
     def read(self, path: Path) -> str | None:

@@ -148,6 +148,17 @@ def write_text(path: Path, value: str) -> None:
         os.close(fd)
 
 
+def overwritten(fd: int, value: str) -> bool:
+    """Write ``value``, in one write, to a file that is open; return whether that worked."""
+    with contextlib.suppress(OSError):  # it matters to files of a disk only
+        os.ftruncate(fd, 0)
+    try:
+        os.pwrite(fd, value.encode(), 0)
+    except OSError:
+        return False
+    return True
+
+
 class FileWriter:
     """One kernel file that can be kept open, so that a write to it needs no new descriptor.
 
@@ -179,13 +190,8 @@ class FileWriter:
         Raises:
             KernelFileError: With the errno in ``number``, also if the file is absent.
         """
-        if self._fd >= 0:
-            with contextlib.suppress(OSError):  # it matters to files of a disk only
-                os.ftruncate(self._fd, 0)
-            with contextlib.suppress(OSError):
-                os.pwrite(self._fd, value.encode(), 0)
-                return
-        write_text(self.path, value)
+        if self._fd < 0 or not overwritten(self._fd, value):
+            write_text(self.path, value)
 
     def close(self) -> None:
         """Close the file."""

@@ -162,6 +162,8 @@ class Campaign:
             killed_s = time.monotonic()  # what could not be undone before must be undone from now
         if not requires_restore(target):
             problems = loop_problems(pids, self._paths.proc)
+            if problems:
+                problems = (*problems, f"the daemon's last words: {daemon.last_words()}")
             return Kill(target=target, held=held, problems=problems)
         if target == "all":
             return self._restart_after_all(pids, held=held)
