@@ -31,10 +31,14 @@ def feed(
     usage: int,
     rate: int = 0,
     away: int | None = None,
+    swapped: int | None = None,
     evicted_rate: int | None = None,
     grow: int = 0,
 ) -> float:
-    """Update every half second, in MiB and MiB per second; returns the time of the end."""
+    """Update every half second, in MiB and MiB per second; returns the time of the end.
+
+    What is read again comes from swap if ``swapped`` is given, else from files.
+    """
     steps = int(seconds * 2)
     before = REFAULTS.get(id(estimate), (0, 0))
     refaults, evicted = before
@@ -45,8 +49,10 @@ def feed(
             RefaultCounters(
                 time_s=start_s + step / 2,
                 usage_pages=(usage + grow * step) * MIB_PAGES,
-                refault_pages=refaults,
-                away_pages=None if away is None else away * MIB_PAGES,
+                refault_file_pages=0 if swapped is not None else refaults,
+                refault_anon_pages=refaults if swapped is not None else 0,
+                away_file_pages=None if away is None else away * MIB_PAGES,
+                swapped_pages=(swapped or 0) * MIB_PAGES,
                 evicted_pages=evicted,
             )
         )
@@ -82,6 +88,28 @@ def test_without_a_count_of_evicted_pages_it_is_at_most_twice_the_usage() -> Non
     estimate = WorkingSet()
     feed(estimate, 0, 20, usage=60, rate=500)
     assert mib(estimate) == 120
+
+
+def test_anonymous_pages_are_at_most_those_in_swap() -> None:
+    estimate = WorkingSet()
+    # Swap readahead reads pages of others on this group's account: its files seem to be away.
+    feed(estimate, 0, 20, usage=300, rate=50, swapped=60, away=100)
+    assert mib(estimate) == 360
+
+
+def test_file_pages_count_that_come_back_beside_those_in_swap() -> None:
+    estimate = WorkingSet()
+    for step in range(40):
+        counters = RefaultCounters(
+            time_s=step / 2,
+            usage_pages=200 * MIB_PAGES,
+            refault_file_pages=3 * step * MIB_PAGES,
+            refault_anon_pages=2 * step * MIB_PAGES,
+            away_file_pages=500 * MIB_PAGES,
+            swapped_pages=30 * MIB_PAGES,
+        )
+        estimate.update(counters)
+    assert mib(estimate) == 200 + 3 * 20 + 30
 
 
 def test_pages_that_are_never_read_again_do_not_count() -> None:
@@ -120,7 +148,7 @@ def test_old_evidence_is_forgotten() -> None:
 def test_a_new_group_of_the_same_name_starts_anew() -> None:
     estimate = WorkingSet()
     feed(estimate, 0, 20, usage=60, rate=500, away=40)
-    estimate.update(RefaultCounters(time_s=21, usage_pages=10, refault_pages=0))
+    estimate.update(RefaultCounters(time_s=21, usage_pages=10, refault_file_pages=0))
     assert mib(estimate) is None
 
 

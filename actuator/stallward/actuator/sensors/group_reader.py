@@ -213,22 +213,27 @@ class GroupReader:
 
     def _estimate(self, usage: int, stat: GroupMemory, now_s: float) -> None:
         """Update the estimate of the working set."""
-        file, anon = stat.refault_file_pages, stat.refault_anon_pages or 0
+        file, anon = stat.refault_file_pages, stat.refault_anon_pages
         if file is None:
             return
-        refaults = file + anon
+        swapped = None if self._swap_bytes is None else self._swap_bytes // PAGE_BYTES
         away: int | None = None
         evicted = stat.reclaimed_pages
+        refaults = file + (anon or 0)
         if evicted is not None:
-            away = max(evicted - refaults, 0)
+            away = max(evicted - refaults - (swapped or 0), 0)
         elif self._working_set.refaulted_since(refaults):
             away, evicted = self._away_v1(stat, refaults, now_s)
+        if anon is None and away is not None:  # this kernel counts both kinds as one
+            away, swapped = away + (swapped or 0), 0
         self._working_set.update(
             RefaultCounters(
                 time_s=now_s,
                 usage_pages=usage // PAGE_BYTES,
-                refault_pages=refaults,
-                away_pages=away,
+                refault_file_pages=file,
+                refault_anon_pages=anon or 0,
+                away_file_pages=away,
+                swapped_pages=swapped,
                 evicted_pages=evicted,
             )
         )
@@ -236,7 +241,7 @@ class GroupReader:
     def _away_v1(
         self, stat: GroupMemory, refaults: int, now_s: float
     ) -> tuple[int | None, int | None]:
-        """Estimate from disk reads the pages evicted and not back, and all pages evicted."""
+        """Estimate from disk reads the file pages evicted and not back, and all pages evicted."""
         processes = self.processes
         if processes is None or not processes.read_now(now_s) or processes.read_bytes is None:
             return None, None
@@ -246,7 +251,7 @@ class GroupReader:
         not_held = read - refaults - held
         if not_held < -max(held // 16, 256):  # it wrote some of it, or a reader has ended
             return None, None
-        return max(not_held, 0) + swapped, read - held + swapped
+        return max(not_held, 0), read - held + swapped
 
     def _make(
         self,

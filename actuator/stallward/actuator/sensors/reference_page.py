@@ -131,10 +131,11 @@ def _about_groups() -> str:
     return f"""\
 `working_set_bytes` estimates what the group needs so as not to refault: usage plus the evicted
 memory that it wants back within {WINDOW_S:g} s. The latter is the smaller of what has been evicted
-and not come back, and the refaults of {WINDOW_S:g} s. Without refaults the estimate stays for
-{HOLD_S:g} s and is absent then, since idle memory cannot be told from memory in use. Where it is
-not known what has been evicted (on hybrid nodes, for the zone and for groups of more than eight
-processes), it is usage plus refaults, at most twice the usage.
+and not come back, and the refaults of {WINDOW_S:g} s, for file pages and for anonymous ones, which
+are in swap then. Without refaults the estimate stays for {HOLD_S:g} s and is absent then, since
+idle memory cannot be told from memory in use. Where it is not known what has been evicted (on
+hybrid nodes, for the zone and for groups of more than eight processes), it is usage plus refaults,
+at most twice the usage.
 
 `io_read_bytes` and `io_written_bytes` of cgroup v2 count a byte once for each stacked device (LVM,
 dm-crypt). On hybrid nodes they count what processes caused, because the v1 blkio controller counts

@@ -4,23 +4,28 @@ The usage of a group with enough memory does not tell what it needs, since idle 
 memory in use. There is evidence only when pages that it needs have been evicted: then it refaults,
 that is, an evicted page comes back (mm/workingset.c). Then::
 
-    working set = usage + min(away, refaults of the last 10 s)
+    working set = usage + min(away, refaults of the last 10 s), for file and anonymous pages each
 
 ``away`` are the pages that have been evicted and have not come back. Of these, only pages that
 come back soon belong to the working set, and those were refaulted at least once; so both terms are
 upper bounds. A loop over more data than fits refaults far more in 10 s than is away at any time,
 and ``away`` is exact; a group that does not need its evicted pages any more refaults few of them.
 
-``away`` is found thus:
+Anonymous pages that are away are in swap, so the group's swap counts them. The file pages that are
+away are found thus:
 
-* v2: pages reclaimed (``pgsteal``) less pages refaulted, both of memory.stat;
+* v2: pages reclaimed (``pgsteal``) less pages refaulted, both of memory.stat, less its swap;
 * v1: reclaimed pages are not counted per group, and charges are counted in folios, not pages. So
-  ``away`` is the data that the group ever read for the first time (bytes read from storage less
-  bytes read again, which are refaults and swap-ins), less the file pages that it holds, plus its
-  swap. This needs /proc/PID/io of all its processes, read in the same tick as memory.stat;
+  they are the data that the group ever read for the first time (bytes read from storage less
+  bytes read again, which are refaults and swap-ins), less the file pages that it holds. This needs
+  /proc/PID/io of all its processes, read in the same tick as memory.stat;
 * where neither is known: the pages refaulted within one turnover of the resident set, that is,
   while as much was evicted as the group holds. That is at most the usage, so the estimate is at
   most twice the usage and grows as the group is given more.
+
+The two kinds are kept apart because the count of file pages that are away is not exact: swap
+readahead reads pages of other groups on this one's account. Where the two were one number, a
+server that has no file pages seemed to need more than all that it ever had in memory and swap.
 
 For a group that streams through new data while it refaults other data, the estimate is too high,
 by at most the refaults of 10 s. The idle memory of a group that refaults counts until the kernel
@@ -57,18 +62,27 @@ class RefaultCounters:
 
     time_s: float
     usage_pages: int
-    refault_pages: int
-    """File and anonymous pages refaulted since the group was made."""
-    away_pages: int | None = None
-    """Pages evicted and not back; ``None`` if unknown."""
+    refault_file_pages: int
+    """File pages refaulted since the group was made."""
+    refault_anon_pages: int = 0
+    """The same of anonymous pages."""
+    away_file_pages: int | None = None
+    """File pages evicted and not back; ``None`` if unknown."""
+    swapped_pages: int | None = None
+    """Pages in swap; ``None`` if unknown."""
     evicted_pages: int | None = None
     """Pages evicted since the group was made; ``None`` if unknown."""
+
+    @property
+    def refault_pages(self) -> int:
+        """Pages of both kinds refaulted since the group was made."""
+        return self.refault_file_pages + self.refault_anon_pages
 
 
 class WorkingSet:
     """The estimate of one group, updated with each reading of its counters."""
 
-    __slots__ = ("_evidence_s", "_given_up", "_history", "pages")
+    __slots__ = ("_evidence_s", "_given_up_anon", "_given_up_file", "_history", "pages")
 
     def __init__(self) -> None:
         self.pages: int | None = None
@@ -76,7 +90,7 @@ class WorkingSet:
         self._history: deque[RefaultCounters] = deque()
         self._evidence_s = math.inf
         """The time of the last evidence, or when the group was first seen."""
-        self._given_up = 0
+        self._given_up_file = self._given_up_anon = 0
         """Pages that are away and that the group does not need any more."""
 
     @property
@@ -93,7 +107,8 @@ class WorkingSet:
         history = self._history
         if history and now.refault_pages < history[-1].refault_pages:
             history.clear()  # another group of the same name
-            self.pages, self._given_up, self._evidence_s = None, 0, now.time_s
+            self.pages, self._evidence_s = None, now.time_s
+            self._given_up_file = self._given_up_anon = 0
         history.append(now)
         self._evidence_s = min(self._evidence_s, now.time_s)
         while len(history) > 2 and history[1].time_s <= now.time_s - WINDOW_S:
@@ -103,7 +118,8 @@ class WorkingSet:
             self.pages = now.usage_pages + self._wanted_pages()
         elif now.time_s - self._evidence_s > HOLD_S:
             self.pages = None
-            self._given_up = now.away_pages or 0
+            self._given_up_file = now.away_file_pages or 0
+            self._given_up_anon = now.swapped_pages or 0
         return self.pages
 
     def _refaulting(self) -> bool:
@@ -122,8 +138,23 @@ class WorkingSet:
     def _wanted_pages(self) -> int:
         """The pages that are away and needed soon."""
         first, now = self._history[0], self._history[-1]
-        refaults = now.refault_pages - first.refault_pages
-        if now.away_pages is None:
-            return min(refaults, now.usage_pages)
-        self._given_up = min(self._given_up, now.away_pages)
-        return min(refaults, now.away_pages - self._given_up)
+        file, self._given_up_file = _wanted(
+            now.refault_file_pages - first.refault_file_pages,
+            now.away_file_pages,
+            self._given_up_file,
+        )
+        anon, self._given_up_anon = _wanted(
+            now.refault_anon_pages - first.refault_anon_pages,
+            now.swapped_pages,
+            self._given_up_anon,
+        )
+        unknown = now.away_file_pages is None or now.swapped_pages is None
+        return min(file + anon, now.usage_pages) if unknown else file + anon
+
+
+def _wanted(refaults: int, away: int | None, given_up: int) -> tuple[int, int]:
+    """The pages of one kind that are away and needed soon, and those that are not needed."""
+    if away is None:
+        return refaults, given_up
+    given_up = min(given_up, away)
+    return min(refaults, away - given_up), given_up

@@ -23,13 +23,15 @@ class OneNode:
     def __init__(self) -> None:
         self.time_s = 0.0
         self.refault_pages = [0.0]
+        self.refault_anon_pages = 0.0
         self.refaults_before = [0.0] * REFAULT_STEPS
+        self.anon_refaults_before = [0.0] * REFAULT_STEPS
         self.wanted = [0.0] * POOLS
         self.resident = [0.0] * POOLS
         self.cold_seen = 0.0
         self.working_set_pages = math.nan
         self.evidence_s = 0.0
-        self.given_up_pages = 0.0
+        self.given_up_file_pages = self.given_up_anon_pages = 0.0
 
     def hold(self, usage_pages: int, away_pages: int) -> None:
         """Let pages of all pools be in memory, and others be away: on disk or in swap."""
@@ -57,6 +59,7 @@ class Both:
         for _ in range(round(seconds * 10)):
             if self.ticks % STEP_TICKS == 0 and self.ticks:
                 self.node.refault_pages[0] += refaults_per_step
+                self.node.refault_anon_pages += refaults_per_step // 3
             self.node.time_s = self.ticks / 10
             update_working_set(cast("Node", self.node), self.ticks)
             if self.ticks % STEP_TICKS == 0:
@@ -64,11 +67,14 @@ class Both:
             self.ticks += 1
 
     def _compare(self, usage: int, away: int) -> None:
+        anon = int(self.node.refault_anon_pages)
         counters = RefaultCounters(
             time_s=self.node.time_s,
             usage_pages=usage,
-            refault_pages=int(self.node.refault_pages[0]),
-            away_pages=away,
+            refault_file_pages=int(self.node.refault_pages[0]) - anon,
+            refault_anon_pages=anon,
+            away_file_pages=away - away // 3,
+            swapped_pages=away // 3,
         )
         theirs = self.sensor.update(counters)
         mine = self.node.working_set_pages

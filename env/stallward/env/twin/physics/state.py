@@ -251,10 +251,14 @@ class WorkingSet:
     """The estimate; NaN while there is no evidence."""
     evidence_s: float
     """When there was evidence for it last."""
-    given_up_pages: float
-    """Evicted pages that the application does not need any more."""
+    given_up_file_pages: float
+    """Evicted file pages that the application does not need any more."""
+    given_up_anon_pages: float
+    """The same of pages in swap."""
     refaults_before: Annotated[Rows, REFAULT_STEPS]
     """Its refaults in the last steps; a ring."""
+    anon_refaults_before: Annotated[Rows, REFAULT_STEPS]
+    """The part of them that came from swap."""
 
 
 class Node(

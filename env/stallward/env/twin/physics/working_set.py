@@ -1,8 +1,8 @@
 """The estimate of the application's working set, as the sensors of a node make it.
 
 ``stallward.actuator.sensors.working_set`` explains it; a test checks that both give the same. On
-the nodes that twins are fitted to (cgroup v1), the pages that are away are those that were read
-at least once, less those that are held, plus those in swap.
+the nodes that twins are fitted to (cgroup v1), the file pages that are away are those that were
+read at least once, less those that are held.
 """
 
 from __future__ import annotations
@@ -36,20 +36,28 @@ def update_working_set(node: Node, tick: int) -> None:
     """
     if tick % STEP_TICKS == 0:
         step = tick // STEP_TICKS
-        refaults = node.refault_pages[0]
-        first = node.refaults_before[step % REFAULT_STEPS]
-        before = node.refaults_before[(step + REFAULT_STEPS - 1) % REFAULT_STEPS]
-        node.refaults_before[step % REFAULT_STEPS] = refaults
+        last, oldest = (step + REFAULT_STEPS - 1) % REFAULT_STEPS, step % REFAULT_STEPS
+        refaults, anon = node.refault_pages[0], node.refault_anon_pages
+        recent = refaults - node.refaults_before[oldest]
+        recent_anon = anon - node.anon_refaults_before[oldest]
+        newest = refaults - node.refaults_before[last]
+        node.refaults_before[oldest] = refaults
+        node.anon_refaults_before[oldest] = anon
         file = node.resident[FILE] + node.resident[COLD]
         usage = node.resident[ANON] + file
         swapped = node.wanted[ANON] - node.resident[ANON]
-        away = node.wanted[FILE] + node.cold_seen - file + swapped
+        away = node.wanted[FILE] + node.cold_seen - file
         least = maximum(usage * USAGE_SHARE, MIN_REFAULT_PAGES)
-        needs = (refaults - first >= least) & (refaults - before >= least * STEP_SHARE)
+        needs = (recent >= least) & (newest >= least * STEP_SHARE)
         old = node.time_s - node.evidence_s > HOLD_S
         kept = where(old, math.nan, node.working_set_pages)
-        given_up = where(needs, minimum(node.given_up_pages, away), node.given_up_pages)
-        found = usage + minimum(refaults - first, away - given_up)
+        unneeded = where(needs, minimum(node.given_up_file_pages, away), node.given_up_file_pages)
+        in_swap = where(
+            needs, minimum(node.given_up_anon_pages, swapped), node.given_up_anon_pages
+        )
+        wanted = minimum(recent - recent_anon, away - unneeded)
+        found = usage + wanted + minimum(recent_anon, swapped - in_swap)
         node.working_set_pages = where(needs, found, kept)
-        node.given_up_pages = where(needs, given_up, where(old, away, given_up))
+        node.given_up_file_pages = where(needs, unneeded, where(old, away, unneeded))
+        node.given_up_anon_pages = where(needs, in_swap, where(old, swapped, in_swap))
         node.evidence_s = where(needs, node.time_s, node.evidence_s)
