@@ -44,6 +44,9 @@ class Kept:
     name: str
     lent_share: float | None = 0.0
     """The share of its idle memory that is lent; ``None`` where ``partition`` finds it out."""
+    held_share: float | None = None
+    """The share of its demand that is lent, anonymous pages included, whatever comes of it;
+    ``None`` for a loan of idle memory."""
     reserve_share: float = 0.0
     """The share of the zone that is kept in addition."""
 

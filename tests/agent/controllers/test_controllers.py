@@ -29,6 +29,7 @@ SPECS = [
     "remote",
     "static:pause=0,limit=0.4",
     "excite",
+    "border:dwell_s=1",
     "pi",
     "partition",
     "psi-hold",

@@ -3,6 +3,7 @@
 from typing import Final
 
 from stallward.agent.controllers import (
+    border,
     excite,
     latd,
     none,
@@ -55,5 +56,6 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,
+    border.ENTRY,
     storm.ENTRY,
 )

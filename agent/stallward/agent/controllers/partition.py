@@ -171,12 +171,19 @@ class PartitionController:
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
+        held = set_points.kept.held_share
         lendable = idle_bytes(sample.protected, demand)
         own_tuning = self._tuning(lendable, demand)
+        if held is not None:
+            lendable, reserve = demand, 0.0
+            # The kernel must choose among all pages, or the background alone is reclaimed.
+            own_tuning = FLUSH if held > 0.0 else own_tuning
         most_lent = min(numbers.most_lent_share * demand, lendable)
         if set_points.kept.lent_share is not None:
             most_lent = set_points.kept.lent_share * lendable
-        if self._caution.stall_share >= numbers.recall_stall_share:
+        if held is not None:
+            most_lent = self._lending.hold(held) * demand
+        elif self._caution.stall_share >= numbers.recall_stall_share:
             used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
             self._lending.recall(max(used, 0.0) / max(demand, 1.0), elapsed_s)
         elif set_points.kept.lent_share is None:

@@ -116,6 +116,11 @@ class Lending:
         self.growing = before < self.share < target
         return self.share
 
+    def hold(self, share: float) -> float:
+        """Lend what somebody else decided, from now on and whatever comes of it."""
+        self.share, self.growing = share, False
+        return share
+
     def recall(self, used: float, elapsed_s: float) -> None:
         """Return the whole loan at once.
 

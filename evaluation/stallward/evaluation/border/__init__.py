@@ -1,0 +1,1 @@
+"""What a part of the application's memory costs the application and gives the background."""
