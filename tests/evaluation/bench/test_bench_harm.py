@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
+import struct
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -85,6 +88,20 @@ def test_a_job_with_a_wrong_result_is_told_from_one_that_is_right(tmp_path: Path
     failing = checked.Job(name="fail", program="sh", script="echo no >&2; false; echo never")
     outcome = checked.run_job(failing, tmp_path / "in", tmp_path / "scratch", "")
     assert (outcome["status"], outcome["said"], outcome["digest"]) == (1, "no", "")
+
+
+def test_a_client_that_is_ended_while_it_reads_is_no_error_of_the_server(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "large").write_bytes(bytes(32 << 20))
+    with checked.served(tmp_path) as url:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as client:
+            client.sendall(b"GET /large HTTP/1.0\r\n\r\n")
+            assert client.recv(64).startswith(b"HTTP/1.0 200")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert urllib.request.urlopen(f"{url}/large").read(8) == bytes(8), "it serves on"
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.live

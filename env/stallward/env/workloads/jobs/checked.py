@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from stallward.actuator.runtime.process_start import interpreter
 from stallward.env.workloads.report import UnitReport
@@ -237,6 +237,11 @@ def served(folder: Path) -> Iterator[str]:
 class _QuietHandler(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Say nothing."""
+
+    def copyfile(self, *files: Any) -> None:
+        """Send a file; a client that is ended with its block leaves it unread."""
+        with contextlib.suppress(ConnectionError):
+            super().copyfile(*files)
 
 
 def run_job(job: Job, inputs: Path, scratch: Path, url: str) -> dict[str, object]:
