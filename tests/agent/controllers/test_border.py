@@ -77,6 +77,15 @@ def test_no_limits_are_no_limits_and_the_rule_goes_on_watching() -> None:
     assert decision.desired == RELEASED
 
 
+def test_the_application_can_be_kept_without_limits() -> None:
+    zone = Zone(200, 400, 400, controller=make_controller("border:dwell_s=5,levels=keep"))
+    zone.app_anon_mib = 200
+    decision = zone.run(3.0)
+    assert decision.desired.slots == ()
+    assert decision.desired.tuning == KEEP_ANON
+    assert decision.desired.protected_low_bytes == 200 * MIB
+
+
 @pytest.mark.parametrize("levels", ["0+x", "0+0", "-1", "95", "0+nan", ""])
 def test_what_is_no_level_is_refused(levels: str) -> None:
     with pytest.raises(ControllerError, match="level"):

@@ -2,14 +2,15 @@
 
 It shows what a part of its memory costs the application and gives the background. ``partition``
 divides the memory at each level, and the loan stays whatever comes of it: nothing is recalled and
-nothing is kept in reserve. One level is no limits at all.
+nothing is kept in reserve. At one level there are no limits, at another one there are none either,
+but the application's own pages are the last that the kernel takes (its swappiness, memory.low).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
-from stallward.agent.desired import RELEASED
+from stallward.agent.desired import KEEP_ANON, RELEASED, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
 from stallward.agent.sample import Sample
@@ -25,8 +26,9 @@ from stallward.agent.set_points import AUTO, Kept, SetPoints
 
 DWELL_S: Final = 60.0
 _NO_LIMITS: Final = "none"
+_KEPT: Final = "keep"
 _RULE: Final = "partition"
-_LEVELS: Final = "0+5+10+20+30+45+none"
+_LEVELS: Final = "0+5+10+20+30+45+keep+none"
 _MOST_PERCENT: Final = 90.0
 
 
@@ -35,8 +37,20 @@ class Level:
     """One level of the border."""
 
     label: str
-    set_points: SetPoints | None
-    """What ``partition`` works within; ``None`` where there are no limits."""
+    set_points: SetPoints = AUTO
+    """What ``partition`` works within."""
+    limits: bool = True
+    """Whether its limits are in force."""
+    keeps: bool = True
+    """The same of what keeps the application's pages in memory."""
+
+    def of(self, divided: DesiredState) -> DesiredState:
+        """The part of what ``partition`` wants that is in force at this level."""
+        if self.limits:
+            return divided
+        if not self.keeps:
+            return RELEASED
+        return replace(divided, slots=(), tuning=KEEP_ANON)
 
 
 def read_levels(arguments: Mapping[str, str]) -> tuple[Level, ...]:
@@ -53,7 +67,9 @@ def read_levels(arguments: Mapping[str, str]) -> tuple[Level, ...]:
 
 def _level(name: str) -> Level:
     if name == _NO_LIMITS:
-        return Level(label="no limits", set_points=None)
+        return Level(label="no limits", limits=False, keeps=False)
+    if name == _KEPT:
+        return Level(label="kept", limits=False)
     if name == _RULE:
         return Level(label=name, set_points=AUTO)
     try:
@@ -63,8 +79,8 @@ def _level(name: str) -> Level:
     if not 0.0 <= percent <= _MOST_PERCENT:
         raise ControllerError(
             f"{name!r:.80} is no level of the border.",
-            next_step=f"Name percents from 0 to {_MOST_PERCENT:g}, {_NO_LIMITS} or {_RULE}, such "
-            f"as levels={_LEVELS}.",
+            next_step=f"Name percents from 0 to {_MOST_PERCENT:g}, {_KEPT}, {_NO_LIMITS} or "
+            f"{_RULE}, such as levels={_LEVELS}.",
         )
     kept = Kept(name=f"loan of {percent:g} %", held_share=percent / 100.0)
     return Level(label=f"{percent:g} %", set_points=SetPoints(kept=kept))
@@ -133,9 +149,9 @@ class BorderController(IgnoresTarget):
         """Hold the level, or take the next one of the order."""
         index, propensity = self._schedule.at(sample.time_s)
         level = self._schedule.levels[index]
-        divided = self._partition.divide(sample, level.set_points or AUTO)
+        divided = self._partition.divide(sample, level.set_points)
         return Decision(
-            desired=RELEASED if level.set_points is None else divided.desired,
+            desired=level.of(divided.desired),
             reason=f"border {level.label}: {divided.reason}",
             propensity=propensity,
         )
@@ -146,8 +162,9 @@ ENTRY = ControllerEntry(
     summary="holds loans of the application's memory one after another, for a measurement",
     make=BorderController,
     parameters={
-        "levels": f"percents of the demand that are lent, {_NO_LIMITS} for no limits, {_RULE} for "
-        f"what that does (default {_LEVELS})",
+        "levels": f"percents of the demand that are lent, {_NO_LIMITS} for no limits, {_KEPT} for "
+        f"none but with the application's pages kept, {_RULE} for what that does (default "
+        f"{_LEVELS})",
         "dwell_s": f"seconds for which each is held (default {DWELL_S:g})",
         "seed": "added to the run's seed (default 0)",
     },
