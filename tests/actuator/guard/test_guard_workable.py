@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit
 from stallward.actuator.guard.guard import Guard, GuardMemory
+from stallward.actuator.guard.workable import growth_until_next_tick
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import Sample, SlotState
 from stallward.agent.testing import make_sample
@@ -22,6 +23,8 @@ WANTS = 400 * MIB
 TIGHT = SlotDesire(limit_bytes=40 * MIB)
 SWAP = 2048 * MIB
 REMEMBERED_S = 600.0
+GROWTH_MIB = 128
+GROWTH = GROWTH_MIB * MIB
 
 
 @dataclass
@@ -39,6 +42,7 @@ class Node:
     limit: int | None = None
     paused: bool = False
     hard: bool = False
+    growth: int = GROWTH
     dirty: int = 0
     changes: tuple[GuardChange, ...] = ()
 
@@ -74,7 +78,7 @@ class Node:
             budgets=self.budgets,
             floors_bytes=(FLOOR, FLOOR),
             tick_period_s=0.1,
-            hard_limits=self.hard,
+            growth_bytes=self.growth if self.hard else None,
         )
         verdict = guard.review(DesiredState(slots=(want,)), self.sample(), self.memory)
         self.memory, self.changes = verdict.memory, verdict.changes
@@ -225,12 +229,18 @@ def test_whatever_happens_a_slot_that_waits_at_its_limit_gets_more(
 @pytest.mark.parametrize(
     ("usage_mib", "file_mib", "dirty_mib", "swap_mib", "least_mib"),
     [
-        (200, 190, 0, 0, 10 + 128),  # a reader of files: its own memory, and room to grow
-        (200, 190, 40, 0, 50 + 128),  # pages that wait for the disk are not reclaimed now
-        (200, 10, 0, 0, 190 + 128),  # sort, where there is no swap
+        (200, 190, 0, 0, 10 + GROWTH_MIB),  # a reader of files: its own memory, and room to grow
+        (200, 190, 40, 0, 50 + GROWTH_MIB),  # pages that wait for the disk are not reclaimed now
+        (200, 10, 0, 0, 190 + GROWTH_MIB),  # sort, where there is no swap
         (200, 10, 0, 2048, 16),  # the same beside ample swap: the floor
-        (200, 10, 0, 250, 128 - (250 - 190)),  # what is left of the swap is less than it may need
-        (200, 10, 0, 100, 90 + 128),
+        (
+            200,
+            10,
+            0,
+            250,
+            GROWTH_MIB - (250 - 190),
+        ),  # what is left of the swap is less than it may need
+        (200, 10, 0, 100, 90 + GROWTH_MIB),
     ],
 )
 def test_a_hard_limit_leaves_what_cannot_be_reclaimed_and_room_to_grow(
@@ -257,9 +267,21 @@ def test_a_hard_limit_follows_a_program_that_allocates() -> None:
         node.usage = usage_mib * MIB
         limits.append(node.tick(SlotDesire(limit_bytes=FLOOR)).limit_bytes)
     assert all(
-        limit is not None and limit >= (usage_mib - 10 + 128) * MIB
+        limit is not None and limit >= (usage_mib - 10 + GROWTH_MIB) * MIB
         for limit, usage_mib in zip(limits, range(20, 320, 60), strict=True)
     )
+
+
+@pytest.mark.parametrize("cpus", [1, 2, 64])
+def test_a_program_on_every_cpu_stays_below_its_hard_limit_until_the_next_tick(cpus: int) -> None:
+    growth = growth_until_next_tick(cpus, 0.1)
+    # Reading cached files into new memory, at twice the speed that was measured.
+    per_tick = cpus * int(2 * 1.7e9 * 0.1)
+    node = Node(hard=True, usage=20 * MIB, file=0, swap_free=0, growth=growth)
+    for _ in range(5):
+        limit = node.tick(SlotDesire(limit_bytes=FLOOR)).limit_bytes
+        node.usage += per_tick
+        assert limit is None or limit > node.usage
 
 
 def test_what_is_paused_may_be_squeezed_under_a_hard_limit_as_under_a_soft_one() -> None:
@@ -269,7 +291,7 @@ def test_what_is_paused_may_be_squeezed_under_a_hard_limit_as_under_a_soft_one()
     node.paused, node.limit = True, FLOOR
     thawed = node.tick(SlotDesire(limit_bytes=FLOOR))
     assert thawed.limit_bytes is not None
-    assert thawed.limit_bytes >= (10 + 128) * MIB, "before it runs"
+    assert thawed.limit_bytes >= (10 + GROWTH_MIB) * MIB, "before it runs"
 
 
 def test_no_policy_and_no_lifted_budget_gets_a_lower_hard_limit() -> None:
@@ -277,4 +299,4 @@ def test_no_policy_and_no_lifted_budget_gets_a_lower_hard_limit() -> None:
         node = Node(budgets=budgets, hard=True, usage=200 * MIB, file=0, swap_free=0)
         limit = node.tick(SlotDesire(limit_bytes=FLOOR)).limit_bytes
         assert limit is not None
-        assert limit >= 328 * MIB
+        assert limit >= (200 + GROWTH_MIB) * MIB

@@ -29,8 +29,9 @@ class EngineSettings:
     """The CPUs to which slots may be confined; ``None`` where they are not known."""
     aside_s: float = 60.0
     """How long the guard steps aside after the last report of a foreign change."""
-    hard_limits: bool = False
-    """Whether the memory limits of slots are hard ones, those of cgroup v1."""
+    growth_bytes: int | None = None
+    """What programs may allocate until a limit follows them, where the memory limits of slots are
+    hard ones, those of cgroup v1; else ``None``."""
 
     def make_guard(self) -> Guard:
         """The guard of this node with these budgets."""
@@ -43,7 +44,7 @@ class EngineSettings:
             zone_limit_bytes=context.zone_limit_bytes or None,
             online_cpus=self.online_cpus,
             aside_s=self.aside_s,
-            hard_limits=self.hard_limits,
+            growth_bytes=self.growth_bytes,
         )
 
 

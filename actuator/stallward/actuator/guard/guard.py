@@ -113,8 +113,9 @@ class Guard:
     """The CPUs that slots may run on; ``None`` if they are not known."""
     aside_s: float = 60.0
     """How long a setting is left alone after the last report of a foreign change to it."""
-    hard_limits: bool = False
-    """Whether system calls fail under a memory limit where nothing can be reclaimed (v1)."""
+    growth_bytes: int | None = None
+    """What programs may allocate until a limit follows them, where system calls fail under a limit
+    that leaves nothing to reclaim (v1); else ``None``."""
 
     def invalid(self, desired: object) -> Problem | None:
         """Why ``desired`` cannot be expressed on this node; ``None`` if it can."""
@@ -265,7 +266,7 @@ class Guard:
             group=sample.slots[index],
             paused=desired.paused and refusal is None,
             swap_free_bytes=sample.node.swap_free_bytes,
-            hard_limits=self.hard_limits,
+            growth_bytes=self.growth_bytes,
         )
         if desired.paused and refusal is not None:
             changes.append(refusal)

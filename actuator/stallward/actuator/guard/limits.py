@@ -55,8 +55,9 @@ class SlotCase:
     """Whether a pause is granted at this tick."""
     swap_free_bytes: int | None = None
     """The free swap of the node."""
-    hard_limits: bool = False
-    """Whether system calls fail under a limit of this node, where nothing can be reclaimed (v1)."""
+    growth_bytes: int | None = None
+    """What programs may allocate until a limit follows them, where system calls fail under a limit
+    that leaves nothing to reclaim (v1); else ``None``."""
     workable_bytes: int = 0
     """The lowest limit that the slot can work under."""
 

@@ -50,7 +50,7 @@ def grant_slot(
         workable,
         case.group,
         case.swap_free_bytes,
-        hard=case.hard_limits and not case.paused,
+        growth_bytes=None if case.paused else case.growth_bytes,
     )
     case = replace(case, workable_bytes=lowest)
     desired, killed_ago_s = without_limits(desired, kills, budgets, case.time_s)

@@ -37,9 +37,11 @@ _FALL_RATIO: Final = 0.98
 _AT_LIMIT_RATIO: Final = 0.75
 """A slot that uses less than this share of its limit waits for another reason, e.g. because the
 memory of the whole zone ran out. What waits may have freed a little since."""
-GROWTH_BYTES: Final = 128 * MIB
-"""What a program may allocate until the limit follows it: a tick of 0.1 s at 1.3 GB/s. Page faults
-that reclaim for each page are slower."""
+_ALLOCATED_BYTES_PER_CPU_S: Final = 3.5e9
+"""What a program may allocate on one CPU. Reading cached files into new memory was measured at up
+to 2 GB/s (AMD EPYC); memory that has twice the speed is common."""
+_TICKS: Final = 1.5
+"""After so many ticks the limit follows what was allocated, if one begins late."""
 _ROUND_BYTES: Final = 8 * MIB
 """The bound is a multiple of this: a limit that followed every page would be written at each tick.
 """
@@ -126,12 +128,18 @@ def unreclaimable_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
     return max(usage - file - min(anon, *rooms), 0)
 
 
-def least_hard_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
+def growth_until_next_tick(cpus: int, tick_period_s: float) -> int:
+    """What the programs of a group may allocate until a limit follows them, in bytes."""
+    return int(cpus * _ALLOCATED_BYTES_PER_CPU_S * _TICKS * tick_period_s)
+
+
+def least_hard_bytes(group: GroupSample, swap_free_bytes: int | None, growth_bytes: int) -> int:
     """The lowest hard limit under which the system calls of a running group do not fail.
 
     Args:
         group: The group. Where its memory is not known, nothing can be said: 0.
         swap_free_bytes: The free swap of the node.
+        growth_bytes: What its programs may allocate until the limit follows them.
     """
     usage, anon, file = group.memory_usage_bytes, group.anon_bytes, group.file_bytes
     if usage is None or anon is None or file is None:
@@ -140,7 +148,7 @@ def least_hard_bytes(group: GroupSample, swap_free_bytes: int | None) -> int:
     room = min(rooms, default=0)
     swappable = min(anon, room)
     busy = min((group.dirty_bytes or 0) + (group.writeback_bytes or 0), file)
-    growth = max(GROWTH_BYTES - (room - swappable), 0)
+    growth = max(growth_bytes - (room - swappable), 0)
     return max(usage - (file - busy) - swappable, 0) + growth
 
 
@@ -149,7 +157,7 @@ def lowest_workable_bytes(
     group: GroupSample,
     swap_free_bytes: int | None,
     *,
-    hard: bool = False,
+    growth_bytes: int | None = None,
 ) -> int:
     """The lowest limit that the slot can work under, as far as it is known.
 
@@ -157,11 +165,12 @@ def lowest_workable_bytes(
         memory: What was learned about it.
         group: The group.
         swap_free_bytes: The free swap of the node.
-        hard: Whether the limit is a hard one, and the slot runs under it.
+        growth_bytes: What its programs may allocate until the limit follows them, if the limit is
+            a hard one and they run under it; else ``None``.
     """
     known = unreclaimable_bytes(group, swap_free_bytes)
-    if hard:
-        known = max(known, least_hard_bytes(group, swap_free_bytes))
+    if growth_bytes is not None:
+        known = max(known, least_hard_bytes(group, swap_free_bytes, growth_bytes))
     return max(memory.lowest_bytes, _rounded(known))
 
 

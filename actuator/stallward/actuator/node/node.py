@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Collection
@@ -11,6 +12,7 @@ from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
+from stallward.actuator.guard.workable import growth_until_next_tick
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.kubernetes.channel import PodsChannel
@@ -112,8 +114,13 @@ class Node:
         )
         self._profile = "default"
         self._watch: StallWatch | None = None
+        self._growth_bytes: int | None = None
+        if self.hierarchy.kind != "v2":
+            self._growth_bytes = growth_until_next_tick(
+                os.cpu_count() or 1, config.control.tick_period_s
+            )
         self._shared = SharedLevers(
-            config, self.sampler, self.levers, hard_limits=self.hierarchy.kind != "v2"
+            config, self.sampler, self.levers, growth_bytes=self._growth_bytes
         )
         self.places = PodPlaces(
             config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers, self._shared
@@ -143,7 +150,7 @@ class Node:
             late_s=control.tick_period_s / 2,
             online_cpus=online,
             aside_s=control.foreign_wait_s,
-            hard_limits=self.hierarchy.kind != "v2",
+            growth_bytes=self._growth_bytes,
         )
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:

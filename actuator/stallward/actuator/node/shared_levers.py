@@ -62,13 +62,14 @@ class SharedLevers:
         config: The daemon's configuration.
         sampler: The sensors.
         levers: The levers.
-        hard_limits: Whether their memory limits are hard ones.
+        growth_bytes: What programs may allocate until a limit follows them, where memory limits
+            are hard ones; else ``None``.
     """
 
     def __init__(
-        self, config: DaemonConfig, sampler: Sampler, levers: LeverSet, *, hard_limits: bool
+        self, config: DaemonConfig, sampler: Sampler, levers: LeverSet, *, growth_bytes: int | None
     ) -> None:
-        self._hard_limits = hard_limits
+        self._growth_bytes = growth_bytes
         self._sampler = sampler
         self._levers = levers
         self._slots = {
@@ -126,7 +127,7 @@ class SharedLevers:
                 _NOTHING_LEARNED,
                 pod,
                 sample.node.swap_free_bytes,
-                hard=self._hard_limits and not granted.paused,
+                growth_bytes=None if granted.paused else self._growth_bytes,
             )
             pods.append(
                 PodUse(
