@@ -29,7 +29,7 @@ def border(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what a part of the application's memory costs it and gives the background.
+    """Measure what lending the application's memory costs and gives.
 
     One live run holds one loan of the application's memory after another, in a random order, and
     no limits at all (needs root). It prints latency, work and swap traffic of each level, and
