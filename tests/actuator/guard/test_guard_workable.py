@@ -233,13 +233,7 @@ def test_whatever_happens_a_slot_that_waits_at_its_limit_gets_more(
         (200, 190, 40, 0, 50 + GROWTH_MIB),  # pages that wait for the disk are not reclaimed now
         (200, 10, 0, 0, 190 + GROWTH_MIB),  # sort, where there is no swap
         (200, 10, 0, 2048, 16),  # the same beside ample swap: the floor
-        (
-            200,
-            10,
-            0,
-            250,
-            GROWTH_MIB - (250 - 190),
-        ),  # what is left of the swap is less than it may need
+        (200, 10, 0, 190 + 128, GROWTH_MIB * 3 // 4),  # a quarter of ample swap is left
         (200, 10, 0, 100, 90 + GROWTH_MIB),
     ],
 )

@@ -40,6 +40,9 @@ memory of the whole zone ran out. What waits may have freed a little since."""
 _ALLOCATED_BYTES_PER_CPU_S: Final = 3.5e9
 """What a program may allocate on one CPU. Reading cached files into new memory was measured at up
 to 2 GB/s (AMD EPYC); memory that has twice the speed is common."""
+_AMPLE_SWAP_BYTES: Final = 512 * MIB
+"""With so much swap left, reclaim goes on until the limit follows: in a tick and a half no disk and
+no compression takes more."""
 _TICKS: Final = 1.5
 """After so many ticks the limit follows what was allocated, if one begins late."""
 _ROUND_BYTES: Final = 8 * MIB
@@ -148,8 +151,8 @@ def least_hard_bytes(group: GroupSample, swap_free_bytes: int | None, growth_byt
     room = min(rooms, default=0)
     swappable = min(anon, room)
     busy = min((group.dirty_bytes or 0) + (group.writeback_bytes or 0), file)
-    growth = max(growth_bytes - (room - swappable), 0)
-    return max(usage - (file - busy) - swappable, 0) + growth
+    lacking = max(1.0 - (room - swappable) / _AMPLE_SWAP_BYTES, 0.0)
+    return max(usage - (file - busy) - swappable, 0) + int(lacking * growth_bytes)
 
 
 def lowest_workable_bytes(
