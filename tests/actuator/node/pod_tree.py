@@ -27,6 +27,7 @@ from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
 from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.node import Node
+from stallward.actuator.record.reasons import Fault, FaultKind
 from stallward.agent.controller import Controller
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, MIB
 from stallward.agent.registry import make_controller
@@ -54,6 +55,12 @@ FILES = {
 
 def _bound(group: str, pause: PauseBudget | None = None) -> BoundPod:
     return BoundPod(group=group, pod=f"work/{group[-4:]}", pause=pause)
+
+
+def fault_of(outcome: TickOutcome) -> Fault | None:
+    """The fault of a tick. A busy machine makes decisions late, which is no fault of a rollout."""
+    fault = outcome.reasons.fault
+    return None if fault is not None and fault.kind is FaultKind.LATE else fault
 
 
 class PodNode:

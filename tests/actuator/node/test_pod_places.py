@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pod_tree import PodNode
+from pod_tree import PodNode, fault_of
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.guard.budgets import Budgets
@@ -71,7 +71,7 @@ def test_a_node_starts_without_its_pods_and_says_so(make: Make) -> None:
     node = make(controller=Fixed(), protected_is_pod=True)
     outcome = node.tick()
     assert outcome.granted.slots == (SlotDesire(), SlotDesire())
-    assert outcome.reasons.fault is None
+    assert fault_of(outcome) is None
     assert node.results == ()
     assert "pods: none for protected, b0, b1" in node.node.missing()
     assert "pods: none is known yet" in node.node.missing()
@@ -106,7 +106,7 @@ def test_a_pod_that_ends_while_it_is_paused_and_limited_leaves_nothing(make: Mak
     node.tick_until(lambda: not node.held_below("kubepods"))
     assert not [e for e in node.touched if "kubepods" in str(e)]
     assert not [name for name in node.node.levers.held() if "pod" in name]
-    assert node.tick().reasons.fault is None
+    assert fault_of(node.tick()) is None
 
 
 def test_no_pod_gets_a_slot_whose_levers_still_hold_something(
@@ -156,11 +156,11 @@ def test_nothing_is_held_while_the_application_is_not_there(make: Make) -> None:
     node.tell(-1, None)
     node.tick_until(lambda: not node.changed(batch))
     assert node.held_below(app) == []
-    assert node.tick().reasons.fault is None, "a rollout is no fault"
+    assert fault_of(node.tick()) is None, "a rollout is no fault"
     new = node.pod(3)
     node.tell(-1, new)
     node.tick_until(lambda: "memory.low" in node.changed(new) and node.changed(batch))
-    assert node.tick().reasons.fault is None
+    assert fault_of(node.tick()) is None
 
 
 def test_the_stall_of_the_new_application_is_watched(make: Make) -> None:
@@ -296,7 +296,7 @@ def test_a_group_that_overlaps_another_one_or_leaves_the_zone_is_no_slot(
     node.tell(0, node.make("app/pod1"))  # below the group that is protected
     node.tell(1, "../elsewhere")
     for _ in range(3):
-        assert node.tick().reasons.fault is None
+        assert fault_of(node.tick()) is None
     said = "\n".join(node.node.missing())
     assert "app/pod1 and app overlap" in said
     assert "'../elsewhere' is not a cgroup name" in said
@@ -305,7 +305,7 @@ def test_a_group_that_overlaps_another_one_or_leaves_the_zone_is_no_slot(
     with monkeypatch.context() as broken:  # e.g. a file that the kernel refuses to read
         broken.setattr(node.node.sampler, "rebind", refuse)
         node.tell(0, pod)
-        assert node.tick().reasons.fault is None
+        assert fault_of(node.tick()) is None
     node.tick_until(lambda: node.changed(pod))
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pod_tree import PodNode
+from pod_tree import PodNode, fault_of
 from test_pod_places import BOUND_AGAIN_TICKS, EVERYTHING, TICK_S, Fixed, own
 
 from stallward.actuator.errors import KernelFileError
@@ -111,12 +111,12 @@ def test_a_pod_that_vanishes_while_it_is_held_leaves_nothing_and_is_no_fault(mak
     node.tick_until(lambda: all(node.changed(pod).keys() >= HELD for pod in pods))
     node.remove(pods[1])
     for _ in range(3):  # the group is gone before anybody has said so
-        assert node.tick().reasons.fault is None
+        assert fault_of(node.tick()) is None
     node.tell_all(0, [pods[0], pods[2]])
     node.tick_until(lambda: not node.held_below(pods[1]))
     assert not [name for name in node.node.levers.held() if "pod00000002" in name]
     assert node.node._last.slot_states[0].paused
-    assert node.tick().reasons.fault is None
+    assert fault_of(node.tick()) is None
 
 
 def test_the_last_pod_that_leaves_empties_the_slot_and_the_next_starts_released(
@@ -235,7 +235,7 @@ def test_a_pod_that_cannot_be_used_is_refused_and_the_others_are_not(
         broken.setattr(node.node.sampler, "join", refuse)
         node.tell_all(0, [good, late])
         for _ in range(3):
-            assert node.tick().reasons.fault is None
+            assert fault_of(node.tick()) is None
         assert node.changed(late) == {}
     node.tick_until(lambda: node.changed(late).keys() >= HELD)
 
@@ -328,7 +328,7 @@ def test_rollouts_of_pods_that_share_slots_leave_nothing_held(make: Make, rollou
         if number % 10 == 0:
             node.tick_until(lambda: noted(node) <= {pod for one in pods for pod in one})
             assert len(node.node.levers.targets) <= 50, "places are used again"
-        assert node.last is None or node.last.reasons.fault is None, "no rollout is a fault"
+        assert node.last is None or fault_of(node.last) is None, "no rollout is a fault"
         if number == 10:
             files, threads = own("fd"), own("task")
     node.tick_until(bound, ticks=BOUND_AGAIN_TICKS)
