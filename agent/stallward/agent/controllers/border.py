@@ -2,7 +2,7 @@
 
 It shows what a part of its memory costs the application and gives the background. ``partition``
 divides the memory at each level, and the loan stays whatever comes of it: nothing is recalled and
-nothing is kept in reserve. At one level there are no limits, at another one there are none either,
+nothing is kept in reserve. Groups that thrash still take turns, and the disk is still throttled. At one level there are no limits, at another one there are none either,
 but the application's own pages are the last that the kernel takes (its swappiness, memory.low).
 """
 

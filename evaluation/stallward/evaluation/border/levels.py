@@ -14,7 +14,13 @@ from stallward.env.recording.recording import Recording
 from stallward.env.recording.run_info import RunInfo
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.measures.block_measures import BlockMeasures, reduce, series_of
+from stallward.evaluation.measures.block_measures import (
+    BlockMeasures,
+    BlockSeries,
+    reduce,
+    series_of,
+)
+from stallward.evaluation.measures.slo import slo_windows_met
 
 Array = NDArray[np.float64]
 SETTLE_S: Final = 15.0
@@ -33,7 +39,7 @@ class LevelFigures:
     p95_ms: float
     p99_ms: float
     met_ratio: float
-    """The share of the seconds with requests in which the recording's target was met."""
+    """The share of the windows in which the recording's target was met, as in comparisons."""
     work_per_s: tuple[float, ...]
     """The work of each background group, in its own units."""
     paused_ratio: float
@@ -82,8 +88,9 @@ def figures_of(recording: Recording, *, settle_s: float = SETTLE_S) -> tuple[Lev
             f"No level was held for longer than the {settle_s:g} s in which memory settles.",
             next_step="Hold the levels longer.",
         )
+    series = series_of(recording)
     return tuple(
-        _figures(recording, label, [hold for hold in holds if hold.level == level])
+        _figures(recording, series, label, [hold for hold in holds if hold.level == level])
         for level, label in enumerate(level.label for level in schedule.levels)
         if any(hold.level == level for hold in holds)
     )
@@ -103,13 +110,14 @@ def _holds(recording: Recording, schedule: Schedule, settle_s: float) -> list[_H
     return holds
 
 
-def _figures(recording: Recording, label: str, holds: Sequence[_Hold]) -> LevelFigures:
-    series = series_of(recording)
+def _figures(
+    recording: Recording, series: BlockSeries, label: str, holds: Sequence[_Hold]
+) -> LevelFigures:
     parts = [reduce(replace(series, start_s=hold.start_s, end_s=hold.end_s)) for hold in holds]
     latency_ms = np.concatenate([part.latency_ms for part in parts])
     held_s = sum(part.windows for part in parts)
     units = np.concatenate([part.units for part in parts])
-    tick_s = np.asarray(recording.ticks["time_s"], dtype=np.float64)
+    tick_s = series.tick_s
     inside = np.zeros(tick_s.size, dtype=bool)
     for hold in holds:
         inside |= (tick_s >= hold.start_s) & (tick_s < hold.end_s)
@@ -135,14 +143,22 @@ def _quantile(values: Array, q: float) -> float:
 
 
 def _met_ratio(parts: Sequence[BlockMeasures], run: RunInfo) -> float:
-    """The share of the seconds with requests in which the target was met."""
-    met = [
-        np.quantile(window, run.slo_quantile) <= run.slo_ms
-        for part in parts
-        for window in part.latency_windows()
-        if window.size
-    ]
-    return float(np.mean(met)) if met else float("nan")
+    """The share of the windows in which the target was met."""
+    met = np.concatenate(
+        [
+            slo_windows_met(
+                part.scheduled_s,
+                part.latency_ms,
+                part.ok,
+                start_s=0.0,
+                end_s=part.duration_s,
+                slo_ms=run.slo_ms,
+                quantile=run.slo_quantile,
+            )
+            for part in parts
+        ]
+    )
+    return float(met.mean()) if met.size else float("nan")
 
 
 def _mean(values: Array) -> float:

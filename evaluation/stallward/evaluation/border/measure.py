@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -26,8 +25,8 @@ class BorderRequest:
     """What to measure."""
 
     scenario: str
-    levels: str = ""
-    """As the arm ``border`` names them; its own for none."""
+    levels: str | None = None
+    """As the arm ``border`` names them; ``None`` for its own."""
     dwell_s: float = 60.0
     rounds: int = 1
     """How often each level is held."""
@@ -121,4 +120,4 @@ def _known(value: object) -> object:
     """JSON has no NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
-    return list(value) if isinstance(value, Sequence) and not isinstance(value, str) else value
+    return value

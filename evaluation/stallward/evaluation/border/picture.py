@@ -104,7 +104,8 @@ def _panel(
         label = level.label.removesuffix(" %")
         parts.append(text(x(place), _BOTTOM + 18.0, label, class_="s m"))
     parts.append(text((left + right) / 2.0, _BOTTOM + 36.0, "lent, % of its demand", class_="s m"))
-    for (name, values), colour, key in zip(lines.items(), _COLOURS, range(9), strict=False):
+    for key, (name, values) in enumerate(lines.items()):
+        colour = _COLOURS[key % len(_COLOURS)]
         numbers = np.array(values, dtype=np.float64)
         there = np.isfinite(numbers)
         points = x.many(np.arange(len(values), dtype=np.float64)[there]), y.many(numbers[there])

@@ -17,8 +17,11 @@ if TYPE_CHECKING:
 def border(
     scenario: Annotated[str, typer.Argument(help="Name of a shipped scenario, or a TOML file.")],
     levels: Annotated[
-        str, typer.Option(help="Percents that are lent, keep, none and partition, joined by +.")
-    ] = "0+5+10+20+30+45+keep+none",
+        str | None,
+        typer.Option(
+            help="Percents that are lent, keep, none and partition, joined by + [those of the arm]."
+        ),
+    ] = None,
     dwell_seconds: Annotated[
         float, typer.Option(min=20.0, max=3600.0, help="How long each level is held.")
     ] = 60.0,
