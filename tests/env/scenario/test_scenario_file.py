@@ -22,6 +22,8 @@ from stallward.env.scenario.scenario import (
     Phase,
     UnitLines,
     running_phases,
+    states_target,
+    workload_of,
 )
 
 MIB = 1024 * 1024
@@ -106,6 +108,26 @@ def test_every_shipped_scenario_loads_and_five_are_there() -> None:
 def test_a_slo_may_be_left_to_the_measurement(tmp_path: Path) -> None:
     auto = parse_scenario(write(tmp_path, GOOD.replace("12.5", '"auto"')))
     assert auto.protected.slo.latency_ms is None
+
+
+def test_the_tight_target_replaces_a_stated_one_and_nothing_else(tmp_path: Path) -> None:
+    stated = parse_scenario(write(tmp_path, GOOD))
+    assert states_target(stated.content)
+    assert stated.with_target("stated") is stated
+    tight = stated.with_target("tight")
+    assert tight.protected.slo.latency_ms is None
+    assert not states_target(tight.content)
+    assert tight == scenario_from(tight.content, tmp_path / "mine.toml")
+    assert workload_of(tight.content) == workload_of(stated.content)
+
+
+def test_a_workload_is_all_but_the_target(tmp_path: Path) -> None:
+    stated = parse_scenario(write(tmp_path, GOOD))
+    auto = parse_scenario(write(tmp_path, GOOD.replace("12.5", '"auto"')))
+    slower = parse_scenario(write(tmp_path, GOOD.replace("limit_mib = 100", "limit_mib = 90")))
+    assert workload_of(stated.content) == workload_of(auto.content)
+    assert workload_of(stated.content) != workload_of(slower.content)
+    assert not states_target(auto.content)
 
 
 @pytest.mark.parametrize(

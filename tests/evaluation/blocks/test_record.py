@@ -19,8 +19,8 @@ from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import CONDITIONS, NodeInfo, RunInfo, load_run
 from stallward.env.recording.split import load_split
-from stallward.env.scenario.file import find_scenarios, load_scenario
-from stallward.env.scenario.scenario import Scenario
+from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
+from stallward.env.scenario.scenario import Scenario, workload_of
 from stallward.evaluation.blocks import live, record
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
@@ -29,6 +29,7 @@ from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb
 
+SCENARIO = "detector-anon"
 NAMES = ("none", "latd", "ample")
 
 
@@ -148,7 +149,8 @@ def node() -> NodeInfo:
 
 @pytest.fixture
 def session(node: NodeInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
-    known = KnownSession(scenario=load_scenario("detector-anon"), node=node, scratch=tmp_path)
+    scenario = load_scenario(SCENARIO).with_target("tight")
+    known = KnownSession(scenario=scenario, node=node, scratch=tmp_path)
     monkeypatch.setattr(live, "open_session", lambda _scenario: contextlib.nullcontext(known))
     return known
 
@@ -335,3 +337,40 @@ def test_a_machine_that_cannot_hold_a_sandbox_is_refused_before_anything_is_prep
     ):
         pytest.fail("the session was opened")
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_target_that_was_stated_is_not_taken_for_a_measured_one(
+    tmp_path: Path, session: KnownSession
+) -> None:
+    """Recordings with and without a stated target are of one workload, but not of one target."""
+    stated = _with_target(session.scenario, 7.0)
+    out = tmp_path / "out"
+    session.scenario = stated
+    record_one(RecordRequest(scenario=SCENARIO, seconds=5.0, burn_in_s=1.0), out / "stated")
+    assert load_run(out / "stated").slo_ms == 7.0
+    session.scenario = stated.with_target("tight")
+    record_one(RecordRequest(scenario=SCENARIO, seconds=5.0, burn_in_s=1.0), out / "tight")
+    assert load_run(out / "tight").slo_ms != 7.0
+    measured = len(session.ran)
+    record_one(RecordRequest(scenario=SCENARIO, seconds=5.0, burn_in_s=1.0), out / "again")
+    assert load_run(out / "again").slo_ms == load_run(out / "tight").slo_ms
+    assert len(session.ran) == measured + 1, "the target was measured already"
+
+
+def test_a_recording_stays_current_when_its_scenario_states_another_target(
+    tmp_path: Path, session: KnownSession, plan: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    record_all(plan, out)
+    stated = _with_target(session.scenario, 7.0)
+    monkeypatch.setattr(record, "load_scenario", lambda _name: stated)
+    assert record_all(plan, out) == []
+
+
+def _with_target(scenario: Scenario, latency_ms: float) -> Scenario:
+    content = workload_of(scenario.content)
+    protected = content["protected"]
+    slo = {**protected.get("slo", {}), "latency_ms": latency_ms}
+    return scenario_from(
+        {**content, "protected": {**protected, "slo": slo}}, Path(f"{scenario.name}.toml")
+    )

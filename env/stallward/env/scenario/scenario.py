@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
 
 MAX_BACKGROUND_SLOTS = 4
 """The most background groups: the action table has four slots."""
+Target = Literal["stated", "tight"]
+"""Which latency target is taken: the one that the scenario's file states, as a user would set it, or
+1.5 x the p99 measured with ample memory. Where the file states none, it is the second one."""
 CALIBRATION_S = 30.0
 """How long the p99 with ample memory is measured for a target of ``"auto"``. Most applications
 answer thousands of requests in that time."""
@@ -83,7 +86,7 @@ class Slo:
     quantile: float = 0.95
     """The quantile that the target is for, in (0, 1)."""
     latency_ms: float | None = None
-    """The target; ``None`` means 1.5 x the p99 measured with ample memory."""
+    """The target; ``None`` means 1.5 x the p99 measured with ample memory ("tight")."""
     calibration_s: float = CALIBRATION_S
     """How long the p99 with ample memory is measured. It should cover 2,000 requests or more: then
     one slow request is at most a twentieth of those above the p99."""
@@ -234,6 +237,31 @@ class Scenario:
     the split."""
     content: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file."""
+
+    def with_target(self, target: Target) -> Scenario:
+        """The same scenario with another setting of its latency target."""
+        if target == "stated" or self.protected.slo.latency_ms is None:
+            return self
+        slo = replace(self.protected.slo, latency_ms=None)
+        return replace(
+            self, protected=replace(self.protected, slo=slo), content=workload_of(self.content)
+        )
+
+
+def workload_of(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What runs in a scenario: the content of its file without the latency target.
+
+    Recordings of the same workload can be compared with each other, whatever the target was.
+    """
+    protected = dict(content.get("protected", {}))
+    slo = {key: value for key, value in protected.pop("slo", {}).items() if key != "latency_ms"}
+    return {**content, "protected": {**protected, "slo": slo} if slo else protected}
+
+
+def states_target(content: Mapping[str, Any]) -> bool:
+    """Whether the content of a scenario's file states a latency target."""
+    slo = content.get("protected", {}).get("slo", {})
+    return slo.get("latency_ms", "auto") != "auto"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The target of a scenario that does not state one: controllers are given it, and judged by it.
+"""The target "tight", for scenarios that state none: controllers are given it, and judged by it.
 
 There is one target for each scenario and node, because runs with different targets cannot be
 compared. It comes from one block with ample memory, or from recordings that were made with it
@@ -21,6 +21,7 @@ import numpy as np
 
 from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import NodeInfo, load_run
+from stallward.env.scenario.scenario import states_target, workload_of
 from stallward.evaluation.blocks.request import Runner, RunRequest
 from stallward.evaluation.blocks.rerun import run_undisturbed
 from stallward.evaluation.errors import ComparisonError
@@ -97,14 +98,14 @@ def calibrate_ms(runner: Runner, calibration_s: float, seed: int, scratch: Path)
 
 
 def recorded_ms(
-    directories: Iterable[Path], *, scenario: str, parameters: Mapping[str, Any], node: NodeInfo
+    directories: Iterable[Path], *, scenario: str, content: Mapping[str, Any], node: NodeInfo
 ) -> float | None:
-    """The target that recordings of the same scenario on the same node were made with.
+    """The measured target that recordings of the same workload on the same node were made with.
 
     Args:
         directories: Recordings; any other directory is skipped.
         scenario: The scenario's name.
-        parameters: The content of the scenario's file, since a change of it changes latencies.
+        content: The content of the scenario's file, since a change of it changes latencies.
         node: The machine, since each machine has its own target.
 
     Returns:
@@ -115,6 +116,9 @@ def recorded_ms(
             run = load_run(directory)
         except RecordingError:
             continue
-        if (run.scenario, run.scenario_parameters, run.node) == (scenario, parameters, node):
+        made_with = run.scenario_parameters
+        if states_target(made_with) or (run.scenario, run.node) != (scenario, node):
+            continue
+        if workload_of(made_with) == workload_of(content):
             return run.slo_ms
     return None

@@ -23,6 +23,7 @@ from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import workload_of
 from stallward.evaluation.arms import find_policy_of, parse_arms
 from stallward.evaluation.blocks.calibration import calibrate_ms, recorded_ms
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
@@ -112,7 +113,8 @@ def _is_current(request: RecordRequest, path: Path) -> bool:
     if not path.exists():
         return False
     run = load_run(path)
-    if run.scenario_parameters != load_scenario(request.scenario).content:
+    now = load_scenario(request.scenario).content
+    if workload_of(run.scenario_parameters) != workload_of(now):
         return False
     if run.end_s - run.measured_from_s < request.seconds - 1.0:
         return False
@@ -130,10 +132,14 @@ def _record(jobs: Sequence[_Job], report: Report) -> None:
     time_left = _TimeLeft(jobs)
     done = 0
     made = {job.out for job in jobs}
-    for scenario in dict.fromkeys(job.request.scenario for job in jobs):
+    for scenario, target in dict.fromkeys((j.request.scenario, j.request.target) for j in jobs):
         report(f"preparing {scenario}", done / len(jobs))
-        of_scenario = [job for job in jobs if job.request.scenario == scenario]
-        with open_session(load_scenario(scenario)) as session:
+        of_scenario = [
+            job
+            for job in jobs
+            if (job.request.scenario, job.request.target) == (scenario, target)
+        ]
+        with open_session(load_scenario(scenario).with_target(target)) as session:
             beside = {path for job in of_scenario for path in job.out.parent.glob("*")}
             report(f"looking for the target of {scenario}", done / len(jobs))
             slo_ms = _target_ms(session, sorted(beside - made), of_scenario[0].request.seed)
@@ -209,7 +215,7 @@ def _target_ms(session: LiveSession, beside: Iterable[Path], seed: int) -> float
         slo_ms = recorded_ms(
             beside,
             scenario=scenario.name,
-            parameters=scenario.content,
+            content=scenario.content,
             node=session.node,
         )
     if slo_ms is None:

@@ -21,6 +21,7 @@ from stallward.agent.schema.describe import Expect
 from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
+from stallward.env.scenario.scenario import Target
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Condition
 from stallward.evaluation.errors import PlanError
@@ -45,6 +46,7 @@ class RecordRequest:
     burn_in_s: float = 8.0
     seed: int = 1
     policy: str = "default"
+    target: Target = "stated"
 
     def __post_init__(self) -> None:
         """Refuse a run that cannot be made."""
@@ -69,6 +71,8 @@ class RecordRequest:
     def name(self) -> str:
         """The name of the recording's directory, made from the request."""
         what = self.arm if self.condition == "together" else self.condition
+        if self.target != "stated":
+            what = f"{what}-{self.target}"
         return re.sub(r"[^A-Za-z0-9.]+", "-", f"{Path(self.scenario).stem}-{what}-s{self.seed}")
 
 

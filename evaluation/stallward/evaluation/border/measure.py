@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from stallward.agent.controllers.border import read_levels
 from stallward.env.recording.recording import load_recording
+from stallward.env.scenario.scenario import Target, states_target
 from stallward.evaluation.blocks.record import record_one
 from stallward.evaluation.blocks.record_plan import RecordRequest
 from stallward.evaluation.border.levels import SETTLE_S, LevelFigures, figures_of, work_ratios
@@ -31,6 +32,7 @@ class BorderRequest:
     rounds: int = 1
     """How often each level is held."""
     seed: int = 1
+    target: Target = "stated"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,6 +41,8 @@ class BorderResult:
 
     scenario: str
     target_ms: float
+    target: Target
+    """Whether the scenario stated the target."""
     groups: tuple[str, ...]
     levels: tuple[LevelFigures, ...]
     work_ratios: tuple[float, ...]
@@ -49,6 +53,7 @@ class BorderResult:
         return {
             "scenario": self.scenario,
             "target_ms": self.target_ms,
+            "target": self.target,
             "groups": list(self.groups),
             "levels": [
                 {
@@ -86,6 +91,7 @@ def measure_border(request: BorderRequest, out: Path, report: Report = silent) -
                 seconds=request.rounds * count * request.dwell_s,
                 burn_in_s=_BURN_IN_S,
                 seed=request.seed,
+                target=request.target,
             ),
             recording,
             report,
@@ -110,6 +116,7 @@ def border_of(recording: Path, *, settle_s: float = SETTLE_S) -> BorderResult:
     return BorderResult(
         scenario=loaded.run.scenario,
         target_ms=loaded.run.slo_ms,
+        target="stated" if states_target(loaded.run.scenario_parameters) else "tight",
         groups=tuple(loaded.run.slot_names),
         levels=levels,
         work_ratios=work_ratios(levels, levels[0]),

@@ -9,6 +9,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.evaluation.cli.target_option import TargetOption
 
 if TYPE_CHECKING:
     from stallward.evaluation.border.measure import BorderResult
@@ -27,6 +28,7 @@ def border(
     ] = 60.0,
     rounds: Annotated[int, typer.Option(min=1, max=100, help="How often each is held.")] = 1,
     seed: Seed = 1,
+    target: TargetOption = "stated",
     out: Annotated[
         Path | None, typer.Option(help="Directory; a run in it is kept [build/border/SCENARIO].")
     ] = None,
@@ -41,7 +43,12 @@ def border(
     from stallward.evaluation.border.measure import BorderRequest, measure_border  # noqa: PLC0415
 
     request = BorderRequest(
-        scenario=scenario, levels=levels, dwell_s=dwell_seconds, rounds=rounds, seed=seed
+        scenario=scenario,
+        levels=levels,
+        dwell_s=dwell_seconds,
+        rounds=rounds,
+        seed=seed,
+        target=target,
     )
     where = out or Path("build/border") / Path(scenario).stem
     with output.progress("border") as report:
@@ -83,4 +90,4 @@ def _print(result: BorderResult) -> None:
         rows,
     )
     output.line()
-    output.line(f"Target {result.target_ms:.3g} ms. Work is over that at the first level.")
+    output.line(f"Target {result.target_ms:.3g} ms ({result.target}). Work is over that at the first level.")

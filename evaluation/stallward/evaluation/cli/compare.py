@@ -12,6 +12,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli.cluster_options import Ray, Storage
+from stallward.evaluation.cli.target_option import TargetOption
 
 
 def demo(
@@ -70,6 +71,7 @@ def compare(
     twin_file: Annotated[
         str, typer.Option("--twin-file", help="Fitted twin, file or name; for --twin.")
     ] = "default",
+    target: TargetOption = "stated",
     ray: Ray = None,
     storage: Storage = None,
     as_json: Json = False,
@@ -84,7 +86,10 @@ def compare(
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.comparison.compare import run_comparison  # noqa: PLC0415
     from stallward.evaluation.comparison.request import ComparisonRequest  # noqa: PLC0415
-    from stallward.evaluation.report.text import result_rows, target  # noqa: PLC0415
+    from stallward.evaluation.report.text import (  # noqa: PLC0415
+        result_rows,
+        target as in_words,
+    )
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
 
@@ -99,6 +104,7 @@ def compare(
         out=out or Path("build/compare") / Path(scenario).stem,
         policy=policy,
         twin=twin_file,
+        target=target,
     )
     if live and (ray is not None or storage is not None):
         raise UsageError(
@@ -117,7 +123,7 @@ def compare(
     headers, rows = result_rows(result)
     output.table(headers, rows)
     output.line()
-    output.line(f"target: {target(result.table)} ({result.table.slo_source})")
+    output.line(f"target: {in_words(result.table)} ({result.table.slo_source})")
     for reason in result.method.left_out.values():
         output.note(f"Left out: {reason}")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")

@@ -12,6 +12,8 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.node import DEFAULT_CONFIG, check_config
 from stallward.actuator.cli.options import LONGEST_S, Seed
 from stallward.agent.errors import UsageError
+from stallward.env.scenario.scenario import Target
+from stallward.evaluation.cli.target_option import TargetOption
 
 DEFAULT_OUT = Path("recordings")
 
@@ -32,6 +34,7 @@ def record(
     condition: Annotated[
         str, typer.Option(help="together, alone, ample or background.")
     ] = "together",
+    target: TargetOption = "stated",
     out: Annotated[
         Path | None, typer.Option(help="New directory [recordings/SCENARIO-ARM-SEED].")
     ] = None,
@@ -112,7 +115,7 @@ def record(
             node=node,
         )
     else:
-        _one(scenario, arm, condition, seconds, burn_in_seconds, seed, out)
+        _one(scenario, arm, condition, seconds, burn_in_seconds, seed, target, out)
 
 
 def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) -> None:
@@ -168,6 +171,7 @@ def _one(
     seconds: float,
     burn_in_s: float,
     seed: int,
+    target: Target,
     out: Path | None,
 ) -> None:
     from stallward.evaluation.blocks.record import record_one  # noqa: PLC0415
@@ -185,6 +189,7 @@ def _one(
         seconds=seconds,
         burn_in_s=burn_in_s,
         seed=seed,
+        target=target,
     )
     directory = out or DEFAULT_OUT / request.name
     with output.progress("record") as report:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Final
 
 from stallward.env.recording.run_info import load_run
-from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm, find_policy_of
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
@@ -53,7 +52,7 @@ def run_comparison(
     Raises:
         StallwardError: If it cannot be planned, resumed or run. Finished blocks are kept.
     """
-    scenario = load_scenario(request.scenario)
+    scenario = request.load()
     comparison = _open(request, scenario)
     running = part(report, 0.0, 0.98)
     try:
@@ -82,7 +81,7 @@ def rounds_done(request: ComparisonRequest) -> int:
     """
     if not (request.out / PLAN_FILE).exists():
         return 0
-    comparison = _open(request, load_scenario(request.scenario))
+    comparison = _open(request, request.load())
     missing = [b.round for b in comparison.blocks if not comparison.store.done(b)]
     return min(missing, default=request.rounds + 1) - 1
 

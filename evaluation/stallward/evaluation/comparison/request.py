@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from stallward.env.scenario.scenario import Scenario
+from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Scenario, Target
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.plan import Settings
 from stallward.evaluation.blocks.request import file_sha256
@@ -103,6 +104,8 @@ class ComparisonRequest:
     """Fitted twin, file or name."""
     calibration_s: float | None = None
     """Least length of the block that measures the target; ``None`` means the scenario's."""
+    target: Target = "stated"
+    """Which latency target controllers are given and judged by."""
     repeat_disturbed: bool = True
     """Whether blocks with much steal time are run again."""
 
@@ -118,3 +121,11 @@ class ComparisonRequest:
                 next_step="Use --block-seconds 2 or more and --burn-in-seconds 0 or more, "
                 "both at most a day.",
             )
+
+    def load(self) -> Scenario:
+        """The scenario, with the target that was asked for.
+
+        Raises:
+            ScenarioError: If there is no such scenario, or its file has a mistake.
+        """
+        return load_scenario(self.scenario).with_target(self.target)

@@ -55,7 +55,7 @@ def tabulate(
     return Table(
         slo_ms=estimates.target.ms,
         slo_quantile=estimates.target.quantile,
-        slo_source="scenario" if target_stated else "1.5 x p99 ample",
+        slo_source="stated" if target_stated else "tight: 1.5 x p99 ample",
         resampled="windows" if estimates.rounds == 1 else "blocks",
         alone=_reference(conditions[ALONE], figures[ALONE].estimates, own[0]),
         ample=_reference(conditions[AMPLE], figures[AMPLE].estimates, ample[0]),

@@ -86,6 +86,7 @@ def _scenario(
         rounds=scenario.estimates.rounds,
         slo_ms=scenario.estimates.target.ms,
         slo_quantile=scenario.estimates.target.quantile,
+        slo_source=scenario.slo_source,
         oracle=scenario.oracle,
         roles=dict(scenario.roles),
         nodes=scenario.nodes,

@@ -10,6 +10,7 @@ from stallward.agent.errors import SchemaError
 from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
+from stallward.env.scenario.scenario import Target as LatencyTarget
 from stallward.evaluation.arms import make_arms
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.verdict.targets import BY_NAME, POLICY, Target
@@ -39,6 +40,8 @@ class VerdictPlan:
     """Seeds the order, the load and the resampling."""
     targets: tuple[Target, ...]
     """The targets of figures; a figure without one is only shown."""
+    target: LatencyTarget = "stated"
+    """Which latency target the arms are given and judged by."""
 
 
 def load_verdict_plan(path: Path | None = None) -> VerdictPlan:

@@ -73,6 +73,8 @@ class ScenarioVerdict:
     """The target of each window."""
     slo_quantile: float = 0.95
     """The quantile of each window that has to meet the target."""
+    slo_source: str = ""
+    """The origin of the target, in words; not known of older verdicts."""
     oracle: Hindsight | None
     """The best static arm in hindsight; ``None`` if there was none."""
     roles: Mapping[str, str]

@@ -26,6 +26,8 @@ class ScenarioComparison:
     roles: Mapping[str, str]
     """Role of an arm in the verdict -> its label. All scenarios have the same roles, though the
     labels, which name settings and twins, differ."""
+    slo_source: str = ""
+    """The origin of the latency target, in words."""
     oracle: Hindsight | None = None
     """The static arm that was the oracle; ``None`` if there was none."""
     invalid_blocks: Mapping[str, int] = field(default_factory=dict)

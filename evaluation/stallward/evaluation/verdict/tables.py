@@ -114,7 +114,9 @@ def _scenario_in_words(name: str, scenario: ScenarioVerdict) -> str:
     if disturbed:
         each = ", ".join(f"{role} {100 * share:.0f} %" for role, share in disturbed.items())
         words += f", disturbed by the host: {each}"
-    return f"{name} ({scenario.rounds} rounds, target {scenario.slo_ms:.3g} ms, {words})"
+    source = f" ({scenario.slo_source})" if scenario.slo_source else ""
+    target = f"target {scenario.slo_ms:.3g} ms{source}"
+    return f"{name} ({scenario.rounds} rounds, {target}, {words})"
 
 
 def _cell(judged: JudgedFigure, figure: Figure) -> str:

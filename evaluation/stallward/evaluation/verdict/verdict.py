@@ -107,6 +107,7 @@ def run_verdict(
             seed=plan.seed,
             out=out / name,
             policy=policy,
+            target=plan.target,
         )
         for name in plan.scenarios
     }
@@ -184,6 +185,7 @@ def _scenario_comparison(
     facts = {label: arm.facts for label, arm in outcome.result.table.arms.items()}
     return ScenarioComparison(
         estimates=outcome.estimates,
+        slo_source=outcome.result.table.slo_source,
         roles=roles,
         oracle=_oracle(outcome.result, oracle),
         invalid_blocks={label: one.invalid_blocks for label, one in facts.items()},
