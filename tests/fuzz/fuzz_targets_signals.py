@@ -158,7 +158,11 @@ def targets() -> tuple[Target, ...]:
     again_v2 = _twice(lambda: StatParser(v2=True), parse_stat_v2, stat_v2[0])
     again_meminfo = _twice(MeminfoParser, parse_meminfo, meminfo[0])
     event_keys = {"oom_kills": "oom_kill", "high_events": "high", "max_events": "max"}
-    cpu_keys = {"usage_us": "usage_usec", "throttled_us": "throttled_usec"}
+    cpu_keys = {
+        "usage_us": "usage_usec",
+        "user_us": "user_usec",
+        "throttled_us": "throttled_usec",
+    }
     return (
         kernel("meminfo", parse_meminfo, meminfo, _meminfo, (b"kB", b"MemTotal")),
         kernel("meminfo-again", again_meminfo[0], meminfo, again_meminfo[1]),

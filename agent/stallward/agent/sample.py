@@ -50,6 +50,8 @@ class GroupSample:
     refault_anon_pages: int | None = None
     major_faults: int | None = None
     cpu_usage_us: int | None = None
+    cpu_user_us: int | None = None
+    """The part of ``cpu_usage_us`` outside the kernel, so without page faults and reclaim."""
     oom_kills: int | None = None
     frozen: bool | None = None
     working_set_bytes: int | None = None

@@ -42,6 +42,7 @@ _COUNTERS: Final = (
     "refault_anon_pages",
     "major_faults",
     "cpu_usage_us",
+    "cpu_user_us",
     "oom_kills",
     "high_events",
     "max_events",

@@ -284,6 +284,7 @@ class GroupReader:
             refault_anon_pages=stat.refault_anon_pages,
             major_faults=stat.major_faults,
             cpu_usage_us=cpu.usage_us,
+            cpu_user_us=cpu.user_us,
             oom_kills=None if kills is None else kills + kills_below,
             frozen=frozen,
             working_set_bytes=None if pages is None else pages * PAGE_BYTES,

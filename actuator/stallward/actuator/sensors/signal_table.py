@@ -128,6 +128,13 @@ GROUP_SIGNALS: Final = (
         none="/proc/PID/stat",
     ),
     Signal(
+        name="cpu_user_us",
+        unit="us",
+        meaning="CPU time used outside the kernel: not for page faults and reclaim",
+        v2="cpu.stat",
+        hybrid="cpu.stat",
+    ),
+    Signal(
         name="oom_kills",
         unit="kills",
         meaning="processes that the kernel killed for lack of memory",

@@ -157,6 +157,10 @@ class TwinNode:
                 sample.node, cpu_time_us=cpu_time_us, cpu_idle_us=int(1e6 * self._idle_s)
             ),
             protected=replace(sample.protected, cpu_usage_us=own_us),
+            slots=tuple(
+                replace(group, cpu_user_us=int(user_us))
+                for group, user_us in zip(sample.slots, self._nodes.user_us[:, 0], strict=False)
+            ),
         )
 
     def frame(self) -> RawFrame:

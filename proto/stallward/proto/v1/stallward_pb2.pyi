@@ -345,7 +345,7 @@ class PsiTotals(_message.Message):
     def __init__(self, memory_some_us: _Optional[int] = ..., memory_full_us: _Optional[int] = ..., io_some_us: _Optional[int] = ..., io_full_us: _Optional[int] = ..., cpu_some_us: _Optional[int] = ..., cpu_full_us: _Optional[int] = ...) -> None: ...
 
 class GroupSample(_message.Message):
-    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen", "working_set_bytes", "high_events", "max_events", "cpu_throttled_us", "io_read_bytes", "io_written_bytes", "run_delay_us", "pss_bytes", "page_cache_hits", "page_cache_misses", "turn_read_s", "scanned_pages", "swap_room_bytes")
+    __slots__ = ("name", "psi", "memory_usage_bytes", "memory_limit_bytes", "anon_bytes", "file_bytes", "inactive_file_bytes", "swap_bytes", "dirty_bytes", "writeback_bytes", "refault_file_pages", "refault_anon_pages", "major_faults", "cpu_usage_us", "oom_kills", "frozen", "working_set_bytes", "high_events", "max_events", "cpu_throttled_us", "io_read_bytes", "io_written_bytes", "run_delay_us", "pss_bytes", "page_cache_hits", "page_cache_misses", "turn_read_s", "scanned_pages", "swap_room_bytes", "cpu_user_us")
     NAME_FIELD_NUMBER: _ClassVar[int]
     PSI_FIELD_NUMBER: _ClassVar[int]
     MEMORY_USAGE_BYTES_FIELD_NUMBER: _ClassVar[int]
@@ -375,6 +375,7 @@ class GroupSample(_message.Message):
     TURN_READ_S_FIELD_NUMBER: _ClassVar[int]
     SCANNED_PAGES_FIELD_NUMBER: _ClassVar[int]
     SWAP_ROOM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CPU_USER_US_FIELD_NUMBER: _ClassVar[int]
     name: str
     psi: PsiTotals
     memory_usage_bytes: int
@@ -404,7 +405,8 @@ class GroupSample(_message.Message):
     turn_read_s: float
     scanned_pages: int
     swap_room_bytes: int
-    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: bool = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ..., scanned_pages: _Optional[int] = ..., swap_room_bytes: _Optional[int] = ...) -> None: ...
+    cpu_user_us: int
+    def __init__(self, name: _Optional[str] = ..., psi: _Optional[_Union[PsiTotals, _Mapping]] = ..., memory_usage_bytes: _Optional[int] = ..., memory_limit_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., inactive_file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., dirty_bytes: _Optional[int] = ..., writeback_bytes: _Optional[int] = ..., refault_file_pages: _Optional[int] = ..., refault_anon_pages: _Optional[int] = ..., major_faults: _Optional[int] = ..., cpu_usage_us: _Optional[int] = ..., oom_kills: _Optional[int] = ..., frozen: bool = ..., working_set_bytes: _Optional[int] = ..., high_events: _Optional[int] = ..., max_events: _Optional[int] = ..., cpu_throttled_us: _Optional[int] = ..., io_read_bytes: _Optional[int] = ..., io_written_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., turn_read_s: _Optional[float] = ..., scanned_pages: _Optional[int] = ..., swap_room_bytes: _Optional[int] = ..., cpu_user_us: _Optional[int] = ...) -> None: ...
 
 class NodeSample(_message.Message):
     __slots__ = ("psi", "memory_total_bytes", "memory_available_bytes", "dirty_bytes", "writeback_bytes", "swap_total_bytes", "swap_free_bytes", "swap_in_pages", "swap_out_pages", "major_faults", "refault_file_pages", "refault_anon_pages", "scan_kswapd_pages", "scan_direct_pages", "steal_kswapd_pages", "steal_direct_pages", "allocation_stalls", "page_cache_hits", "page_cache_misses", "cpu_time_us", "cpu_idle_us")

@@ -265,7 +265,7 @@ def test_flat_files_without_our_keys_are_absent_values() -> None:
 
 def test_flat_values_valid() -> None:
     cpu = b"usage_usec %d\nuser_usec 2\nnr_throttled 1\nthrottled_usec 5\n" % (10**18 - 1)
-    assert parse_cpu_stat(cpu, P) == CpuStat(usage_us=10**18 - 1, throttled_us=5)
+    assert parse_cpu_stat(cpu, P) == CpuStat(usage_us=10**18 - 1, user_us=2, throttled_us=5)
     assert parse_throttled_v1(b"nr_periods 9\nnr_throttled 2\nthrottled_time 7999\n", P) == 7
     assert parse_frozen(b"populated 1\nfrozen 1\n", P) is True
     assert parse_frozen(b"populated 1\nfrozen 0\n", P) is False

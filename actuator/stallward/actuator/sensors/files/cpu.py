@@ -16,7 +16,11 @@ from stallward.actuator.sensors.files.flat import (
     without_lost,
 )
 
-_FIELDS_OF: Final = {b"usage_usec": ("usage_us",), b"throttled_usec": ("throttled_us",)}
+_FIELDS_OF: Final = {
+    b"usage_usec": ("usage_us",),
+    b"user_usec": ("user_us",),
+    b"throttled_usec": ("throttled_us",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +28,8 @@ class CpuStat:
     """CPU time of a group; absent values are ``None``."""
 
     usage_us: int | None = None
+    user_us: int | None = None
+    """The part of it outside the kernel."""
     throttled_us: int | None = None
 
 
@@ -40,7 +46,7 @@ class CpuStatParser:
         """Parse the file.
 
         Raises:
-            PartlyReadError: If one of the two cannot be understood.
+            PartlyReadError: If one of them cannot be understood.
             SensorError: If the content is malformed or cut short.
         """
         try:
@@ -50,14 +56,14 @@ class CpuStatParser:
 
 
 def _make(counts: list[int | None]) -> CpuStat:
-    return CpuStat(usage_us=counts[0], throttled_us=counts[1])
+    return CpuStat(usage_us=counts[0], user_us=counts[1], throttled_us=counts[2])
 
 
 def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
     """Parse cpu.stat of v2, see :class:`CpuStatParser`.
 
     Raises:
-        PartlyReadError: If one of the two cannot be understood.
+        PartlyReadError: If one of them cannot be understood.
         SensorError: If the content is malformed or cut short.
     """
     return CpuStatParser()(content, path)

@@ -219,6 +219,8 @@ class Counters:
     major_faults: float
     """Major faults of the protected application."""
     cpu_us: PerGroup
+    user_us: PerSlot
+    """The part of ``cpu_us`` outside the kernel."""
     units: PerSlot
     """Finished work."""
     swap_in_pages: float
