@@ -16,6 +16,7 @@ from typing import Final
 import numpy as np
 
 from stallward.evaluation.report.svg import (
+    STYLE,
     Scale,
     line,
     linear_ticks,
@@ -40,11 +41,6 @@ HEIGHT: Final = 58 + ROW * ROWS + 34
 COLUMNS: Final = 2
 OURS: Final = "#1f6feb"
 THEIRS: Final = "#37414d"
-STYLE: Final = """
-text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#37414d}
-.h{font-size:15px;font-weight:600;fill:#111820}.s{font-size:12px;fill:#66717d}
-.e{text-anchor:end}.m{text-anchor:middle}
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

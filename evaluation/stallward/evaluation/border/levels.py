@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import geometric_mean
 from typing import Final
 
 import numpy as np
@@ -195,5 +196,5 @@ def work_ratios(figures: Sequence[LevelFigures], base: LevelFigures) -> tuple[fl
             for work, of_base in zip(level.work_per_s, base.work_per_s, strict=True)
             if of_base > 0.0
         ]
-        ratios.append(float(np.exp(np.mean(np.log(each)))) if each and min(each) > 0.0 else 0.0)
+        ratios.append(geometric_mean(each) if each and min(each) > 0.0 else 0.0)
     return tuple(ratios)

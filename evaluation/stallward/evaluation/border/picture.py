@@ -9,6 +9,7 @@ import numpy as np
 
 from stallward.evaluation.border.levels import LevelFigures
 from stallward.evaluation.report.svg import (
+    STYLE,
     Scale,
     dots,
     line,
@@ -28,11 +29,6 @@ _LEFTS: Final = (56.0, 376.0, 696.0)
 _TOP: Final = 70.0
 _BOTTOM: Final = 270.0
 _COLOURS: Final = ("#1f5fbf", "#b3261e", "#c9741a", "#2e7d4f", "#7a4fb5", "#66717d")
-_STYLE: Final = """
-text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#37414d}
-.h{font-size:15px;font-weight:600;fill:#111820}.s{font-size:12px;fill:#66717d}
-.e{text-anchor:end}.m{text-anchor:middle}
-"""
 
 
 def draw(
@@ -51,7 +47,7 @@ def draw(
         groups: The names of the background groups.
         target_ms: The latency target.
     """
-    parts = [tag("style", _STYLE), tag("rect", width=_WIDTH, height=_HEIGHT, rx=8, fill="#ffffff")]
+    parts = [tag("style", STYLE), tag("rect", width=_WIDTH, height=_HEIGHT, rx=8, fill="#ffffff")]
     parts.append(
         text(_LEFTS[0], 24.0, f"{scenario}: loans of the application's memory", class_="h")
     )

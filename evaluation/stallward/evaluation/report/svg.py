@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
+
+STYLE: Final = """
+text{font:13px system-ui,-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;fill:#37414d}
+.h{font-size:15px;font-weight:600;fill:#111820}.s{font-size:12px;fill:#66717d}
+.e{text-anchor:end}.m{text-anchor:middle}
+"""
+"""The style of a picture that stands alone: headings, small text, and where text ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

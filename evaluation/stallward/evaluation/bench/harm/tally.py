@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from statistics import geometric_mean
 
 import numpy as np
 
@@ -109,7 +110,7 @@ def _of_arm(
         killed=sum(run.status < 0 or run.status > 128 for run in runs),
         wrong=sum(run.status == 0 and not run.right for run in runs),
         p95_ms=float(np.median(p95_ms)) if p95_ms else None,
-        slower=float(np.exp(np.mean(np.log(ratios)))) if ratios else None,
+        slower=geometric_mean(ratios) if ratios else None,
     )
 
 
