@@ -32,6 +32,7 @@ SPECS = [
     "border:dwell_s=1",
     "pi",
     "partition",
+    "lend",
     "psi-hold",
     "rule",
     "latd",

@@ -2,15 +2,15 @@
 
 It shows what a part of its memory costs the application and gives the background. ``partition``
 divides the memory at each level, and the loan stays whatever comes of it: nothing is recalled and
-nothing is kept in reserve. Groups that thrash still take turns, and the disk is still throttled. At one level there are no limits, at another one there are none either,
-but the application's own pages are the last that the kernel takes (its swappiness, memory.low).
+nothing is kept in reserve. Groups that thrash still take turns, and the disk is still throttled. At
+one level there are no limits, at another one there are none either, but the application's own pages
+are the last that the kernel takes (its swappiness, memory.low).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -18,11 +18,10 @@ from numpy.typing import NDArray
 
 from stallward.agent.controller import Decision, IgnoresTarget, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
-from stallward.agent.desired import KEEP_ANON, RELEASED, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
 from stallward.agent.sample import Sample
-from stallward.agent.set_points import AUTO, Kept, SetPoints
+from stallward.agent.sharing.levels import DIVIDED, NO_LIMITS, Level, loan
 
 DWELL_S: Final = 60.0
 _NO_LIMITS: Final = "none"
@@ -30,27 +29,6 @@ _KEPT: Final = "keep"
 _RULE: Final = "partition"
 _LEVELS: Final = "0+5+10+20+30+45+keep+none"
 _MOST_PERCENT: Final = 90.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
-    """One level of the border."""
-
-    label: str
-    set_points: SetPoints = AUTO
-    """What ``partition`` works within."""
-    limits: bool = True
-    """Whether its limits are in force."""
-    keeps: bool = True
-    """The same of what keeps the application's pages in memory."""
-
-    def of(self, divided: DesiredState) -> DesiredState:
-        """The part of what ``partition`` wants that is in force at this level."""
-        if self.limits:
-            return divided
-        if not self.keeps:
-            return RELEASED
-        return replace(divided, slots=(), tuning=KEEP_ANON)
 
 
 def read_levels(arguments: Mapping[str, str]) -> tuple[Level, ...]:
@@ -67,11 +45,11 @@ def read_levels(arguments: Mapping[str, str]) -> tuple[Level, ...]:
 
 def _level(name: str) -> Level:
     if name == _NO_LIMITS:
-        return Level(label="no limits", limits=False, keeps=False)
+        return NO_LIMITS
     if name == _KEPT:
         return Level(label="kept", limits=False)
     if name == _RULE:
-        return Level(label=name, set_points=AUTO)
+        return DIVIDED
     try:
         percent = float(name)
     except ValueError:
@@ -82,8 +60,7 @@ def _level(name: str) -> Level:
             next_step=f"Name percents from 0 to {_MOST_PERCENT:g}, {_KEPT}, {_NO_LIMITS} or "
             f"{_RULE}, such as levels={_LEVELS}.",
         )
-    kept = Kept(name=f"loan of {percent:g} %", held_share=percent / 100.0)
-    return Level(label=f"{percent:g} %", set_points=SetPoints(kept=kept))
+    return loan(percent / 100.0)
 
 
 class Schedule:

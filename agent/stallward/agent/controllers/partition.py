@@ -62,6 +62,7 @@ from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 from stallward.agent.sharing.reading_back import ReadingBack
+from stallward.agent.sharing.room import Room
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 from stallward.agent.sharing.wording import mib, reason
@@ -140,7 +141,17 @@ class PartitionController:
         self._turns = Turns(numbers.turn_s)
         self._keeps_anon = True
         self._near_s = -np.inf
+        self._room = Room()
         self._reading_back = ReadingBack()
+
+    @property
+    def application_stalls(self) -> bool:
+        """Whether the application stands and waits for memory."""
+        return self._caution.stall_share >= self._thresholds.recall_stall_share
+
+    def fitting(self, lent_share: float) -> int:
+        """How many groups would have all that they wanted lately, with that share lent."""
+        return self._room.fitting(lent_share)
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target: demand, turns and what thrashed stay known."""
@@ -183,7 +194,7 @@ class PartitionController:
             most_lent = set_points.kept.lent_share * lendable
         if held is not None:
             most_lent = self._lending.hold(held) * demand
-        elif self._caution.stall_share >= numbers.recall_stall_share:
+        elif self.application_stalls:
             used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
             self._lending.recall(max(used, 0.0) / max(demand, 1.0), elapsed_s)
         elif set_points.kept.lent_share is None:
@@ -195,6 +206,7 @@ class PartitionController:
         else:
             self._lending.follow(most_lent / max(demand, 1.0), elapsed_s)
         lent = min(self._lending.share * demand, lendable)
+        self._room.update(base, demand, wants, elapsed_s)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
         if not wants or sample.time_s - self._near_s > numbers.release_after_s:

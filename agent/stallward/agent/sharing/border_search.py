@@ -1,0 +1,220 @@
+"""Which loan of the application's memory is held: found by trying one after another. Pure.
+
+How much an application can do without differs from one to the next, from a twentieth of its memory
+to more than half, and nothing tells it beforehand. So a larger loan is tried while latencies are
+far below the target and a group is held back. It is *held*: each move of the border is paid for by
+swap traffic, and a loan that followed the latencies would move all the time.
+
+A loan under which the target is nearly missed too often is ended at once. One that lets the
+background get on no better than a smaller one is ended, too: where no program fits into what it
+has then, a loan only makes the disk busy. Both are remembered, and tried again after a time that
+doubles with every failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.control_law.thresholds import tuned
+from stallward.agent.sample import LatencySample, Sample
+from stallward.agent.sharing.progress import Progress, gain
+
+SETTLE_S: Final = 5.0
+"""Memory takes this long to follow the limits, so the start of each hold says nothing about the
+background."""
+USUAL_S: Final = 8.0
+"""The time constant of the average of the latencies."""
+SILENT_S: Final = 1.0
+"""An application that has answered nothing for so long misses its target."""
+BASE_S: Final = 120.0
+"""Over this time it is averaged how often the target is nearly missed without a loan."""
+MISSED_RATIO: Final = 2.0
+"""The p95 over the target that it counts as meanwhile."""
+GAIN_RATIO: Final = 1.1
+"""By how much the background must get on better for a larger loan to be the better one."""
+FORGET_S: Final = 600.0
+"""What came of a level is not compared with others after this time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BorderThresholds:
+    """When a larger loan is tried, and when it is ended."""
+
+    try_below: float = tuned(0.6, "p95 over the target below which a larger loan is tried", 0.1, 1.0)
+    near_ratio: float = tuned(0.9, "p95 over the target that is a near miss", 0.3, 1.5)
+    tolerated_s: float = tuned(
+        1.0, "near misses that a trial may cost, s", 0.1, 30.0, logarithmic=True
+    )
+    tolerated_share: float = tuned(
+        0.01, "share of the time with near misses that a loan may add after that", 0.0, 0.2
+    )
+    hold_s: float = tuned(
+        15.0, "least time for which a loan is held, s", 6.0, 120.0, logarithmic=True
+    )
+    first_wait_s: float = tuned(
+        120.0, "time after which a loan that failed is tried again at first, s", 10.0, 3600.0,
+        logarithmic=True,
+    )  # fmt: skip
+    longest_wait_s: float = tuned(
+        3600.0, "longest such time, s", 60.0, 86400.0, logarithmic=True
+    )
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What came of one level."""
+
+    retry_s: float
+    """For how long it is not tried after the next failure."""
+    barred_until_s: float = -math.inf
+    """Until when it is not tried."""
+    progress: tuple[float, ...] = ()
+    """How well the groups got on when it was last held."""
+    seen_s: float = -math.inf
+    """When that was."""
+
+
+class BorderSearch:
+    """Chooses among the levels of the border, from the least to the most that is lent.
+
+    Args:
+        thresholds: When a larger loan is tried, and when it is ended.
+        levels: How many levels there are. The first one is always allowed.
+        slo_ms: The latency target.
+    """
+
+    def __init__(self, thresholds: BorderThresholds, levels: int, slo_ms: float) -> None:
+        self._thresholds = thresholds
+        self._slo_ms = slo_ms
+        self.outcomes = [Outcome(retry_s=thresholds.first_wait_s) for _ in range(levels)]
+        """What came of each level."""
+        self.level = 0
+        """The level that is held."""
+        self.held_s = 0.0
+        """For how long it has been held."""
+        self._near_s = 0.0
+        self._base_near_share = 0.0
+        self._usual_ratio: float | None = None
+        self._progress = Progress()
+
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another latency target: what came of the levels says nothing about it."""
+        self._slo_ms = slo_ms
+        self._usual_ratio = None
+        for outcome in self.outcomes:
+            outcome.barred_until_s, outcome.retry_s = -math.inf, self._thresholds.first_wait_s
+
+    def update(
+        self, sample: Sample, elapsed_s: float, *, fitting: Sequence[int], stalled: bool
+    ) -> int:
+        """Take one more sample, and say which level is held now.
+
+        Args:
+            sample: The sample.
+            elapsed_s: The time since the one before.
+            fitting: For each level, how many groups would have all the memory that they want.
+            stalled: Whether the application stands and waits for memory.
+        """
+        time_s = sample.time_s
+        self.held_s += elapsed_s
+        self._progress.update(sample, elapsed_s)
+        if self.held_s <= SETTLE_S:
+            self._progress.restart()
+        ratio = self._ratio(sample.latency, elapsed_s)
+        if ratio is None:
+            self._go(0)
+        elif self._fails(ratio, elapsed_s) or (self.level and stalled):
+            # What is worse than this would fail as well.
+            self._bar(range(self.level, len(self.outcomes)), time_s)
+            self._go(self._best(time_s, below=self.level))
+        elif self.held_s >= self._thresholds.hold_s:
+            self._note(time_s)
+            larger = self._larger(time_s, fitting)
+            if larger is not None:
+                self._go(larger)
+            else:
+                self._settle(time_s)
+        return self.level
+
+    def _ratio(self, latency: LatencySample | None, elapsed_s: float) -> float | None:
+        """The newest p95 over the target; ``None`` where the application reports none."""
+        age_s = None if latency is None else latency.last_completion_age_s
+        if latency is None or age_s is None:
+            self._usual_ratio = None
+            return None
+        if latency.p95_ms is not None:
+            ratio = latency.p95_ms / self._slo_ms
+        elif age_s > SILENT_S:
+            ratio = MISSED_RATIO
+        else:
+            return self._usual_ratio
+        if self._usual_ratio is None:
+            self._usual_ratio = ratio
+        weight = 1.0 - math.exp(-elapsed_s / USUAL_S)
+        self._usual_ratio += weight * (ratio - self._usual_ratio)
+        return ratio
+
+    def _fails(self, ratio: float, elapsed_s: float) -> bool:
+        """Whether the target is nearly missed more often than a loan may cause."""
+        thresholds = self._thresholds
+        near = ratio > thresholds.near_ratio
+        if self.level == 0:
+            weight = 1.0 - math.exp(-elapsed_s / BASE_S)
+            self._base_near_share += weight * (near - self._base_near_share)
+            return False
+        self._near_s += elapsed_s * near
+        share = self._base_near_share + thresholds.tolerated_share
+        return self._near_s > thresholds.tolerated_s + share * self.held_s
+
+    def _note(self, time_s: float) -> None:
+        outcome = self.outcomes[self.level]
+        outcome.progress, outcome.seen_s = self._progress.shares(), time_s
+
+    def _larger(self, time_s: float, fitting: Sequence[int]) -> int | None:
+        """The level that is tried next: one at which one more group fits, else the next one."""
+        calm = (self._usual_ratio or 0.0) < self._thresholds.try_below
+        if not calm or fitting[self.level] == fitting[-1]:
+            return None
+        free = [
+            level
+            for level in range(self.level + 1, len(self.outcomes))
+            if self.outcomes[level].barred_until_s <= time_s
+        ]
+        # That they fit without any limits says nothing about how much they take.
+        more = [level for level in free[:-1] if fitting[level] > fitting[self.level]]
+        return min(more or free, default=None)
+
+    def _settle(self, time_s: float) -> None:
+        """Go back to a smaller loan under which the background gets on as well."""
+        best = self._best(time_s, below=self.level + 1)
+        if best < self.level:
+            self._bar(range(self.level, best, -1), time_s)
+            self._go(best)
+
+    def _best(self, time_s: float, *, below: int) -> int:
+        """The level under which the background gets on best; of similar ones the smallest."""
+        best = 0
+        for level in range(1, below):
+            outcome = self.outcomes[level]
+            barred = outcome.barred_until_s > time_s
+            if barred or time_s - outcome.seen_s > FORGET_S:
+                continue
+            if gain(outcome.progress, self.outcomes[best].progress) >= GAIN_RATIO:
+                best = level
+        return best
+
+    def _bar(self, levels: range, time_s: float) -> None:
+        """Try levels no more for a while: twice as long as when the first of them failed last."""
+        failed = self.outcomes[levels[0]]
+        for level in levels:
+            outcome = self.outcomes[level]
+            outcome.barred_until_s = max(outcome.barred_until_s, time_s + failed.retry_s)
+        failed.retry_s = min(2.0 * failed.retry_s, self._thresholds.longest_wait_s)
+
+    def _go(self, level: int) -> None:
+        if level != self.level:
+            self.level, self.held_s, self._near_s = level, 0.0, 0.0
+            self._progress.restart()
