@@ -264,6 +264,9 @@ class SlotState:
     """The longest pause that its pod allows; ``None`` if it sets no bound."""
     shortest_run_s: float | None = None
     """How long it must run after each pause, for its pod."""
+    least_limit_bytes: int | None = None
+    """The least limit that the guard would let it run under; ``None`` where it sets no bound. Without
+    swap a running v1 group can hardly be limited at all (``stallward.actuator.guard.workable``)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

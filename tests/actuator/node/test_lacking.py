@@ -24,6 +24,7 @@ from stallward.actuator.node.lacking import find_lacks
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Absence, Why
 from stallward.agent.controller import THREAD_NEEDS, Need, check_node
+from stallward.agent.desired import MIB
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
 
@@ -225,3 +226,15 @@ def test_pods_that_are_not_there_yet_lack_nothing_but_what_the_machine_lacks(
         assert Need.LIMIT not in lacks
     finally:
         node.close()
+
+
+def test_only_hard_limits_say_how_far_a_running_slot_can_be_limited(tmp_path: Path) -> None:
+    """The swap of 100 kB is little beside what a program may allocate until the next tick."""
+    least = {}
+    for kind in ("v2", "hybrid"):
+        fake = FakeNode(tmp_path / kind, kind)
+        node = fake.node()
+        least[kind] = node.read(0, time.monotonic()).slot_states[0].least_limit_bytes
+        node.close()
+    assert least["v2"] is None
+    assert (least["hybrid"] or 0) > 100 * MIB

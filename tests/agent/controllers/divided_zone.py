@@ -51,6 +51,8 @@ class Zone:
         """Memory of the zone that belongs to no group that is known."""
         self.groups_mib = list(groups_mib)
         self.states = [SlotState() for _ in groups_mib]
+        self.least_limit_mib: float | None = None
+        """The least limit that the guard grants to any group."""
         self.thrashing: set[int] = set()
         self.stalled_us = [0 for _ in groups_mib]
         self.refaults = [0 for _ in groups_mib]
@@ -78,6 +80,9 @@ class Zone:
                 paused=decision.desired.slot(i).paused,
                 limit_bytes=decision.desired.slot(i).limit_bytes,
                 reference_bytes=int(size * MIB),
+                least_limit_bytes=None
+                if self.least_limit_mib is None
+                else int(self.least_limit_mib * MIB),
             )
             for i, size in enumerate(self.groups_mib)
         ]

@@ -214,6 +214,20 @@ def test_swapped_pages_are_read_back_once_there_is_room_and_not_before() -> None
     assert not any(zone.tick().desired.protected_willneed for _ in range(100))
 
 
+@pytest.mark.parametrize(("least_mib", "waits"), [(1000.0, True), (100.0, False), (None, False)])
+def test_what_no_limit_holds_waits_while_the_application_is_in_danger(
+    least_mib: float | None, waits: bool
+) -> None:
+    """Without swap the guard gives a running v1 group more than it holds."""
+    zone = Zone(200, 250, 250)
+    zone.least_limit_mib = least_mib
+    assert not any(slot.paused for slot in zone.run(2.0).desired.slots)
+    zone.p95_ms = 12.0
+    assert all(slot.paused == waits for slot in zone.run(2.0).desired.slots)
+    zone.p95_ms = 5.0
+    assert not any(slot.paused for slot in zone.run(20.0).desired.slots)
+
+
 def test_without_background_nothing_is_wanted() -> None:
     assert Zone(590).run(1.0).desired == RELEASED
 

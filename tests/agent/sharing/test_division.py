@@ -169,3 +169,18 @@ def test_no_more_than_the_room_is_given(
         assert not set(division.running) & set(division.waiting)
         for index in division.waiting:
             assert division.shares_bytes[index] == pytest.approx(FLOOR)
+
+
+def test_a_group_that_no_limit_holds_waits_in_danger_and_only_then() -> None:
+    turns = Turns(60.0)
+    wants = [Want(bytes=300.0, floor_bytes=10.0, bound=False), Want(bytes=300.0, floor_bytes=10.0)]
+    assert turns.divide(200.0, wants, 0.0).waiting == ()
+    assert turns.divide(200.0, wants, 1.0, in_danger=True).waiting == (0,)
+    assert turns.divide(200.0, wants, 2.0).waiting == ()
+
+
+def test_it_waits_in_danger_although_it_has_its_turn() -> None:
+    turns = Turns(60.0)
+    wants = [Want(bytes=100.0, floor_bytes=10.0, whole=True, bound=False)]
+    assert turns.divide(200.0, wants, 0.0).running == (0,)
+    assert turns.divide(200.0, wants, 1.0, in_danger=True).waiting == (0,)

@@ -6,13 +6,14 @@ import os
 import socket
 import time
 from collections.abc import Collection
+from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
-from stallward.actuator.guard.workable import growth_until_next_tick
+from stallward.actuator.guard.workable import growth_until_next_tick, least_hard_bytes
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.kubernetes.channel import PodsChannel
@@ -198,8 +199,24 @@ class Node:
             levers=self.levers.states(),
             work=self.work.read(time.monotonic()),
         )
-        self._last = self.page_cache.fill_processes(sample)
+        self._last = self.page_cache.fill_processes(self._with_least_limits(sample))
         return self._last
+
+    def _with_least_limits(self, sample: Sample) -> Sample:
+        """Say how far a running slot can be limited, where that is bounded."""
+        growth_bytes = self._growth_bytes
+        if growth_bytes is None:
+            return sample
+        states = tuple(
+            replace(
+                state,
+                least_limit_bytes=least_hard_bytes(
+                    group, sample.node.swap_free_bytes, growth_bytes
+                ),
+            )
+            for group, state in zip(sample.slots, sample.slot_states, strict=True)
+        )
+        return replace(sample, slot_states=states)
 
     def missing(self) -> tuple[str, ...]:
         """Return the signals and levers that this node does not have, and why."""

@@ -56,7 +56,7 @@ from stallward.agent.desired import (
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.profile import read_profile
-from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
@@ -250,6 +250,7 @@ class PartitionController:
                 floor_bytes=self._context.floor(index),
                 whole=thrashes if share is SlotShare.AUTO else share is SlotShare.WHOLE,
                 waits=share is SlotShare.WAIT,
+                bound=_is_bound(group, sample.slot_states[index]),
                 weight=WEIGHTS[share],
             )
             wants.append(want)
@@ -267,6 +268,12 @@ class PartitionController:
         if abs(keeps) > KEEP_ANON_BAND:
             self._keeps_anon = keeps > 0.0
         return KEEP_ANON if self._keeps_anon else FLUSH
+
+
+def _is_bound(group: GroupSample, state: SlotState) -> bool:
+    """Whether the guard lets a limit take anything from a group."""
+    least = state.least_limit_bytes
+    return least is None or least < held_bytes(group)
 
 
 def _slots(

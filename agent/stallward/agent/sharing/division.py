@@ -35,6 +35,8 @@ class Want:
     """Whether it is to have the whole or wait, if the whole can be had."""
     waits: bool = False
     """Whether it waits in any case, by a set-point."""
+    bound: bool = True
+    """Whether a limit can hold it to a part; otherwise only a pause keeps it from growing."""
     weight: float = 1.0
     """How much it gets in proportion to others."""
 
@@ -89,13 +91,16 @@ class Turns:
             coming_bytes: By how much the room may grow soon. A group that fits then waits for it
                 rather than thrash meanwhile.
             in_danger: Whether the application is in danger. Groups that need more than there is
-                wait then.
+                wait then, and so do those that no limit holds.
         """
         flagged = [index for index, want in enumerate(wants) if want.whole and not want.waits]
         whole = self._attainable(flagged, room_bytes + coming_bytes, wants, time_s)
         too_big = [index for index in flagged if index not in whole]
         held_back = [index for index, want in enumerate(wants) if want.waits]
-        held_back += too_big if in_danger else []
+        if in_danger:
+            unbound = [i for i, want in enumerate(wants) if not (want.bound or want.waits)]
+            held_back += [*too_big, *(i for i in unbound if i not in too_big)]
+            whole = [i for i in whole if i not in unbound]
         self._order = [index for index in self._order if index in whole]
         self._order += [index for index in whole if index not in self._order]
         self._end_turn(time_s)

@@ -99,7 +99,7 @@ def measure_border(request: BorderRequest, out: Path, report: Report = silent) -
     result = border_of(recording)
     (out / "border.json").write_text(json.dumps(result.to_json(), indent=1) + "\n", "utf-8")
     (out / "border.svg").write_text(
-        draw(result.scenario, result.levels, result.work_ratios, result.groups, result.target_ms),
+        draw(result.scenario, result.levels, result.groups, result.target_ms),
         "utf-8",
     )
     return result

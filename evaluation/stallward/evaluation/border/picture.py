@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.evaluation.border.levels import LevelFigures
 from stallward.evaluation.report.svg import (
@@ -23,27 +25,26 @@ from stallward.evaluation.report.svg import (
 )
 
 _WIDTH: Final = 960.0
-_HEIGHT: Final = 330.0
+_HEIGHT: Final = 350.0
 _PANEL: Final = 250.0
 _LEFTS: Final = (56.0, 376.0, 696.0)
-_TOP: Final = 70.0
-_BOTTOM: Final = 270.0
+_TOP: Final = 76.0
+_BOTTOM: Final = 276.0
+_GAP: Final = 0.5
+"""The distance between loans and other levels, in the distance between two loans."""
 _COLOURS: Final = ("#1f5fbf", "#b3261e", "#c9741a", "#2e7d4f", "#7a4fb5", "#66717d")
 
 
 def draw(
-    scenario: str,
-    figures: Sequence[LevelFigures],
-    ratios: Sequence[float],
-    groups: Sequence[str],
-    target_ms: float,
+    scenario: str, figures: Sequence[LevelFigures], groups: Sequence[str], target_ms: float
 ) -> str:
     """Three panels: latency, work and swap traffic at each level.
+
+    Loans are joined by a line; other levels have dots of their own.
 
     Args:
         scenario: The name of the scenario.
         figures: The levels, in order.
-        ratios: The work of all groups at each level, over that at the first one.
         groups: The names of the background groups.
         target_ms: The latency target.
     """
@@ -57,12 +58,10 @@ def draw(
     }
     parts += _panel(0, "Latency, ms", figures, latencies, mark=target_ms)
     work = {
-        name: _over_first([level.work_per_s[index] for level in figures])
+        name: _over_most([level.work_per_s[index] for level in figures])
         for index, name in enumerate(groups)
     }
-    if len(groups) > 1:
-        work = {"all groups": list(ratios), **work}
-    parts += _panel(1, "Work, over that at the first level", figures, work, mark=1.0, linear=True)
+    parts += _panel(1, "Work, share of the most", figures, work, linear=True)
     swap = {
         "out": [level.swap_out_pages_per_s for level in figures],
         "in": [level.swap_in_pages_per_s for level in figures],
@@ -72,8 +71,9 @@ def draw(
     return svg(_WIDTH, _HEIGHT, parts, label=label) + "\n"
 
 
-def _over_first(values: Sequence[float]) -> list[float]:
-    return [value / values[0] if values[0] > 0.0 else float("nan") for value in values]
+def _over_most(values: Sequence[float]) -> list[float]:
+    most = max(values)
+    return [value / most if most > 0.0 else float("nan") for value in values]
 
 
 def _panel(
@@ -87,31 +87,44 @@ def _panel(
 ) -> list[str]:
     left = _LEFTS[index]
     right = left + _PANEL
-    x = Scale(low=0.0, high=max(len(figures) - 1.0, 1.0), start=left + 8.0, end=right - 8.0)
+    loans = np.array([level.label.endswith("%") for level in figures])
+    places = np.cumsum([0.0, *(1.0 + _GAP * (a != b) for a, b in pairwise(loans))])
+    x = Scale(low=0.0, high=max(places[-1], 1.0), start=left + 8.0, end=right - 8.0)
     known = np.array([v for values in lines.values() for v in values if np.isfinite(v)])
     y, ticks = _y_scale(known, mark, linear=linear)
-    parts = [text(left, 44.0, title)]
+    parts = [text(left, 46.0, title)]
     for value in ticks:
         parts.append(line(left, y(value), right, y(value), stroke="#e6e9ed"))
         parts.append(text(left - 6.0, y(value) + 4.0, f"{value:g}", class_="s e"))
     if mark is not None:
         parts.append(line(left, y(mark), right, y(mark), stroke="#66717d", stroke_dasharray="5 4"))
-    for place, level in enumerate(figures):
-        label = level.label.removesuffix(" %")
-        parts.append(text(x(place), _BOTTOM + 18.0, label, class_="s m"))
-    parts.append(text((left + right) / 2.0, _BOTTOM + 36.0, "lent, % of its demand", class_="s m"))
+        parts.append(text(right, y(mark) - 4.0, "target", class_="s e"))
+    for place, level, lent in zip(x.many(places), figures, loans, strict=True):
+        at = _BOTTOM + 18.0
+        if lent:
+            parts.append(text(place, at, level.label.removesuffix(" %"), class_="s m"))
+        else:
+            turn = f"rotate(-40 {place + 4.0:.1f} {at:.1f})"
+            parts.append(text(place + 4.0, at, level.label, class_="s e", transform=turn))
+    middle = (left + x(places[loans][-1])) / 2.0 if loans.any() else left
+    parts.append(text(middle, _BOTTOM + 38.0, "lent, % of its demand", class_="s m"))
+    written = left
     for key, (name, values) in enumerate(lines.items()):
         colour = _COLOURS[key % len(_COLOURS)]
         numbers = np.array(values, dtype=np.float64)
         there = np.isfinite(numbers)
-        points = x.many(np.arange(len(values), dtype=np.float64)[there]), y.many(numbers[there])
-        parts.append(polyline(*points, stroke=colour, stroke_width=2.0))
-        parts.append(dots(*points, 3.2, stroke=colour))
-        parts.append(text(left + 62.0 * key, 60.0, name, class_="s", style=f"fill:{colour}"))
+        joined = there & loans
+        across, up = x.many(places), y.many(np.where(there, numbers, y.low))
+        parts.append(polyline(across[joined], up[joined], stroke=colour, stroke_width=2.0))
+        parts.append(dots(across[there], up[there], 3.2, stroke=colour))
+        parts.append(text(written, 64.0, name, class_="s", style=f"fill:{colour}"))
+        written += 8.0 * len(name) + 12.0
     return parts
 
 
-def _y_scale(known: np.ndarray, mark: float | None, *, linear: bool) -> tuple[Scale, list[float]]:
+def _y_scale(
+    known: NDArray[np.float64], mark: float | None, *, linear: bool
+) -> tuple[Scale, list[float]]:
     marks = [] if mark is None else [mark]
     high = float(max([*known, *marks, 1e-3]))
     if linear:

@@ -555,7 +555,7 @@ class LeverState(_message.Message):
     def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., held_for_s: _Optional[float] = ..., foreign: bool = ...) -> None: ...
 
 class SlotState(_message.Message):
-    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes", "memory_waits", "longest_pause_s", "shortest_run_s")
+    __slots__ = ("paused", "paused_for_s", "since_thaw_s", "paused_share", "limit_bytes", "reference_bytes", "memory_waits", "longest_pause_s", "shortest_run_s", "least_limit_bytes")
     PAUSED_FIELD_NUMBER: _ClassVar[int]
     PAUSED_FOR_S_FIELD_NUMBER: _ClassVar[int]
     SINCE_THAW_S_FIELD_NUMBER: _ClassVar[int]
@@ -565,6 +565,7 @@ class SlotState(_message.Message):
     MEMORY_WAITS_FIELD_NUMBER: _ClassVar[int]
     LONGEST_PAUSE_S_FIELD_NUMBER: _ClassVar[int]
     SHORTEST_RUN_S_FIELD_NUMBER: _ClassVar[int]
+    LEAST_LIMIT_BYTES_FIELD_NUMBER: _ClassVar[int]
     paused: bool
     paused_for_s: float
     since_thaw_s: float
@@ -574,7 +575,8 @@ class SlotState(_message.Message):
     memory_waits: int
     longest_pause_s: float
     shortest_run_s: float
-    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ..., longest_pause_s: _Optional[float] = ..., shortest_run_s: _Optional[float] = ...) -> None: ...
+    least_limit_bytes: int
+    def __init__(self, paused: bool = ..., paused_for_s: _Optional[float] = ..., since_thaw_s: _Optional[float] = ..., paused_share: _Optional[float] = ..., limit_bytes: _Optional[int] = ..., reference_bytes: _Optional[int] = ..., memory_waits: _Optional[int] = ..., longest_pause_s: _Optional[float] = ..., shortest_run_s: _Optional[float] = ..., least_limit_bytes: _Optional[int] = ...) -> None: ...
 
 class WorkSample(_message.Message):
     __slots__ = ("slot", "source", "unit", "units", "known_s", "read_s", "fault")
