@@ -167,7 +167,7 @@ def test_another_target_forgets_what_failed() -> None:
     node = Node(ratio=lambda loan: 0.5 if loan == 0.0 else 1.5, progress=knee(0.05))
     node.run(40.0)
     assert node.search.level == 0
-    node.ratio = lambda _: 0.1
+    node.ratio = lambda _: 0.4
     assert set(node.run(60.0)) == {0}, "it failed less than two minutes ago"
     node.search.retarget(10 * SLO_MS)
     node.run(20.0)
@@ -192,3 +192,15 @@ def test_a_loan_at_which_one_more_group_fits_is_tried_at_once() -> None:
 def test_no_limits_are_tried_last_although_everybody_would_fit() -> None:
     node = Node(ratio=lambda _: 0.2, progress=lambda loan: 0.1 + 0.8 * loan)
     assert node.run(20.0)[-1] == 1
+
+
+def test_no_limits_may_be_fine_where_loans_are_not() -> None:
+    """Limits make swap traffic, and that can hurt more than the memory helps."""
+    node = Node(ratio=lambda loan: 0.2 if loan in {0.0, 1.0} else 1.5, progress=knee(1.0))
+    node.run(100.0)
+    assert set(node.levels[-round(50 / TICK_S) :]) == {len(LOANS) - 1}
+
+
+def test_no_limits_need_more_slack_than_a_loan() -> None:
+    node = Node(ratio=lambda loan: 0.4 if loan in {0.0, 1.0} else 1.5, progress=knee(1.0))
+    assert len(LOANS) - 1 not in node.run(100.0)

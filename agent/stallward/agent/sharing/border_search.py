@@ -33,6 +33,8 @@ BASE_S: Final = 120.0
 """Over this time it is averaged how often the target is nearly missed without a loan."""
 MISSED_RATIO: Final = 2.0
 """The p95 over the target that it counts as meanwhile."""
+NO_LIMITS_RATIO: Final = 0.5
+"""No limits are tried only at this share of the latency at which a loan is."""
 GAIN_RATIO: Final = 1.1
 """By how much the background must get on better for a larger loan to be the better one."""
 FORGET_S: Final = 600.0
@@ -82,7 +84,8 @@ class BorderSearch:
 
     Args:
         thresholds: When a larger loan is tried, and when it is ended.
-        levels: How many levels there are. The first one is always allowed.
+        levels: How many levels there are. The first one is always allowed, and at the last one
+            there are no limits.
         slo_ms: The latency target.
     """
 
@@ -127,8 +130,9 @@ class BorderSearch:
         if ratio is None:
             self._go(0)
         elif self._fails(ratio, elapsed_s) or (self.level and stalled):
-            # What is worse than this would fail as well.
-            self._bar(range(self.level, len(self.outcomes)), time_s)
+            last = len(self.outcomes) - 1
+            # A larger loan would fail, too. No limits may not: they make less swap traffic.
+            self._bar(range(self.level, max(last, self.level + 1)), time_s)
             self._go(self._best(time_s, below=self.level))
         elif self.held_s >= self._thresholds.hold_s:
             self._note(time_s)
@@ -175,16 +179,18 @@ class BorderSearch:
 
     def _larger(self, time_s: float, fitting: Sequence[int]) -> int | None:
         """The level that is tried next: one at which one more group fits, else the next one."""
-        calm = (self._usual_ratio or 0.0) < self._thresholds.try_below
-        if not calm or fitting[self.level] == fitting[-1]:
+        usual, below = self._usual_ratio or 0.0, self._thresholds.try_below
+        last = len(self.outcomes) - 1
+        if usual >= below or fitting[self.level] == fitting[last]:
             return None
         free = [
             level
-            for level in range(self.level + 1, len(self.outcomes))
+            for level in range(self.level + 1, last + 1)
             if self.outcomes[level].barred_until_s <= time_s
+            and (level < last or usual < NO_LIMITS_RATIO * below)
         ]
         # That they fit without any limits says nothing about how much they take.
-        more = [level for level in free[:-1] if fitting[level] > fitting[self.level]]
+        more = [level for level in free if level < last and fitting[level] > fitting[self.level]]
         return min(more or free, default=None)
 
     def _settle(self, time_s: float) -> None:
