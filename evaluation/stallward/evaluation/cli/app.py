@@ -13,6 +13,7 @@ from stallward.actuator.cli.top.command import top
 from stallward.evaluation.cli import (
     ab,
     border,
+    capacity,
     compare,
     experiment,
     learn,
@@ -88,6 +89,9 @@ app.add_typer(ab.app, name="ab")
 app.add_typer(experiment.app, name="experiment")
 app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
 app.command(epilog="Example: stallward border memcached-zstd")(border.border)
+app.command(epilog="Example: stallward capacity memcached-zstd --arms none,partition")(
+    capacity.capacity
+)
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
 app.command(epilog="Example: stallward ope recordings --arms ppo")(off_policy.ope)

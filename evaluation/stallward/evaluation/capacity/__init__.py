@@ -1,0 +1,1 @@
+"""How small the memory of a node may be, by who controls it."""
