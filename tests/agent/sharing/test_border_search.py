@@ -35,9 +35,7 @@ class Node:
     """The p95 over the target."""
     progress: By
     """The share of its time in which the first group gets on; the second one always does."""
-    search: BorderSearch = field(
-        default_factory=lambda: BorderSearch(NUMBERS, len(LOANS), SLO_MS)
-    )
+    search: BorderSearch = field(default_factory=lambda: BorderSearch(NUMBERS, len(LOANS), SLO_MS))
     fitting: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 2)
     stalled: bool = False
     answers: bool = True

@@ -167,4 +167,6 @@ def test_the_command_prints_a_row_for_each_arm(
     monkeypatch.setattr(measure, "measure_capacity", lambda _request, _report: made)
     done = CliRunner().invoke(app, ["capacity", "detector-anon", "--out", str(out)])
     assert done.exit_code == 0, done.stderr
-    assert ["partition", "300", "38", "%"] in [line.split()[:4] for line in done.stdout.splitlines()]
+    assert ["partition", "300", "38", "%"] in [
+        line.split()[:4] for line in done.stdout.splitlines()
+    ]

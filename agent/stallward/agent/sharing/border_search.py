@@ -45,7 +45,9 @@ FORGET_S: Final = 600.0
 class BorderThresholds:
     """When a larger loan is tried, and when it is ended."""
 
-    try_below: float = tuned(0.6, "p95 over the target below which a larger loan is tried", 0.1, 1.0)
+    try_below: float = tuned(
+        0.6, "p95 over the target below which a larger loan is tried", 0.1, 1.0
+    )
     near_ratio: float = tuned(0.9, "p95 over the target that is a near miss", 0.3, 1.5)
     tolerated_s: float = tuned(
         1.0, "near misses that a trial may cost, s", 0.1, 30.0, logarithmic=True
@@ -60,9 +62,7 @@ class BorderThresholds:
         120.0, "time after which a loan that failed is tried again at first, s", 10.0, 3600.0,
         logarithmic=True,
     )  # fmt: skip
-    longest_wait_s: float = tuned(
-        3600.0, "longest such time, s", 60.0, 86400.0, logarithmic=True
-    )
+    longest_wait_s: float = tuned(3600.0, "longest such time, s", 60.0, 86400.0, logarithmic=True)
 
 
 @dataclass(slots=True)

@@ -135,9 +135,7 @@ def _record(jobs: Sequence[_Job], report: Report) -> None:
     for scenario, target in dict.fromkeys((j.request.scenario, j.request.target) for j in jobs):
         report(f"preparing {scenario}", done / len(jobs))
         of_scenario = [
-            job
-            for job in jobs
-            if (job.request.scenario, job.request.target) == (scenario, target)
+            job for job in jobs if (job.request.scenario, job.request.target) == (scenario, target)
         ]
         with open_session(load_scenario(scenario).with_target(target)) as session:
             beside = {path for job in of_scenario for path in job.out.parent.glob("*")}

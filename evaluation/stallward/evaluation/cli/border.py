@@ -90,4 +90,6 @@ def _print(result: BorderResult) -> None:
         rows,
     )
     output.line()
-    output.line(f"Target {result.target_ms:.3g} ms ({result.target}). Work is over that at the first level.")
+    output.line(
+        f"Target {result.target_ms:.3g} ms ({result.target}). Work is over that at the first level."
+    )

@@ -86,10 +86,7 @@ def compare(
     from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
     from stallward.evaluation.comparison.compare import run_comparison  # noqa: PLC0415
     from stallward.evaluation.comparison.request import ComparisonRequest  # noqa: PLC0415
-    from stallward.evaluation.report.text import (  # noqa: PLC0415
-        result_rows,
-        target as in_words,
-    )
+    from stallward.evaluation.report import text  # noqa: PLC0415
     from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
     from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
 
@@ -120,10 +117,10 @@ def compare(
     if as_json:
         output.print_json(to_json(result))
         return
-    headers, rows = result_rows(result)
+    headers, rows = text.result_rows(result)
     output.table(headers, rows)
     output.line()
-    output.line(f"target: {in_words(result.table)} ({result.table.slo_source})")
+    output.line(f"target: {text.target(result.table)} ({result.table.slo_source})")
     for reason in result.method.left_out.values():
         output.note(f"Left out: {reason}")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")
