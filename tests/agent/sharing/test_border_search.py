@@ -202,3 +202,11 @@ def test_no_limits_may_be_fine_where_loans_are_not() -> None:
 def test_no_limits_need_more_slack_than_a_loan() -> None:
     node = Node(ratio=lambda loan: 0.4 if loan in {0.0, 1.0} else 1.5, progress=knee(1.0))
     assert len(LOANS) - 1 not in node.run(100.0)
+
+
+def test_where_limits_make_it_miss_the_target_it_is_tried_without() -> None:
+    """As on a slow disk, where a squeeze makes more swap traffic than the disk can bear."""
+    node = Node(ratio=lambda loan: 0.95 if loan < 1.0 else 0.7, progress=knee(1.0))
+    node.run(100.0)
+    assert node.search.level == len(LOANS) - 1
+    assert set(node.levels) == {0, len(LOANS) - 1}

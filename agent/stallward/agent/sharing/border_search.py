@@ -35,6 +35,8 @@ MISSED_RATIO: Final = 2.0
 """The p95 over the target that it counts as meanwhile."""
 NO_LIMITS_RATIO: Final = 0.5
 """No limits are tried only at this share of the latency at which a loan is."""
+HELPLESS_SHARE: Final = 0.05
+"""If the target is nearly missed for more of the time without a loan, no limits are tried anyway."""
 GAIN_RATIO: Final = 1.1
 """By how much the background must get on better for a larger loan to be the better one."""
 FORGET_S: Final = 600.0
@@ -181,13 +183,15 @@ class BorderSearch:
         """The level that is tried next: one at which one more group fits, else the next one."""
         usual, below = self._usual_ratio or 0.0, self._thresholds.try_below
         last = len(self.outcomes) - 1
-        if usual >= below or fitting[self.level] == fitting[last]:
+        if fitting[self.level] == fitting[last]:
             return None
+        # Where limits themselves make it miss the target, it may do better without.
+        no_limits = usual < NO_LIMITS_RATIO * below or self._base_near_share > HELPLESS_SHARE
         free = [
             level
             for level in range(self.level + 1, last + 1)
             if self.outcomes[level].barred_until_s <= time_s
-            and (level < last or usual < NO_LIMITS_RATIO * below)
+            and (no_limits if level == last else usual < below)
         ]
         # That they fit without any limits says nothing about how much they take.
         more = [level for level in free if level < last and fitting[level] > fitting[self.level]]
