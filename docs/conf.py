@@ -64,6 +64,7 @@ NAVIGATION: Final = {
         "how-to/analyse-memory",
         "how-to/watch-resident-memory",
         "how-to/profile-an-application",
+        "how-to/size-a-node",
         "how-to/repeat-latd",
         "how-to/repeat-dasec",
         "how-to/use-other-libraries",

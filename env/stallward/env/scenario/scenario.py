@@ -261,7 +261,7 @@ def workload_of(content: Mapping[str, Any]) -> Mapping[str, Any]:
 def states_target(content: Mapping[str, Any]) -> bool:
     """Whether the content of a scenario's file states a latency target."""
     slo = content.get("protected", {}).get("slo", {})
-    return slo.get("latency_ms", "auto") != "auto"
+    return bool(slo.get("latency_ms", "auto") != "auto")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

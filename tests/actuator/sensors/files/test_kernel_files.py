@@ -254,7 +254,7 @@ def test_sums_and_sizes_beyond_64_bits_are_malformed() -> None:
 
 
 def test_flat_files_without_our_keys_are_absent_values() -> None:
-    assert parse_cpu_stat(b"user_usec 1\n", P) == CpuStat()
+    assert parse_cpu_stat(b"system_usec 1\n", P) == CpuStat()
     assert parse_throttled_v1(b"nr_periods 1\n", P) is None
     assert parse_frozen(b"populated 1\n", P) is None
     assert parse_oom_control_v1(b"under_oom 0\n", P) is None
