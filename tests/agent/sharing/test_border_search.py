@@ -74,7 +74,9 @@ class Node:
             sample = self.sample()
             self.missed_s += TICK_S * (self.ratio(LOANS[self.search.level]) > 1.0)
             held.append(
-                self.search.update(sample, TICK_S, fitting=self.fitting, stalled=self.stalled)
+                self.search.update(
+                    sample, TICK_S, fitting=lambda: self.fitting, stalled=self.stalled
+                )
             )
         self.levels += held
         return held

@@ -72,7 +72,7 @@ class LendController:
             sample,
             elapsed_s,
             # Without limits everybody takes what it wants.
-            fitting=[*map(self._partition.fitting, SHARES), len(sample.slots)],
+            fitting=lambda: (*map(self._partition.fitting, SHARES), len(sample.slots)),
             stalled=self._partition.application_stalls,
         )
         level = LEVELS[index]

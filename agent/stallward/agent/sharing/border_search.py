@@ -14,7 +14,7 @@ doubles with every failure.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +67,10 @@ class BorderThresholds:
     longest_wait_s: float = tuned(3600.0, "longest such time, s", 60.0, 86400.0, logarithmic=True)
 
 
+Fitting = Callable[[], Sequence[int]]
+"""Returns how many groups would have all the memory that they want at each level."""
+
+
 @dataclass(slots=True)
 class Outcome:
     """What came of one level."""
@@ -112,15 +116,13 @@ class BorderSearch:
         for outcome in self.outcomes:
             outcome.barred_until_s, outcome.retry_s = -math.inf, self._thresholds.first_wait_s
 
-    def update(
-        self, sample: Sample, elapsed_s: float, *, fitting: Sequence[int], stalled: bool
-    ) -> int:
+    def update(self, sample: Sample, elapsed_s: float, *, fitting: Fitting, stalled: bool) -> int:
         """Take one more sample, and say which level is held now.
 
         Args:
             sample: The sample.
             elapsed_s: The time since the one before.
-            fitting: For each level, how many groups would have all the memory that they want.
+            fitting: Says how many groups would have all the memory that they want.
             stalled: Whether the application stands and waits for memory.
         """
         time_s = sample.time_s
@@ -138,7 +140,7 @@ class BorderSearch:
             self._go(self._best(time_s, below=self.level))
         elif self.held_s >= self._thresholds.hold_s:
             self._note(time_s)
-            larger = self._larger(time_s, fitting)
+            larger = self._larger(time_s, fitting())
             if larger is not None:
                 self._go(larger)
             else:
