@@ -239,8 +239,8 @@ def end_tick(node: Node, tick_s: float, slots: int) -> None:
     for i in range(slots):
         node.kernel_cores[i] = minimum(node.kernel_s[i] / tick_s, 1.0)
         node.cursor_s[i] = node.cursor_s[i] + node.progress[i] * tick_s
-        own_us = 1e6 * tick_s * node.progress[i] * node.slot_cores[i]
-        kernel_us = 1e6 * tick_s * node.kernel_cores[i]
-        node.user_us[i] = node.user_us[i] + own_us
-        node.cpu_us[1 + i] = node.cpu_us[1 + i] + own_us + kernel_us
+        own_cores = node.progress[i] * node.slot_cores[i]
+        cores = node.kernel_cores[i] + own_cores
+        node.user_us[i] = node.user_us[i] + 1e6 * tick_s * own_cores
+        node.cpu_us[1 + i] = node.cpu_us[1 + i] + 1e6 * tick_s * cores
         node.units[i] = node.units[i] + node.units_per_s[i] * node.progress[i] * tick_s
