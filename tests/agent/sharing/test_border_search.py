@@ -212,3 +212,13 @@ def test_where_limits_make_it_miss_the_target_it_is_tried_without() -> None:
     node.run(100.0)
     assert node.search.level == len(LOANS) - 1
     assert set(node.levels) == {0, len(LOANS) - 1}
+
+
+def test_near_misses_of_another_target_excuse_none_of_this_one() -> None:
+    node = Node(ratio=lambda _: 0.95, progress=knee(0.05), fitting=(2,) * len(LOANS))
+    node.run(100.0)
+    node.search.retarget(10 * SLO_MS)
+    node.fitting = (0, 0, 0, 0, 0, 0, 2)
+    node.ratio = lambda loan: 9.5 if 0.0 < loan < 1.0 else 4.0
+    held_s = TICK_S * sum(level == 1 for level in node.run(30.0))
+    assert 0.0 < held_s <= NUMBERS.tolerated_s + 2 * TICK_S

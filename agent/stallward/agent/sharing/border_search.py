@@ -113,6 +113,7 @@ class BorderSearch:
         """Go on with another latency target: what came of the levels says nothing about it."""
         self._slo_ms = slo_ms
         self._usual_ratio = None
+        self._near_s = self._base_near_share = 0.0
         for outcome in self.outcomes:
             outcome.barred_until_s, outcome.retry_s = -math.inf, self._thresholds.first_wait_s
 
