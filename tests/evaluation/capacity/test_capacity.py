@@ -13,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from stallward.agent.desired import MIB
+from stallward.agent.errors import UsageError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
@@ -141,6 +142,20 @@ def test_blocks_that_are_there_are_not_run_again(session: Session, tmp_path: Pat
     assert len(session.ran) == ran
     written = json.loads((out / "capacity.json").read_text())
     assert written["arms"][0]["zone_bytes"] == first.arms[0].zone_bytes
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"arms": parse_arms("partition,none")}, {"block_s": 9.0}, {"seed": 2}],
+)
+def test_blocks_of_another_measurement_are_refused(
+    session: Session, tmp_path: Path, change: dict[str, object]
+) -> None:
+    out = tmp_path / "out"
+    measure_capacity(request(out), opener=opener(session))
+    other = replace(request(out), **change)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="another measurement"):
+        measure_capacity(other, opener=opener(session))
 
 
 @pytest.mark.parametrize("change", [{"work_ratio": 0.8}, {"kills": 1}])

@@ -20,8 +20,9 @@ from typing import Any, Final
 import numpy as np
 
 from stallward.agent.desired import MIB
+from stallward.agent.errors import UsageError
 from stallward.env.recording.recording import Recording, load_recording
-from stallward.env.recording.run_info import load_run
+from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario, Target
 from stallward.evaluation.arms import Arm, find_policy_of
@@ -144,7 +145,8 @@ def measure_capacity(
     """Measure, and write ``capacity.json``; blocks that ``out`` has are not run again.
 
     Raises:
-        StallwardError: If there is no such scenario or policy, or this machine cannot run it.
+        StallwardError: If there is no such scenario or policy, this machine cannot run it, or
+            ``out`` has blocks of another measurement.
     """
     scenario = load_scenario(request.scenario).with_target(request.target)
     policies = {
@@ -218,6 +220,7 @@ class _Blocks:
         """The recording of a block."""
         out = self._request.out / name
         if out.exists():
+            self._check(load_run(out), arm, zone_bytes)
             return out
         session = self._session
         if zone_bytes is not None:
@@ -237,6 +240,22 @@ class _Blocks:
         session.run_block(block, building)
         building.rename(out)
         return out
+
+    def _check(self, run: RunInfo, arm: Arm, zone_bytes: int | None) -> None:
+        """Refuse a block of another measurement, whose figures would not be those asked for.
+
+        Raises:
+            UsageError: If it is one.
+        """
+        request = self._request
+        asked = (self._session.scenario.name, arm.label, request.seed, self.slo_ms)
+        found = (run.scenario, run.arm, run.seed, run.slo_ms)
+        short = run.end_s - run.measured_from_s < request.block_s - 1.0
+        if found != asked or short or zone_bytes not in {None, run.sandbox_bytes}:
+            raise UsageError(
+                f"{request.out} has blocks of another measurement.",
+                next_step="Name a new directory with --out, or repeat that command.",
+            )
 
     def _measured_ms(self) -> float:
         file = self._request.out / "target_ms"
