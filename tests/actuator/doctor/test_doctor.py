@@ -60,6 +60,28 @@ def test_a_machine_on_which_nothing_can_be_held_back(bare: Paths) -> None:
     assert finding_of(diagnosis, "CAP_SYS_NICE").state == "degraded"
 
 
+@pytest.mark.parametrize(
+    ("devices", "zswap", "said"),
+    [
+        ("/swapfile file 9 0 -2\n", "N", ""),
+        ("/dev/zram0 partition 9 0 100\n", "N", "/dev/zram0 compresses it into memory; `part"),
+        ("/swapfile file 9 0 -2\n", "Y", "zswap compresses it into at most 20 % of the memory"),
+    ],
+)
+def test_swap_that_takes_memory_itself_is_named(
+    bare: Paths, tmp_path: Path, devices: str, zswap: str, said: str
+) -> None:
+    (bare.proc / "swaps").write_text("Filename\tType\tSize\tUsed\tPriority\n" + devices)
+    parameters = tmp_path / "sys/module/zswap/parameters"
+    parameters.mkdir(parents=True)
+    (parameters / "enabled").write_text(f"{zswap}\n")
+    (parameters / "max_pool_percent").write_text("20\n")
+    swap = finding_of(examine(replace(bare, sys=tmp_path / "sys")), "swap")
+    assert swap.state == "works"
+    assert swap.why.startswith(said)
+    assert bool(swap.why) == bool(said)
+
+
 def test_signals_alone_are_enough_to_hold_work_back(bare: Paths) -> None:
     (bare.proc / "self" / "status").write_text("CapEff:\t00000000000000e0\n")
     assert effective_capabilities(bare.proc) == frozenset({"CAP_KILL"})

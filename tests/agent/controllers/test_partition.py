@@ -129,6 +129,17 @@ def test_one_group_that_never_fits_runs_with_what_there_is_while_the_application
     assert zone.run(3.0).desired.slots[0].paused
 
 
+def test_what_others_hold_is_no_room_for_the_background() -> None:
+    """On a whole machine there are the system's services, the kernel and compressed swap."""
+    zone = Zone(200, 250, 250)
+    alone = zone.run(2.0)
+    assert "others" not in alone.reason
+    zone.other_mib = 80
+    beside = zone.run(2.0)
+    assert sum_mib(beside) == pytest.approx(sum_mib(alone) - 80, abs=2)
+    assert "others hold 80 MiB" in beside.reason
+
+
 def test_in_danger_more_is_kept_for_the_application_until_memory_is_free() -> None:
     zone = Zone(200, 250, 250)
     zone.other_mib = 80

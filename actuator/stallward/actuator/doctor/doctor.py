@@ -101,12 +101,26 @@ def _pressure(paths: Paths) -> Iterable[Finding]:
         watch.close()
         why = watch.trigger_missing and f"{watch.trigger_missing}; {_LOOKED_AT}"
         yield finding("signal", "PSI trigger", why, "")
-    swaps = (read_text(paths.proc / "swaps") or "").splitlines()[1:]
-    yield finding(
+    yield _swap(paths)
+
+
+def _swap(paths: Paths) -> Finding:
+    """The finding on swap: whether there is some, and whether it takes memory itself."""
+    lines = (read_text(paths.proc / "swaps") or "").splitlines()[1:]
+    devices = [line.split()[0] for line in lines if line.split()]
+    zram = [device for device in devices if device.startswith("/dev/zram")]
+    zswap = paths.sys / "module/zswap/parameters"
+    where = [f"{', '.join(zram)} compresses it into memory"] if zram else []
+    if devices and (read_text(zswap / "enabled") or "").strip() == "Y":
+        percent = (read_text(zswap / "max_pool_percent") or "?").strip()
+        where.append(f"zswap compresses it into at most {percent} % of the memory first")
+    counted = "; `partition` counts what that takes" if where else ""
+    return finding(
         "node",
         "swap",
-        "" if swaps else "none: a limit below a group's anonymous memory makes the kernel kill",
+        "" if devices else "none: a limit below a group's anonymous memory makes the kernel kill",
         "Add a swap file or zram.",
+        works="; ".join(where) + counted,
     )
 
 

@@ -109,7 +109,7 @@ GROUP_SIGNALS: Final = (
     Signal(
         name="swap_bytes",
         unit="bytes",
-        meaning="its memory in swap",
+        meaning="its memory in swap; on v2 less what zswap takes for it, which is part of its usage",
         v2="memory.swap.current",
         hybrid="memory.stat",
         none="/proc/PID/status",

@@ -1,7 +1,7 @@
 """``partition``: the background shares what the application leaves over.
 
-The application's demand (``agent.observation.demand``) and a margin come off the memory of the
-zone; the *room* is what is left. While the background fits into the room, nothing is limited.
+The application's demand (``agent.observation.demand``), what neither it nor the background holds
+(``sharing.others``) and a margin come off the memory of the zone; the *room* is what is left. While the background fits into the room, nothing is limited.
 Otherwise it is divided by water-filling. A group that only thrashes with a part of what it needs
 has all of it or waits, and such groups take turns (``division``). What waits is paused as far as
 the guard allows, and squeezed to its floor.
@@ -61,6 +61,7 @@ from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.room import Room
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
@@ -141,6 +142,7 @@ class PartitionController:
         self._turns = Turns(numbers.turn_s)
         self._keeps_anon = True
         self._near_s = -np.inf
+        self._others = Others()
         self._room = Room()
         self._reading_back = ReadingBack()
 
@@ -176,7 +178,8 @@ class PartitionController:
         demand = self._demand.update(sample.protected, elapsed_s)
         margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes
         margin = max(margin, self._context.keep_available_bytes)
-        base = zone_bytes - demand - margin
+        others = self._others.update(sample, zone_bytes, elapsed_s)
+        base = zone_bytes - demand - others - margin
         wants = self._wants(sample, elapsed_s, set_points)
         total = sum(want.bytes for want in wants)
         free = _free_bytes(sample, zone_bytes)
@@ -230,10 +233,12 @@ class PartitionController:
             slots=_slots(division, sample, disk_limits, round(numbers.background_cpu_weight)),
             tuning=set_points.tuning or own_tuning,
             # What the background keeps in any case must stay reclaimable for it.
-            protected_low_bytes=int(max(min(demand - lent, zone_bytes - margin - least), 0.0)),
+            protected_low_bytes=int(
+                max(min(demand - lent, zone_bytes - others - margin - least), 0.0)
+            ),
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
-        return Decision(desired=desired, reason=reason(demand, room, lent - reserve, division))
+        return Decision(desired=desired, reason=reason(demand, others, room, lent - reserve, division))
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""

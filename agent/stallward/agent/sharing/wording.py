@@ -6,9 +6,13 @@ from stallward.agent.desired import MIB
 from stallward.agent.sharing.division import Division
 
 
-def reason(demand: float, room: float, lent: float, division: Division) -> str:
-    """The demand, the room, the loan or the reserve, and who waits; all sizes in bytes."""
+def reason(
+    demand: float, others: float, room: float, lent: float, division: Division
+) -> str:
+    """The demand, what others hold, the room, the loan or the reserve, and who waits; in bytes."""
     parts = [f"demand {mib(demand)}, room {mib(room)}"]
+    if others >= MIB:
+        parts.append(f"others hold {mib(others)}")
     if abs(lent) >= MIB:
         parts.append(f"{mib(abs(lent))} {'lent' if lent > 0.0 else 'reserved'}")
     if division.waiting:

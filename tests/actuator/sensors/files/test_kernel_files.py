@@ -404,6 +404,20 @@ def test_a_v2_group_is_read_and_absent_when_gone(tmp_path: Path) -> None:
     close(reader.signals)
 
 
+def test_what_zswap_takes_is_no_memory_that_the_group_needs_twice(tmp_path: Path) -> None:
+    """memory.current includes it, and memory.swap.current the pages that it stands for."""
+    reader = MemoryReader(tmp_path, v2=True)
+    for name, text in (
+        ("current", "700"),
+        ("swap.current", "400"),
+        ("stat", "anon 600\nzswap 100\nzswapped 400"),
+    ):
+        (tmp_path / f"memory.{name}").write_text(text + "\n")
+    reader.stat.read()
+    assert (reader.usage.read() or 0) + (reader.read_swap_bytes() or 0) == 600 + 400
+    close(reader.signals)
+
+
 def stat_line(comm: bytes, state: bytes = b"S") -> bytes:
     numbers = b" ".join(b"%d" % i for i in range(4, 53))
     return b"42 (" + comm + b") " + state + b" " + numbers + b"\n"

@@ -48,6 +48,8 @@ class GroupMemory:
     """Pages ever evicted; v2 only."""
     scanned_pages: int | None = None
     """Pages that reclaim ever looked at; v2 only."""
+    compressed_bytes: int | None = None
+    """What zswap takes for the group's swapped pages; it is part of the usage. v2 only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +93,7 @@ _V2: Final = {
     b"file_writeback": ("writeback_bytes",),
     **_DERIVED,
     b"pgscan": ("scanned_pages",),
+    b"zswap": ("compressed_bytes",),
 }
 """The counters of the file, in the order in which they are taken, each with the fields that need
 it."""
@@ -162,6 +165,7 @@ class StatParser:
             major_faults=major_faults,
             reclaimed_pages=fifth if self._v2 else None,
             scanned_pages=counts[11] if self._v2 else None,
+            compressed_bytes=counts[12] if self._v2 else None,
         )
 
 
@@ -261,8 +265,15 @@ class MemoryReader:
         return lowest
 
     def read_swap_bytes(self) -> int | None:
-        """Read the memory in swap; on v1 it comes from the last read of memory.stat."""
-        return self.stat.value.swap_bytes if self._swap is None else self._swap.read()
+        """Read the memory in swap; on v1 it comes from the last read of memory.stat.
+
+        On v2 the usage includes what zswap takes for it, which goes when the pages come back. So
+        that is left out here: usage and swap together are what the group needs without swap.
+        """
+        stat = self.stat.value
+        if self._swap is None:
+            return stat.swap_bytes
+        return _less(self._swap.read(), stat.compressed_bytes)
 
     def read_events(self) -> MemoryEvents:
         """Read how often the group reached its limits."""
