@@ -117,7 +117,8 @@ def test_a_node_without_pressure_files_lacks_every_stall_also_of_what_is_not_the
         (("protected.psi.memory_some_us",), set()),
         (("slots[1].psi.memory_some_us",), {Need.SLOT_STALL}),
         (("slots[0].psi.io_full_us",), {Need.SLOT_IO_STALL}),
-        (("zone.inactive_file_bytes",), {Need.AVAILABLE_MEMORY}),
+        (("zone.inactive_file_bytes",), set()),
+        (("zone.file_bytes", "zone.inactive_file_bytes"), {Need.AVAILABLE_MEMORY}),
         (("zone.memory_usage_bytes",), {Need.AVAILABLE_MEMORY}),
         (("protected.refault_file_pages", "protected.refault_anon_pages"), set()),
         (

@@ -49,6 +49,8 @@ class Zone:
         self.app_swap_mib = 0.0
         self.other_mib = 0.0
         """Memory of the zone that belongs to no group that is known."""
+        self.other_file_mib = 0.0
+        """Page cache of the zone, likewise: it is not free, but can be dropped."""
         self.groups_mib = list(groups_mib)
         self.states = [SlotState() for _ in groups_mib]
         self.least_limit_mib: float | None = None
@@ -90,7 +92,7 @@ class Zone:
 
     def sample(self) -> Sample:
         groups = tuple(self.group(i) for i in range(len(self.groups_mib)))
-        used = (self.app_mib + self.other_mib) * MIB + sum(
+        used = (self.app_mib + self.other_mib + self.other_file_mib) * MIB + sum(
             g.memory_usage_bytes or 0 for g in groups
         )
         return Sample(
@@ -101,6 +103,7 @@ class Zone:
                 name="zone",
                 memory_usage_bytes=int(min(used, ZONE_MIB * MIB)),
                 memory_limit_bytes=ZONE_MIB * MIB,
+                file_bytes=int(self.other_file_mib * MIB),
             ),
             protected=GroupSample(
                 name="app",

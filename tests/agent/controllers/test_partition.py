@@ -142,7 +142,7 @@ def test_what_others_hold_is_no_room_for_the_background() -> None:
 
 def test_in_danger_more_is_kept_for_the_application_until_memory_is_free() -> None:
     zone = Zone(200, 250, 250)
-    zone.other_mib = 80
+    zone.other_file_mib = 80
     before = zone.run(2.0)
     zone.p95_ms = 30.0
     after = zone.run(5.0)
@@ -221,7 +221,7 @@ def test_swapped_pages_are_read_back_once_there_is_room_and_not_before() -> None
     starts = sum(now and not before for before, now in pairwise(asked))
     assert asked[0]
     assert starts == 1
-    zone.other_mib = 60  # now the zone is full
+    zone.other_file_mib = 60  # now the zone is full
     assert not any(zone.tick().desired.protected_willneed for _ in range(100))
 
 

@@ -92,7 +92,7 @@ def test_more_is_kept_where_that_was_said() -> None:
 def test_the_reflex_keeps_more_in_danger_whatever_was_said() -> None:
     zone = following(400, 300, 300, set_points=SetPoints(kept=BY_NAME["lend 75 %"]))
     lent = sum_mib(zone.run(30.0))
-    zone.p95_ms, zone.other_mib = 30.0, 200.0
+    zone.p95_ms, zone.other_file_mib = 30.0, 200.0
     assert sum_mib(zone.run(5.0)) < lent - 50.0
 
 

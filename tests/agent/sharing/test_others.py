@@ -17,11 +17,11 @@ def _group(name: str, usage_mib: int, file_mib: int) -> GroupSample:
     return GroupSample(name=name, memory_usage_bytes=usage_mib * MIB, file_bytes=file_mib * MIB)
 
 
-def _sample(zone: GroupSample, **node: int) -> Sample:
+def _sample(zone: GroupSample, node: NodeSample | None = None) -> Sample:
     return Sample(
         sequence=1,
         time_s=1.0,
-        node=NodeSample(**node),
+        node=node or NodeSample(),
         zone=zone,
         protected=_group("app", 300, 100),
         slots=(_group("job", 200, 150),),
@@ -40,16 +40,13 @@ def test_of_a_machine_it_is_what_is_not_available_and_not_theirs() -> None:
     """Compressed swap is in no counter of pages, but what it takes is not available."""
     machine = _sample(
         _group("/", 950, 100),
-        memory_total_bytes=ZONE,
-        memory_available_bytes=400 * MIB,
+        NodeSample(memory_total_bytes=ZONE, memory_available_bytes=400 * MIB),
     )
     assert others_bytes(machine, ZONE) == (600 - 200 - 50) * MIB
 
 
 def test_a_pod_that_is_not_there_holds_nothing() -> None:
-    sample = replace(
-        _sample(_group("zone", 300, 100)), slots=(GroupSample(name=f"{UNBOUND}pod"),)
-    )
+    sample = replace(_sample(_group("zone", 300, 100)), slots=(GroupSample(name=f"{UNBOUND}pod"),))
     assert others_bytes(sample, ZONE) == 0
 
 

@@ -28,7 +28,10 @@ _SIGNALS: Final[dict[Need, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]]]
     Need.SLOT_STALL: (("slots",), tuple((name,) for name in _MEMORY)),
     Need.IO_STALL: (("zone",), ((_IO[0],),)),
     Need.SLOT_IO_STALL: (("slots",), tuple((name,) for name in _IO)),
-    Need.AVAILABLE_MEMORY: (("zone",), (("memory_usage_bytes",), ("inactive_file_bytes",))),
+    Need.AVAILABLE_MEMORY: (
+        ("zone",),
+        (("memory_usage_bytes",), ("file_bytes", "inactive_file_bytes")),
+    ),
     Need.REFAULTS: (
         ("protected", "slots"),
         (("refault_file_pages", "refault_anon_pages", "major_faults"),),

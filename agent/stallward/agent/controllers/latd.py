@@ -2,8 +2,8 @@
 
 Source: "latd", thesis, UNC Charlotte 2019, Algorithms 1 to 3. Where its listing and Algorithm 1
 disagree, these rules follow Algorithm 1. The thesis acts on a whole machine, these rules on a
-zone: the candidates are the processes of the background groups, PSI is the zone's, and available
-memory is the zone's limit less its usage plus its inactive file pages. The period is 0.1 s.
+zone: the candidates are the processes of the background groups, PSI is the zone's, and so is the
+available memory, for which the thesis reads MemAvailable. The period is 0.1 s.
 
 Each is refused on a node that lacks what its algorithm watches or sets. There is one substitute:
 Algorithms 2 and 3 begin by giving the application's cgroup a swappiness of 90, so that its page
@@ -35,6 +35,7 @@ from stallward.agent.desired import (
     SlotDesire,
     Tuning,
 )
+from stallward.agent.observation.available import available_bytes
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import ProcessSample, Sample
 
@@ -55,10 +56,9 @@ TUNINGS: Final = (_CALM, _FLUSHING, _CGROUP, _CGROUP_NODE)
 
 def _available_ratio(sample: Sample, zone_limit_bytes: int) -> float | None:
     """The available share of the zone's memory; ``None`` when it is unknown."""
-    usage, inactive = sample.zone.memory_usage_bytes, sample.zone.inactive_file_bytes
-    if usage is None or inactive is None or zone_limit_bytes <= 0:
-        return None
-    return (zone_limit_bytes - usage + inactive) / zone_limit_bytes
+    total = sample.zone.memory_limit_bytes or zone_limit_bytes
+    available = available_bytes(sample, zone_limit_bytes)
+    return None if available is None else available / total
 
 
 def _rose(now: int | None, before: int | None) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from stallward.agent.observation.zone_memory import zone_memory
+from stallward.agent.observation.available import available_bytes
 from stallward.agent.sample import GroupSample, Sample
 
 FORGET_S: Final = 10.0
@@ -28,11 +28,11 @@ def others_bytes(sample: Sample, zone_limit_bytes: int) -> int | None:
     Returns:
         Bytes; ``None`` where the sample does not tell.
     """
-    memory = zone_memory(sample, zone_limit_bytes)
+    available = available_bytes(sample, zone_limit_bytes)
     groups = [group for group in (sample.protected, *sample.slots) if group.bound]
-    if memory is None or any(group.memory_usage_bytes is None for group in groups):
+    if available is None or any(group.memory_usage_bytes is None for group in groups):
         return None
-    held = memory.total_bytes - memory.available_bytes
+    held = (sample.zone.memory_limit_bytes or zone_limit_bytes) - available
     return max(held - sum(_kept_bytes(group) for group in groups), 0)
 
 

@@ -37,7 +37,7 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
     is_alive,
     would_end,
 )
-from stallward.agent.observation.zone_memory import ZoneMemory, zone_memory
+from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory, zone_memory
 from stallward.agent.controllers.peers.published import kill_switch, published_entry
 from stallward.agent.desired import MIB, RELEASED
 from stallward.agent.sample import Sample

@@ -42,7 +42,7 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
     is_alive,
     would_end,
 )
-from stallward.agent.observation.zone_memory import ZoneMemory, zone_memory
+from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory, zone_memory
 from stallward.agent.controllers.peers.pressure_averages import PressureAverages
 from stallward.agent.controllers.peers.published import kill_switch, published_entry
 from stallward.agent.desired import MIB, RELEASED, ProcessRef

@@ -1,16 +1,15 @@
 """The zone as the machine that a daemon would see in /proc/meminfo. Pure.
 
 The daemons are written for a whole machine. A sandbox or a slice has a limit of its own, so the
-limit takes the place of MemTotal. MemAvailable is what is free below it and its page cache: the
-kernel's formula (``si_mem_available`` in mm/show_mem.c) without watermarks, which a cgroup has
-none of, and without reclaimable slab, which samples do not have. lxcfs shows a container the same.
-Swap is the machine's. Where the zone is the whole machine, everything is the machine's own.
+limit takes the place of MemTotal, and ``observation.available`` that of MemAvailable. Swap is the
+machine's. Where the zone is the whole machine, everything is the machine's own.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from stallward.agent.observation.available import available_bytes
 from stallward.agent.sample import Sample
 
 
@@ -44,18 +43,12 @@ def zone_memory(sample: Sample, zone_limit_bytes: int) -> ZoneMemory | None:
     """
     node, zone = sample.node, sample.zone
     total = zone.memory_limit_bytes or zone_limit_bytes
-    usage, file = zone.memory_usage_bytes, zone.file_bytes
-    if total <= 0:
-        return None
-    if node.memory_total_bytes is not None and total >= node.memory_total_bytes:
-        available = node.memory_available_bytes
-    elif usage is None:
-        available = None
-    else:
-        available = min(max(total - usage + _page_cache(sample), 0), total)
+    available = available_bytes(sample, zone_limit_bytes)
     if available is None:
         return None
-    anon = zone.anon_bytes if zone.anon_bytes is not None else (usage or 0) - (file or 0)
+    anon = zone.anon_bytes
+    if anon is None:
+        anon = (zone.memory_usage_bytes or 0) - (zone.file_bytes or 0)
     return ZoneMemory(
         total_bytes=total,
         available_bytes=available,
@@ -63,12 +56,6 @@ def zone_memory(sample: Sample, zone_limit_bytes: int) -> ZoneMemory | None:
         swap_total_bytes=node.swap_total_bytes or 0,
         swap_free_bytes=node.swap_free_bytes or 0,
     )
-
-
-def _page_cache(sample: Sample) -> int:
-    """The page cache of the zone; its inactive part where the whole is not known."""
-    file, inactive = sample.zone.file_bytes, sample.zone.inactive_file_bytes
-    return inactive or 0 if file is None else file
 
 
 def reclaim_count(sample: Sample) -> int | None:
