@@ -23,7 +23,7 @@ BOTH = (0, 1)
 
 def test_of_two_threads_on_one_core_the_one_with_less_to_do_moves() -> None:
     threads = [period(1, cpu=0, run_us=50_000), period(2, cpu=0, run_us=10_000)]
-    assert moves(threads, 100_000, {ref(1): BOTH, ref(2): BOTH}) == {ref(2): 1}
+    assert moves(threads, threads, 100_000, {ref(1): BOTH, ref(2): BOTH}) == {ref(2): 1}
 
 
 def test_no_thread_moves_where_it_would_have_less_room() -> None:
@@ -32,22 +32,36 @@ def test_no_thread_moves_where_it_would_have_less_room() -> None:
         period(2, cpu=0, run_us=10_000),
         period(3, cpu=1, run_us=25_000),
     ]
-    assert moves(threads, 100_000, dict.fromkeys(map(ref, (1, 2, 3)), BOTH)) == {}
+    assert moves(threads, threads, 100_000, dict.fromkeys(map(ref, (1, 2, 3)), BOTH)) == {}
 
 
 def test_one_thread_leaves_a_core_in_a_period() -> None:
     threads = [period(tid, cpu=0, run_us=10_000) for tid in (1, 2, 3, 4)]
     allowed = dict.fromkeys(map(ref, (1, 2, 3, 4)), (0, 1, 2, 3))
-    assert moves(threads, 100_000, allowed) == {ref(1): 1}
+    assert moves(threads, threads, 100_000, allowed) == {ref(1): 1}
 
 
 def test_a_thread_stays_on_the_cpus_that_its_application_chose() -> None:
     threads = [period(1, cpu=0, run_us=50_000), period(2, cpu=0, run_us=10_000)]
-    assert moves(threads, 100_000, {ref(1): BOTH, ref(2): (0,)}) == {}
+    assert moves(threads, threads, 100_000, {ref(1): BOTH, ref(2): (0,)}) == {}
+
+
+def test_a_move_goes_where_there_is_room() -> None:
+    """CPU 1 has no low-latency thread, but two others are busy there; CPUs 2 and 3 are idle."""
+    low = [period(1, cpu=0, run_us=41_000), period(2, cpu=0, run_us=40_000)]
+    busy = [period(tid, cpu=1, run_us=45_000) for tid in (3, 4)]
+    allowed = dict.fromkeys(map(ref, (1, 2)), (0, 1, 2, 3))
+    assert moves(low, [*low, *busy], 100_000, allowed) == {ref(2): 2}
+
+
+def test_a_thread_leaves_a_core_that_others_of_its_application_fill() -> None:
+    low, other = period(1, cpu=0, run_us=20_000), period(2, cpu=0, run_us=90_000)
+    assert moves([low], [low, other], 100_000, {ref(1): BOTH}) == {ref(1): 1}
 
 
 def test_a_thread_alone_on_its_core_stays() -> None:
-    assert moves([period(1, cpu=0, run_us=150_000)], 100_000, {ref(1): BOTH}) == {}
+    alone = [period(1, cpu=0, run_us=150_000)]
+    assert moves(alone, alone, 100_000, {ref(1): BOTH}) == {}
 
 
 def test_weight_for_the_critical_thread_is_taken_from_another() -> None:

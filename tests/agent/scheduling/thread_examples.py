@@ -5,7 +5,7 @@ from __future__ import annotations
 from stallward.agent.scheduling.thread_period import ThreadPeriod
 from stallward.agent.threads import ThreadRef, ThreadSample
 
-SLICE_US = 3_000
+PERIOD_US = 100_000
 
 
 def ref(tid: int) -> ThreadRef:
@@ -20,6 +20,7 @@ def period(
     wait_us: int = 0,
     preemptions: int = 0,
     cpu: int = 0,
+    timeslice_us: float = 50_000.0,
 ) -> ThreadPeriod:
     return ThreadPeriod(
         thread=ref(tid),
@@ -28,7 +29,8 @@ def period(
         run_us=run_us,
         wait_us=wait_us,
         preemptions=preemptions,
-        slice_us=SLICE_US,
+        timeslice_us=timeslice_us,
+        period_us=PERIOD_US,
     )
 
 
@@ -43,7 +45,7 @@ def thread(tid: int, **values: object) -> ThreadSample:
         "voluntary_switches": 0,
         "involuntary_switches": 0,
         "nice": 0,
-        "slice_us": SLICE_US,
+        "slice_us": 3_000,
         "cpus": (0, 1),
     }
     return ThreadSample(tid=tid, **{**defaults, **values})  # type: ignore[arg-type]

@@ -56,23 +56,11 @@ def test_delayed_threads_on_one_cpu_are_interrupted() -> None:
     assert found.interrupted_share == 0.5
 
 
-def test_a_shortened_timeslice_counts_as_it_was_before() -> None:
-    """Preempted after 2 ms: within a slice of 3 ms, though not within one of 0.1 ms."""
-    short = {"slice_us": 100}
+def test_the_burn_in_does_not_count() -> None:
     found = figures(
         [thread(1)],
-        [thread(1, run_us=2_000, involuntary_switches=1, **short)],
-        [thread(1, run_us=4_000, involuntary_switches=2, **short)],
-        [thread(1, run_us=8_000, involuntary_switches=3, **short)],
-    )
-    assert found.lacking_share == pytest.approx(1 / 3)
-
-
-def test_the_burn_in_does_not_count_but_for_the_timeslice() -> None:
-    found = figures(
-        [thread(1)],
-        [thread(1, state="R", wait_us=90_000, slice_us=100)],
-        [thread(1, wait_us=90_000, run_us=2_000, involuntary_switches=1, slice_us=100)],
+        [thread(1, state="R", wait_us=90_000)],
+        [thread(1, wait_us=90_000, run_us=2_000, involuntary_switches=1)],
         from_s=0.05,
     )
     assert (found.delayed_share, found.lacking_share) == (0.0, 0.0)

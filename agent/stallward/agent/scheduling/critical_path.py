@@ -16,14 +16,9 @@ Here it is seen in what /proc tells:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
-from stallward.agent.scheduling.thread_period import ThreadPeriod
+from stallward.agent.scheduling.thread_period import NEARLY_RATIO, ThreadPeriod
 from stallward.agent.threads import ThreadRef
-
-NEARLY_RATIO: Final = 0.9
-"""A path of at least this share of the longest one is as long: a period is read to the nearest
-tick of many threads, one after the other."""
 
 
 def critical_path(periods: Sequence[ThreadPeriod]) -> frozenset[ThreadRef]:

@@ -6,7 +6,7 @@ Source: as for :mod:`stallward.agent.scheduling.critical_path`, whose words are 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from stallward.agent.scheduling.thread_period import ThreadPeriod
 
@@ -15,9 +15,10 @@ def delayed(period: ThreadPeriod) -> bool:
     """Whether the thread starts late.
 
     "At the end of previous time period, a thread/process was in 'ready' or 'running' status and
-    its timeslice was not used up."
+    its timeslice was not used up." The source monitors "states and events": a wait within the
+    period that has ended counts as well.
     """
-    return period.ready and not period.used_up_slice
+    return (period.ready or period.waited) and not period.used_up_timeslice
 
 
 def lacks_share(period: ThreadPeriod) -> bool:
@@ -25,11 +26,19 @@ def lacks_share(period: ThreadPeriod) -> bool:
 
     "Threads/processes were preempted due to depletion of timeslice in previous time period."
     """
-    return period.used_up_slice
+    return period.preemptions > 0 and period.waited and period.used_up_timeslice
+
+
+def loads(periods: Iterable[ThreadPeriod]) -> dict[int, int]:
+    """How long the application's threads wanted to run on each CPU, microseconds."""
+    load_us: dict[int, int] = defaultdict(int)
+    for period in periods:
+        load_us[period.cpu] += period.demand_us
+    return dict(load_us)
 
 
 def conflicts(
-    low_latency: Iterable[ThreadPeriod], period_us: int
+    low_latency: Iterable[ThreadPeriod], load_us: Mapping[int, int], period_us: int
 ) -> dict[int, tuple[ThreadPeriod, ...]]:
     """The CPUs on which threads with a low rescheduling latency interrupt one another.
 
@@ -39,6 +48,7 @@ def conflicts(
 
     Args:
         low_latency: The threads with a low rescheduling latency.
+        load_us: How long all of the application's threads wanted to run on each CPU.
         period_us: The length of the period, which is the capacity of a core.
 
     Returns:
@@ -50,5 +60,5 @@ def conflicts(
     return {
         cpu: tuple(threads)
         for cpu, threads in sorted(on_cpu.items())
-        if len(threads) > 1 or sum(thread.demand_us for thread in threads) > period_us
+        if len(threads) > 1 or load_us.get(cpu, 0) > period_us
     }

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stallward.agent.scheduling.interference import conflicts
+from stallward.agent.scheduling.interference import conflicts, loads
 from stallward.agent.scheduling.thread_period import ThreadPeriod
 from stallward.agent.threads import ThreadRef
 
 
 def moves(
     low_latency: Iterable[ThreadPeriod],
+    periods: Iterable[ThreadPeriod],
     period_us: int,
     cpus_of: Mapping[ThreadRef, tuple[int, ...]],
 ) -> dict[ThreadRef, int]:
@@ -24,17 +25,13 @@ def moves(
 
     Args:
         low_latency: The threads with a low rescheduling latency.
+        periods: All threads of the application, these included.
         period_us: The length of a period.
         cpus_of: The CPUs that each thread may run on by itself.
     """
-    threads = tuple(low_latency)
-    load_us: dict[int, int] = {}
-    for thread in threads:
-        load_us[thread.cpu] = load_us.get(thread.cpu, 0) + thread.demand_us
+    load_us = loads(periods)
     moved: dict[ThreadRef, int] = {}
-    for cpu, there in conflicts(threads, period_us).items():
-        if len(there) < 2:
-            continue  # alone on its CPU: it would be no better off elsewhere
+    for cpu, there in conflicts(low_latency, dict(load_us), period_us).items():
         thread = min(there, key=lambda one: (one.demand_us, one.thread))
         others = [other for other in cpus_of.get(thread.thread, ()) if other != cpu]
         target = min(others, key=lambda other: (load_us.get(other, 0), other), default=None)

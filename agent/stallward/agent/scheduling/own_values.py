@@ -18,7 +18,6 @@ class OwnValues:
 
     nice: int
     cpus: tuple[int, ...]
-    slice_us: int | None
     changed_s: float
     """When anything was last wanted of the thread; minus infinity if nothing ever was."""
 
@@ -50,14 +49,12 @@ def remember_own(
             own[thread.ref] = OwnValues(
                 nice=thread.nice,
                 cpus=thread.cpus,
-                slice_us=thread.slice_us,
                 changed_s=changed_s,
             )
         else:
             own[thread.ref] = OwnValues(
                 nice=before.nice,
                 cpus=before.cpus,
-                slice_us=before.slice_us,
                 changed_s=changed_s,
             )
     return own

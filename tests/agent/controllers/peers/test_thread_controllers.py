@@ -52,7 +52,7 @@ DELAYED: Now = {
     3: {"run_us": 9_000},
 }
 LACKING: Now = {
-    1: {"state": "R", "run_us": 30_000, "wait_us": 60_000, "involuntary_switches": 10},
+    1: {"state": "R", "run_us": 50_000, "wait_us": 50_000, "involuntary_switches": 10},
     2: {"run_us": 9_000},
     3: {"run_us": 9_000},
 }

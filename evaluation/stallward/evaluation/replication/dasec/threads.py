@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -13,9 +13,9 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.processes.members import GroupMembers
 from stallward.actuator.sensors.processes.threads import ThreadReader
 from stallward.agent.scheduling.critical_path import critical_path
-from stallward.agent.scheduling.interference import conflicts, delayed, lacks_share
+from stallward.agent.scheduling.interference import conflicts, delayed, lacks_share, loads
 from stallward.agent.scheduling.thread_period import ThreadPeriod, thread_periods
-from stallward.agent.threads import ThreadRef, ThreadSample
+from stallward.agent.threads import ThreadSample
 from stallward.env.sandbox.watch.periodic import PeriodicWatch
 from stallward.evaluation.replication.dasec.result import ThreadFigures
 
@@ -66,7 +66,7 @@ def thread_figures(
     """How often the threads on the critical path are delayed, interrupted, or lack share. Pure.
 
     It is judged as the controller ``dasec`` judges it, also where that does not run, and where it
-    gives no answer. A timeslice that a controller shortened counts as it was before.
+    gives no answer.
 
     Args:
         readings: The readings of a run, by time.
@@ -76,21 +76,17 @@ def thread_figures(
     Returns:
         The figures; ``None`` with fewer than two readings in the measured part.
     """
-    own_us: dict[ThreadRef, int | None] = {}
-    for reading in readings:
-        for thread in reading.threads:
-            own_us.setdefault(thread.ref, thread.slice_us)
     inside = [reading for reading in readings if from_s <= reading.time_s <= to_s]
     if len(inside) < 2:
         return None
     counts = dict.fromkeys(("late", "interrupted", "lacking", "critical"), 0)
     run_us = wait_us = 0
     for before, now in pairwise(inside):
-        usual = [replace(one, slice_us=own_us[one.ref]) for one in before.threads]
-        periods = thread_periods(usual, now.threads)
+        period_us = int((now.time_s - before.time_s) * 1e6)
+        periods = thread_periods(before.threads, now.threads, period_us)
         run_us += sum(period.run_us for period in periods)
         wait_us += sum(period.wait_us for period in periods)
-        for kind, found in _judge(periods, int((now.time_s - before.time_s) * 1e6)).items():
+        for kind, found in _judge(periods, period_us).items():
             counts[kind] += found
     length_us = (inside[-1].time_s - inside[0].time_s) * 1e6
     passed = len(inside) - 1
@@ -113,6 +109,6 @@ def _judge(periods: Sequence[ThreadPeriod], period_us: int) -> dict[str, int]:
     return {
         "critical": len(critical),
         "late": int(bool(late)),
-        "interrupted": int(bool(conflicts(late, period_us))),
+        "interrupted": int(bool(conflicts(late, loads(periods), period_us))),
         "lacking": int(any(lacks_share(period) for period in critical)),
     }

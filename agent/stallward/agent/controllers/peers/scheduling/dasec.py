@@ -146,14 +146,7 @@ class DasecController:
 
     def _judge(self, threads: tuple[ThreadSample, ...], period_us: int) -> None:
         """Decide for the next period."""
-        own = self._own
-        # A timeslice that this controller shortened says nothing about the thread's share.
-        before = [
-            replace(thread, slice_us=own[thread.ref].slice_us)
-            for thread in self._before
-            if thread.ref in own
-        ]
-        periods = thread_periods(before, threads)
+        periods = thread_periods(self._before, threads, period_us)
         path = critical_path(periods)
         critical = [period for period in periods if period.thread in path]
         late = [period for period in critical if delayed(period)]
@@ -181,12 +174,11 @@ class DasecController:
         self._cpu = {ref: cpu for ref, cpu in self._cpu.items() if ref in self._low_periods}
         if LAYOUT not in self._answers:
             return 0
-        low = [
-            replace(period, cpu=self._cpu.get(period.thread, period.cpu))
-            for period in periods
-            if period.thread in self._low_periods
+        placed = [
+            replace(period, cpu=self._cpu.get(period.thread, period.cpu)) for period in periods
         ]
-        new = moves(low, period_us, {ref: own.cpus for ref, own in self._own.items()})
+        low = [period for period in placed if period.thread in self._low_periods]
+        new = moves(low, placed, period_us, {ref: own.cpus for ref, own in self._own.items()})
         self._cpu |= new
         return len(new)
 
