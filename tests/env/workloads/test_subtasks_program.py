@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.env.errors import WorkloadError
-from stallward.env.workloads.native.subtasks import SubtaskProgram, parse_times
+from stallward.env.workloads.native.subtasks import ORDERS, SubtaskProgram, parse_times
 
 PROGRAM = SubtaskProgram(name="one", mib=4, subtasks=7, rounds=2, compute=1, order="random")
 
@@ -18,10 +18,13 @@ def run(programs: Path, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(argv, capture_output=True, text=True, check=False, timeout=30)
 
 
-@pytest.mark.parametrize("subtasks", [1, 7, 256])
-def test_it_works_and_reports_when_it_ran(programs: Path, tmp_path: Path, subtasks: int) -> None:
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("subtasks", [1, 7, 1024])
+def test_it_works_and_reports_when_it_ran(
+    programs: Path, tmp_path: Path, subtasks: int, order: str
+) -> None:
     report = tmp_path / "times"
-    options = ("--mib", "4", "--subtasks", str(subtasks), "--rounds", "2", "--compute", "2")
+    options = ("--mib", "4", "--subtasks", str(subtasks), "--rounds", "2", "--order", order)
     done = run(programs, *options, "--report", str(report))
     assert (done.returncode, done.stderr) == (0, "")
     start_s, end_s = parse_times(report.read_text(), "one")

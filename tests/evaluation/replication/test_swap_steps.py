@@ -76,5 +76,8 @@ def test_every_arm_is_a_controller(arm: str, tmp_path: Path) -> None:
 
 def test_a_configuration_is_found_by_its_name() -> None:
     assert find_configuration("case-study") is CASE_STUDY
+    zipf = find_configuration("case-study-zipf")
+    assert zipf is not None
+    assert {program.order for program in zipf.programs} == {"zipf"}
     assert find_configuration("same-low-5") is LARGER[0]
     assert find_configuration("detector-anon") is None

@@ -18,6 +18,8 @@ class Part(StrEnum):
 
     ALL = "all"
     CASE_STUDY = "case-study"
+    CASE_STUDY_RANDOM = "case-study-random"
+    CASE_STUDY_ZIPF = "case-study-zipf"
     LARGER = "larger"
 
 

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@
 enum { MIB = 1 << 20, PAGE = 4096, WORDS = PAGE / 8, MAX_SUBTASKS = 4096, STACK = 64 << 10 };
 
 static long mib, subtasks = 1, rounds = 1, compute = 1, seed = 1;
-static int random_order;
+enum { SCAN, RANDOM, ZIPF };
+static int order = SCAN;
 static const char *report_path;
 
 static void die(const char *what, const char *detail)
@@ -40,6 +42,36 @@ static uint64_t mixed(uint64_t z)
 {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     return z ^ (z >> 31);
+}
+
+/* The next page of a part. Ranks of Zipf's law are spread over the part by a step that has no
+ * factor in common with the number of pages, so that the most used pages are not neighbours. */
+static size_t next_page(uint64_t *state, size_t pages, size_t step, size_t i)
+{
+    *state += 0x9e3779b97f4a7c15u;
+    if (order == SCAN)
+        return i;
+    uint64_t drawn = mixed(*state);
+    if (order == RANDOM)
+        return drawn % pages;
+    size_t rank = (size_t)exp(log((double)pages) * (double)(drawn >> 11) * 0x1p-53) - 1;
+    return rank % pages * step % pages;
+}
+
+static size_t step_for(size_t pages)
+{
+    size_t step = pages * 5 / 8 | 1;
+    for (size_t a = pages, b = step; a != 1;) {
+        if (!b) {
+            a = pages;
+            b = step += 2;
+        } else {
+            size_t rest = a % b;
+            a = b;
+            b = rest;
+        }
+    }
+    return step;
 }
 
 /* Work on one page: every word depends on the one before, so that nothing can be left out. */
@@ -70,11 +102,10 @@ static void *run(void *argument)
     madvise(data, part->pages * PAGE, MADV_NOHUGEPAGE);
     for (size_t i = 0; i < part->pages; i++)
         data[i * WORDS] = part->seed + i;
+    size_t step = step_for(part->pages);
     for (long round = 0; round < rounds; round++)
-        for (size_t i = 0; i < part->pages; i++) {
-            part->seed += 0x9e3779b97f4a7c15u;
-            work(data + (random_order ? mixed(part->seed) % part->pages : i) * WORDS);
-        }
+        for (size_t i = 0; i < part->pages; i++)
+            work(data + next_page(&part->seed, part->pages, step, i) * WORDS);
     return NULL;
 }
 
@@ -107,8 +138,12 @@ static void parse(int argc, char **argv)
             compute = number(key, value, 1, 1 << 30);
         else if (!strcmp(key, "--seed"))
             seed = number(key, value, 0, 1 << 30);
-        else if (!strcmp(key, "--order") && (!strcmp(value, "scan") || !strcmp(value, "random")))
-            random_order = !strcmp(value, "random");
+        else if (!strcmp(key, "--order") && !strcmp(value, "scan"))
+            order = SCAN;
+        else if (!strcmp(key, "--order") && !strcmp(value, "random"))
+            order = RANDOM;
+        else if (!strcmp(key, "--order") && !strcmp(value, "zipf"))
+            order = ZIPF;
         else if (!strcmp(key, "--report"))
             report_path = value;
         else

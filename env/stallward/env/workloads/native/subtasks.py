@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal, get_args
 
 from stallward.env.errors import WorkloadError
 
-Order = Literal["scan", "random"]
+Order = Literal["scan", "random", "zipf"]
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +26,8 @@ class SubtaskProgram:
     compute: int
     """How many times it computes over each word of a page per visit: 1 is low, 15 is high."""
     order: Order = "scan"
-    """Whether a sub-task takes its pages one after the other, or at random."""
+    """Whether a sub-task takes its pages one after the other, or at random: all alike, or the page
+    of rank k in proportion to 1/k."""
 
     @property
     def argv(self) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from stallward.env.workloads.native.subtasks import SubtaskProgram
+from stallward.env.workloads.native.subtasks import ORDERS, Order, SubtaskProgram
 
 Workload = Literal["same", "different"]
 Computing = Literal["low", "high"]
@@ -44,17 +44,26 @@ class Configuration:
         return sum(program.mib for program in self.programs) * MIB
 
 
-CASE_STUDY: Final = Configuration(
-    name="case-study",
-    zone_bytes=256 * MIB,
-    programs=tuple(
-        SubtaskProgram(name=name, mib=96, subtasks=1, rounds=rounds, compute=4)
-        for name, rounds in (("T1", 24), ("T2", 24), ("T3", 12))
-    ),
-)
-"""Three applications that need 9/8 of the memory. The third one has half the work of each of the
-others, as its response times in the document suggest. Each has one sub-task, so that they contend
-for two processors about as little as for the six of the document's machine."""
+def case_study(order: Order) -> Configuration:
+    """Three applications that need 9/8 of the memory.
+
+    The third one has half the work of each of the others, as its response times in the document
+    suggest. Each has one sub-task, so that they contend for two processors about as little as for
+    the six of the document's machine. The document does not say in what order they use their data.
+    """
+    return Configuration(
+        name="case-study" if order == "scan" else f"case-study-{order}",
+        zone_bytes=256 * MIB,
+        programs=tuple(
+            SubtaskProgram(name=name, mib=96, subtasks=1, rounds=rounds, compute=4, order=order)
+            for name, rounds in (("T1", 24), ("T2", 24), ("T3", 12))
+        ),
+    )
+
+
+CASE_STUDIES: Final = {one.name: one for one in map(case_study, ORDERS)}
+"""Name -> the case study with each order."""
+CASE_STUDY: Final = CASE_STUDIES["case-study"]
 
 
 def larger(subtasks: int, workload: Workload, computing: Computing) -> Configuration:
@@ -108,4 +117,4 @@ LARGER: Final = tuple(
 
 def find_configuration(name: str) -> Configuration | None:
     """The configuration ``name``; ``None`` if there is none."""
-    return next((one for one in (CASE_STUDY, *LARGER) if one.name == name), None)
+    return next((one for one in (*CASE_STUDIES.values(), *LARGER) if one.name == name), None)

@@ -23,6 +23,7 @@ from stallward.evaluation.replication.swap.analysis import (
     summarise,
 )
 from stallward.evaluation.replication.swap.configurations import (
+    CASE_STUDIES,
     CASE_STUDY,
     LARGER,
     Configuration,
@@ -44,7 +45,7 @@ from stallward.evaluation.results.serialise import save
 from stallward.training.progress import Report, silent
 
 RESULT_FILE: Final = "result.json"
-Part = Literal["all", "case-study", "larger"]
+Part = Literal["all", "case-study", "case-study-random", "case-study-zipf", "larger"]
 _EXPERIMENT: Final = "swap-assign"
 
 
@@ -87,9 +88,9 @@ class SwapExperimentRequest:
     @property
     def configurations(self) -> tuple[Configuration, ...]:
         """What runs."""
-        return {"all": (CASE_STUDY, *LARGER), "case-study": (CASE_STUDY,), "larger": LARGER}[
-            self.part
-        ]
+        if self.part in CASE_STUDIES:
+            return (CASE_STUDIES[self.part],)
+        return LARGER if self.part == "larger" else (CASE_STUDY, *LARGER)
 
 
 def run_swap_experiment(
@@ -212,13 +213,14 @@ class _Experiment:
             for one in self._request.configurations
             if (found := self._figures(one)) is not None
         }
-        larger = tuple(found for name, found in figures.items() if name != CASE_STUDY.name)
+        studies = [found for name, found in figures.items() if name in CASE_STUDIES]
+        larger = tuple(found for name, found in figures.items() if name not in CASE_STUDIES)
         return SwapExperimentResult(
             node=runs[-1].node,
             seed=self._request.seed,
             done_runs=len(runs),
             planned_runs=len(steps),
-            case_study=figures.get(CASE_STUDY.name),
+            case_study=studies[0] if studies else None,
             larger=larger,
             larger_summary=summarise(larger, self._request.seed),
             stolen_share_worst=max(run.stolen_share for run in runs),
