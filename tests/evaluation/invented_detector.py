@@ -11,7 +11,7 @@ import numpy as np
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.replication.latd.result import LatdRun, Lookups, MemorySeries
 from stallward.evaluation.replication.latd.steps import Setting
-from stallward.evaluation.replication.latd.workload import DETECTOR_MIB, MIB, hog_mib
+from stallward.evaluation.replication.latd.workload import DETECTOR_MIB, MIB, USUAL
 
 ALONE_MS = 20.0
 IMAGES = 200
@@ -44,7 +44,7 @@ class InventedDetector:
         times = invented_times(setting)
         latency_ms = ALONE_MS * times * np.exp(0.05 * rng.normal(size=IMAGES))
         beside = setting.hog is not None
-        hog = hog_mib(setting.utilisation) * MIB if beside else 0
+        hog = USUAL.hog_mib(setting.hog, setting.utilisation) * MIB if setting.hog else 0
         detector = DETECTOR_MIB * MIB
         lookups = Lookups(hits=900, misses=round(100 * times)) if self.counts else None
         return LatdRun(

@@ -132,7 +132,7 @@ def test_a_program_that_is_absent_is_named_before_anything_is_made(
         importlib.util, "find_spec", lambda name: None if name == module else found(name)
     )
     with pytest.raises(WorkloadError, match=f"python:{module}") as raised:
-        make_workplace(SCENARIOS[ISOLATED].scenario, tmp_path)
+        make_workplace(SCENARIOS[ISOLATED].scenario(), tmp_path)
     assert f"pip install {module}" in raised.value.next_step
     assert not any(tmp_path.iterdir())
 

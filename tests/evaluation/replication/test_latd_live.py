@@ -17,7 +17,7 @@ from stallward.evaluation.replication.latd.session import (
     open_detector_session,
 )
 from stallward.evaluation.replication.latd.steps import SCENARIOS, Setting
-from stallward.evaluation.replication.latd.workload import MIB, SHORT, hog_mib
+from stallward.evaluation.replication.latd.workload import MIB, SHORT, USUAL
 
 pytestmark = [
     pytest.mark.live,
@@ -76,7 +76,8 @@ def test_a_hog_takes_the_memory_and_swappiness_is_what_it_was_told(
     assert run.latency_ms
     assert all(latency > 0 for latency in run.latency_ms)
     most = max(run.memory.hog_bytes)
-    assert 0.5 * hog_mib(SHORT) < most / MIB < 1.1 * hog_mib(SHORT)
+    size_mib = USUAL.hog_mib("anon-once", SHORT)
+    assert 0.5 * size_mib < most / MIB < 1.1 * size_mib
     assert max(run.memory.detector_bytes) > 150 * MIB, "its weights are mapped"
     assert run.memory.images[-1] > run.memory.images[0]
     if not run.not_counted:

@@ -19,9 +19,12 @@ from stallward.evaluation.replication.latd.steps import (
 )
 from stallward.evaluation.replication.latd.workload import (
     DETECTOR_MIB,
+    ENDLESS,
     MIB,
+    SHORT,
+    USUAL,
     ZONE_MIB,
-    hog_mib,
+    Machine,
     hog_scenario,
 )
 from stallward.evaluation.replication.repeats import plan_repeats
@@ -29,14 +32,31 @@ from stallward.evaluation.replication.repeats import plan_repeats
 
 def test_the_hog_wants_what_the_detector_leaves_of_a_share_of_the_memory() -> None:
     for used in (0.7, 0.99, 1.1):
-        assert (hog_mib(used) + DETECTOR_MIB) / ZONE_MIB == pytest.approx(used, abs=0.001)
+        size_mib = USUAL.hog_mib("anon-once", used)
+        assert (size_mib + DETECTOR_MIB) / ZONE_MIB == pytest.approx(used, abs=0.001)
         argv = hog_scenario("anon-once", used).background[0].command.argv
-        assert argv[argv.index("--program") + 1] == str(hog_mib(used))
+        assert argv[argv.index("--program") + 1] == str(size_mib)
+        assert "--rate" in argv
+
+
+def test_small_swap_is_filled_as_fast_as_hogs_can() -> None:
+    """Nearly all of memory and swap is wanted; pages of files do not go to swap."""
+    machine = Machine(small_swap=True, disk_ops_per_s=150)
+    for wanted in (SHORT, ENDLESS):
+        scenario = hog_scenario("anon-once", wanted, machine)
+        swap_mib = scenario.sandbox.swap_bytes / MIB
+        size_mib = machine.hog_mib("anon-once", wanted)
+        assert swap_mib == ZONE_MIB / 8
+        assert 0.98 < (size_mib + DETECTOR_MIB) / (ZONE_MIB + swap_mib) < 1.0
+        assert scenario.sandbox.disk is not None
+        assert scenario.sandbox.disk.ops_per_s == 150
+        assert "--rate" not in scenario.background[0].command.argv
+    assert machine.hog_mib("file-again", SHORT) == USUAL.hog_mib("file-again", SHORT)
 
 
 def test_every_hog_is_a_program_of_its_own_kind() -> None:
     programs = {
-        name: setting.scenario.background[0].command.argv[0].rpartition("/")[2]
+        name: setting.scenario().background[0].command.argv[0].rpartition("/")[2]
         for name, setting in SCENARIOS.items()
         if setting.controller == "none" and setting.hog is not None
     }
@@ -46,13 +66,13 @@ def test_every_hog_is_a_program_of_its_own_kind() -> None:
         "file-once": "file_once",
         "file-again": "file_loop",
     }
-    anon = SCENARIOS["anon"].scenario
+    anon = SCENARIOS["anon"].scenario()
     assert anon.sandbox.limit_bytes == ZONE_MIB * MIB
     assert anon.sandbox.swap_bytes > 0
 
 
 def test_all_share_the_data_of_the_detector() -> None:
-    prepared = {setting.scenario.protected.prepare for setting in settings_of("all")}
+    prepared = {setting.scenario().protected.prepare for setting in settings_of("all")}
     assert len(prepared) == 1
 
 

@@ -94,7 +94,9 @@ def contention(
 
 @app.command("swap-assign", epilog="Example: stallward experiment swap-assign --minutes 10")
 def swap_assign(
-    part: Annotated[Part, typer.Option(help="Which of the two experiments.")] = Part.ALL,
+    part: Annotated[
+        Part, typer.Option(help="Which of the experiments, and in what order data is used.")
+    ] = Part.ALL,
     repeats: Repeats = 5,
     minutes: Minutes = 120.0,
     out: Out = _DEFAULT_DIR / "swap-assign",
@@ -105,8 +107,9 @@ def swap_assign(
 
     Three applications that need 9/8 of the memory, and four that need 4/3 of it with 5 to 256
     sub-tasks each, run without management, with MaT, with swap spread evenly, and with scheduling
-    by contention and direct swap access, each alone and both together. The page has the document's
-    figures and ours. The same command goes on where it stopped.
+    by contention and direct swap access, each alone and both together. In the case study programs
+    use their data from end to end, at random, or by Zipf's law. The page has the document's figures
+    and ours. The same command goes on where it stopped.
     """
     from stallward.evaluation.replication.swap.experiment import (  # noqa: PLC0415
         SwapExperimentRequest,
@@ -186,6 +189,17 @@ def _mib(text: str) -> tuple[int, ...]:
 @app.command(epilog="Example: stallward experiment latd --part scenarios --repeats 1")
 def latd(
     part: Annotated[LatdPart, typer.Option(help="Which of the experiments.")] = LatdPart.ALL,
+    disk_ops: Annotated[
+        int | None,
+        typer.Option(min=10, help="Operations a second of the disk.", show_default="as it is"),
+    ] = None,
+    small_swap: Annotated[
+        bool,
+        typer.Option("--small-swap", help="Swap of an eighth of the memory, which hogs fill."),
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=5.0, max=600.0, help="How long each run is measured.")
+    ] = 20.0,
     repeats: Repeats = 3,
     minutes: Minutes = 120.0,
     out: Out = _DEFAULT_DIR / "latd",
@@ -209,9 +223,16 @@ def latd(
         scenario_table,
         sweep_table,
     )
+    from stallward.evaluation.replication.latd.workload import Machine  # noqa: PLC0415
 
     request = LatdExperimentRequest(
-        out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
+        out=out,
+        part=part.value,
+        repeats=repeats,
+        minutes=minutes,
+        seed=seed,
+        machine=Machine(disk_ops_per_s=disk_ops, small_swap=small_swap),
+        measured_s=seconds,
     )
     with output.progress("experiment latd") as report:
         result = run_latd_experiment(request, report)

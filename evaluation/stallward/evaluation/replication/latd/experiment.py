@@ -21,7 +21,13 @@ from stallward.evaluation.replication.latd.steps import (
     Setting,
     settings_of,
 )
-from stallward.evaluation.replication.latd.workload import BURN_IN_S, MEASURED_S, ZONE_MIB
+from stallward.evaluation.replication.latd.workload import (
+    BURN_IN_S,
+    MEASURED_S,
+    USUAL,
+    ZONE_MIB,
+    Machine,
+)
 from stallward.evaluation.replication.missing_runs import make_missing
 from stallward.evaluation.replication.repeats import Repeat, plan_repeats
 from stallward.evaluation.replication.run_store import ExperimentPlan, RunStore
@@ -56,6 +62,10 @@ class LatdExperimentRequest:
     """After how long no further run is begun."""
     seed: int = 1
     """Seeds the order of the runs, the arrivals and the hogs."""
+    machine: Machine = USUAL
+    """What it runs on."""
+    measured_s: float = MEASURED_S
+    """How long each run is measured."""
 
 
 def run_latd_experiment(
@@ -76,9 +86,13 @@ def run_latd_experiment(
     store = RunStore(request.out, _plan(request))
     steps = plan_repeats(settings_of(request.part), request.repeats, request.seed)
     missing = [step for step in steps if store.get(LatdRun, step.key) is None]
+
+    def opened() -> AbstractContextManager[DetectorRunner]:
+        return open_detector_session(request.machine, request.measured_s)
+
     if missing and request.minutes > 0.0:
         report("preparing programs", 0.0)
-        with (opener or open_detector_session)() as session:
+        with (opener or opened)() as session:
             make_missing(
                 missing,
                 lambda step: store.put(
@@ -94,8 +108,8 @@ def run_latd_experiment(
 
 
 def _plan(request: LatdExperimentRequest) -> ExperimentPlan:
-    scenarios = [setting.scenario for setting in settings_of("all")]
-    settings = (scenarios, BURN_IN_S, MEASURED_S, ZONE_MIB)
+    scenarios = [setting.scenario(request.machine) for setting in settings_of("all")]
+    settings = (scenarios, BURN_IN_S, request.measured_s, ZONE_MIB)
     return ExperimentPlan.of(_EXPERIMENT, settings, request.seed)
 
 

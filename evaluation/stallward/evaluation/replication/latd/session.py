@@ -19,7 +19,13 @@ from stallward.evaluation.replication.latd.reduce import reduce_run
 from stallward.evaluation.replication.latd.resident import ResidentWatch
 from stallward.evaluation.replication.latd.result import LatdRun
 from stallward.evaluation.replication.latd.steps import ISOLATED, SCENARIOS, Setting
-from stallward.evaluation.replication.latd.workload import BURN_IN_S, MEASURED_S, SLO_MS
+from stallward.evaluation.replication.latd.workload import (
+    BURN_IN_S,
+    MEASURED_S,
+    SLO_MS,
+    USUAL,
+    Machine,
+)
 
 ATTEMPTS: Final = 3
 """How often a run is tried in which the kernel kills."""
@@ -30,6 +36,7 @@ class DetectorSession:
     """A sandbox with the detector's data and the compiled programs."""
 
     live: LiveSession
+    machine: Machine = USUAL
     measured_s: float = MEASURED_S
     """How long a run is measured."""
 
@@ -44,7 +51,7 @@ class DetectorSession:
             ReplicationError: If the kernel kills a program again and again.
             StallwardError: If the sandbox, the daemon or a program fails.
         """
-        live = replace(self.live, scenario=setting.scenario)
+        live = replace(self.live, scenario=setting.scenario(self.machine))
         request = RunRequest(
             condition="alone" if setting.hog is None else "together",
             arm=Arm(label=setting.controller, spec=setting.controller),
@@ -70,11 +77,16 @@ class DetectorSession:
 
 @contextmanager
 def open_detector_session(
-    cache_dir: Path | None = None, paths: Paths = DEFAULT_PATHS
+    machine: Machine = USUAL,
+    measured_s: float = MEASURED_S,
+    cache_dir: Path | None = None,
+    paths: Paths = DEFAULT_PATHS,
 ) -> Iterator[DetectorSession]:
     """Make the data, compile the programs, and make a sandbox for them with swap of its own.
 
     Args:
+        machine: What the programs run on.
+        measured_s: How long a run is measured.
         cache_dir: The folder for data, builds and the swap file; by default the user's cache.
         paths: The roots of the kernel's files.
 
@@ -82,5 +94,5 @@ def open_detector_session(
         StallwardError: If this user or machine cannot have the sandbox, or a program that is
             needed is not installed; the message says which, and what to do.
     """
-    with open_session(SCENARIOS[ISOLATED].scenario, cache_dir, paths) as live:
-        yield DetectorSession(live=live)
+    with open_session(SCENARIOS[ISOLATED].scenario(machine), cache_dir, paths) as live:
+        yield DetectorSession(live=live, machine=machine, measured_s=measured_s)

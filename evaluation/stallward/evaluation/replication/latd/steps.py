@@ -8,7 +8,14 @@ from typing import Final, Literal
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.replication.latd.published import RISE_AT
-from stallward.evaluation.replication.latd.workload import ENDLESS, SHORT, Hog, hog_scenario
+from stallward.evaluation.replication.latd.workload import (
+    ENDLESS,
+    SHORT,
+    USUAL,
+    Hog,
+    Machine,
+    hog_scenario,
+)
 
 Part = Literal["all", "scenarios", "utilisation", "swappiness"]
 SWAPPINESS: Final = (20, 40, 60, 80, 90, 100)
@@ -36,10 +43,9 @@ class Setting:
         arm = Arm(label=self.controller, spec=self.controller)
         return f"{self.hog}-{100 * self.utilisation:.0f}-{arm.slug}"
 
-    @property
-    def scenario(self) -> Scenario:
-        """The programs that run, or that would if there were a hog."""
-        return hog_scenario(self.hog or "anon-once", self.utilisation)
+    def scenario(self, machine: Machine = USUAL) -> Scenario:
+        """The programs that run on a machine, or that would if there were a hog."""
+        return hog_scenario(self.hog or "anon-once", self.utilisation, machine)
 
 
 SCENARIOS: Final = {

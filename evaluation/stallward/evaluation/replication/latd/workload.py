@@ -7,11 +7,13 @@ scenarios reads images of 147 KiB and maps 156 MiB of weights. One image is work
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
     Command,
+    DiskLimit,
     LatencyLines,
     Need,
     Phase,
@@ -48,53 +50,86 @@ _FILL_MIB_PER_S: Final = 100
 _AGAIN_MIB_PER_S: Final = 700
 """How fast memory is touched that is touched again and again."""
 _SWAP_MIB: Final = 2048
+_SMALL_SWAP_MIB: Final = ZONE_MIB // 8
+_FULL: Final = 0.99
+"""The most of memory and small swap that both want together: with more, the kernel kills."""
 _HOG_FILE: Final = "{data}/hog.bin"
 _COMMANDS: Final[dict[Hog, tuple[str, ...]]] = {
-    "anon-once": ("anon_once", "--block", str(_BLOCK_MIB), "--rate", str(_FILL_MIB_PER_S)),
-    "anon-again": ("anon", "--order", "scan", "--rate", str(_AGAIN_MIB_PER_S)),
-    "file-once": ("file_once", "--file", _HOG_FILE, "--rate", str(_FILL_MIB_PER_S)),
-    "file-again": (
-        "file_loop",
-        "--file",
-        _HOG_FILE,
-        "--order",
-        "scan",
-        "--rate",
-        str(_AGAIN_MIB_PER_S),
-    ),
+    "anon-once": ("anon_once", "--block", str(_BLOCK_MIB)),
+    "anon-again": ("anon", "--order", "scan"),
+    "file-once": ("file_once", "--file", _HOG_FILE),
+    "file-again": ("file_loop", "--file", _HOG_FILE, "--order", "scan"),
+}
+_MIB_PER_S: Final[dict[Hog, int]] = {
+    "anon-once": _FILL_MIB_PER_S,
+    "anon-again": _AGAIN_MIB_PER_S,
+    "file-once": _FILL_MIB_PER_S,
+    "file-again": _AGAIN_MIB_PER_S,
 }
 
 
-def hog_mib(utilisation: float) -> int:
-    """The size of the hog with which both programs want a share of the zone's memory."""
-    return round(utilisation * ZONE_MIB) - DETECTOR_MIB
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """The machine that the experiments run on, as far as it can be chosen."""
+
+    disk_ops_per_s: int | None = None
+    """How many operations a second the disk does; ``None`` leaves it as it is."""
+    small_swap: bool = False
+    """Whether swap is an eighth of the memory and hogs fill it, as fast as they can. The listing
+    of the thesis ends its hog when 99.9 % of swap are used. Otherwise swap is large, and hogs have
+    a rate."""
+
+    def wanted_share(self, hog: Hog, utilisation: float) -> float:
+        """What detector and hog want together, as a share of the memory, with small swap of both.
+
+        Only anonymous memory goes to swap, so only hogs of it fill that.
+        """
+        return min(utilisation, _FULL) if self.small_swap and _in_swap(hog) else utilisation
+
+    def hog_mib(self, hog: Hog, utilisation: float) -> int:
+        """The size of the hog with which both want that share."""
+        room = ZONE_MIB + (_SMALL_SWAP_MIB if self.small_swap and _in_swap(hog) else 0)
+        return round(self.wanted_share(hog, utilisation) * room) - DETECTOR_MIB
 
 
-def hog_scenario(hog: Hog, utilisation: float) -> Scenario:
+USUAL: Final = Machine()
+
+
+def _in_swap(hog: Hog) -> bool:
+    return hog.startswith("anon")
+
+
+def hog_scenario(hog: Hog, utilisation: float, machine: Machine = USUAL) -> Scenario:
     """The detector beside one hog, which starts when the burn-in ends.
 
     Args:
         hog: The kind of hog.
         utilisation: How much both want together, as a share of the zone's memory.
+        machine: What it runs on.
     """
+    ops = machine.disk_ops_per_s
     return Scenario(
         name=f"latd-{hog}-{100 * utilisation:.0f}",
         summary=f"detector beside the hog {hog}, {100 * utilisation:.0f} % of the memory wanted",
         sandbox=SandboxSpec(
             limit_bytes=ZONE_MIB * MIB,
             ample_bytes=4 * ZONE_MIB * MIB,
-            swap_bytes=_SWAP_MIB * MIB,
+            swap_bytes=(_SMALL_SWAP_MIB if machine.small_swap else _SWAP_MIB) * MIB,
+            disk=None if ops is None else DiskLimit(ops_per_s=ops),
         ),
         protected=_DETECTOR,
-        background=(_background(hog, hog_mib(utilisation)),),
+        background=(_background(hog, utilisation, machine),),
         needs=_NEEDS,
         application="detector",
     )
 
 
-def _background(hog: Hog, mib: int) -> BackgroundSpec:
+def _background(hog: Hog, utilisation: float, machine: Machine) -> BackgroundSpec:
     program, *options = _COMMANDS[hog]
+    if not machine.small_swap:
+        options += ["--rate", str(_MIB_PER_S[hog])]
     report = "{run}/hog.lines"
+    mib = machine.hog_mib(hog, utilisation)
     argv = (f"{{workloads}}/{program}", "--program", str(mib), *options)
     return BackgroundSpec(
         name="hog",
