@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -71,6 +73,19 @@ def faults_of_window(found: Sequence[tuple[int, int, int]], theta: int) -> int:
     return faults
 
 
+def vmin_mean(found: Sequence[tuple[int, int, int]], theta: int, end: int) -> float:
+    times: dict[int, list[int]] = {}
+    for time, page, _ in found:
+        times.setdefault(page, []).append(time)
+    resident: set[tuple[int, int]] = set()
+    for page, touched in times.items():
+        resident |= {(page, time) for time in touched}
+        for this, following in pairwise(touched):
+            if following - this <= theta:
+                resident |= {(page, time) for time in range(this, following)}
+    return len(resident) / end
+
+
 def faults_of_lru(found: Sequence[tuple[int, int, int]], size: int) -> int:
     memory: list[int] = []
     faults = 0
@@ -108,6 +123,26 @@ def test_the_working_set_curve_is_that_of_the_definition(trace: list[Reference])
         assert faults == faults_of_window(found, theta)
         sizes = [len(working_set(found, at, theta)) for at in range(1, end + 1)]
         assert mean == pytest.approx(np.mean(sizes))
+
+
+@given(references)
+def test_vmin_holds_what_comes_back_in_time_and_is_the_bound_of_lru(
+    trace: list[Reference],
+) -> None:
+    found, end = touches(trace)
+    if not end:
+        return
+    analysis = analysed(trace)
+    curve = analysis.working_set
+    for theta, mean in zip(curve.thetas.tolist(), curve.vmin_mean_pages, strict=True):
+        assert mean == pytest.approx(vmin_mean(found, theta, end))
+    assert (curve.vmin_mean_pages <= curve.mean_pages + 1e-9).all()
+    lru = analysis.lru
+    assert lru is not None
+    at_once = max(Counter(time for time, _ in {(time, page) for time, page, _ in found}).values())
+    for size, mean, faults in zip(lru.sizes, lru.mean_pages, lru.faults, strict=True):
+        if size >= at_once:  # with less, LRU drops a page while others are touched with it
+            assert (curve.faults[curve.vmin_mean_pages >= mean - 1e-9] <= faults).all()
 
 
 @given(references)

@@ -20,7 +20,13 @@ from stallward.env.lens.analysis import Analysis, AnalysisSettings, analyse
 from stallward.env.lens.reference_map import AddressRange
 from stallward.evaluation.cli import main
 from stallward.evaluation.cli.lens.workingset import ending_on_interrupt
-from stallward.evaluation.lens.figures import LRU, WORKING_SET, Costs, workingset_result
+from stallward.evaluation.lens.figures import (
+    LRU,
+    VMIN,
+    WORKING_SET,
+    Costs,
+    workingset_result,
+)
 from stallward.evaluation.lens.files import write_analysis
 from stallward.evaluation.lens.result import WorkingsetResult
 from stallward.evaluation.results.serialise import load
@@ -74,6 +80,17 @@ def test_the_working_set_has_its_knee_at_a_smaller_size_than_lru(result: Working
     assert working_set.cheapest.space_time < lru.cheapest.space_time
     assert result.break_even_overhead is not None
     assert result.break_even_overhead > 0.0
+
+
+def test_vmin_lives_longest_and_a_warm_knee_has_fewer_faults(result: WorkingsetResult) -> None:
+    working_set, vmin = result.policies[WORKING_SET], result.policies[VMIN]
+    assert vmin.knee.mean_pages < working_set.knee.mean_pages
+    assert vmin.knee.lifetime / vmin.knee.mean_pages > (
+        working_set.knee.lifetime / working_set.knee.mean_pages
+    )
+    for one in result.policies.values():
+        assert one.warm_knee is not None
+        assert one.warm_knee.faults > result.pages
 
 
 def test_at_the_break_even_overhead_both_policies_cost_the_same(

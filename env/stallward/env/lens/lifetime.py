@@ -56,6 +56,11 @@ def working_set_lifetime(curve: WorkingSetCurve) -> Lifetime:
     return Lifetime(curve.thetas, curve.mean_pages, _lifetimes(curve.time, curve.faults))
 
 
+def vmin_lifetime(curve: WorkingSetCurve) -> Lifetime:
+    """The lifetime function under VMIN, which no policy exceeds."""
+    return Lifetime(curve.thetas, curve.vmin_mean_pages, _lifetimes(curve.time, curve.faults))
+
+
 def lru_lifetime(curve: LruCurve) -> Lifetime:
     """The lifetime function under LRU."""
     return Lifetime(curve.sizes, curve.mean_pages, _lifetimes(curve.time, curve.faults))

@@ -10,7 +10,7 @@ import numpy as np
 from stallward.env.lens.size_distribution import size_distribution
 from stallward.env.lens.sizes import SizeSeries
 from stallward.evaluation.lens.axes import BELOW, HEIGHT, Frame, axes, draw, mark, short_count
-from stallward.evaluation.lens.figures import LRU, WORKING_SET, PolicyCurve
+from stallward.evaluation.lens.figures import LRU, VMIN, WORKING_SET, PolicyCurve
 from stallward.evaluation.lens.result import CurvePoint, PhaseFigures, PolicyFigures
 from stallward.evaluation.report.svg import (
     area,
@@ -20,13 +20,13 @@ from stallward.evaluation.report.svg import (
     title,
 )
 
-COLOURS: Final = {WORKING_SET: "var(--c0)", LRU: "var(--c1)"}
+COLOURS: Final = {WORKING_SET: "var(--c0)", LRU: "var(--c1)", VMIN: "var(--ref0)"}
 
 
 def lifetime_chart(
     curves: Mapping[str, PolicyCurve], figures: Mapping[str, PolicyFigures], pages: int
 ) -> str:
-    """Both lifetime functions against the mean resident size, with their knees."""
+    """The lifetime functions against the mean resident size, with their knees."""
     knees = [one.knee for one in figures.values()]
     reach = min(3.0 * max(knee.mean_pages for knee in knees), float(pages))
     near = [one.function.mean_pages <= reach for one in curves.values()]

@@ -17,6 +17,7 @@ from stallward.env.lens.lifetime import (
     lru_lifetime,
     mean_space_time,
     primary_knee,
+    vmin_lifetime,
     working_set_lifetime,
 )
 from stallward.env.lens.phases import find_phases
@@ -35,6 +36,7 @@ from stallward.evaluation.lens.result import (
 
 WORKING_SET: Final = "working-set"
 LRU: Final = "lru"
+VMIN: Final = "vmin"
 _CURVE_POINTS: Final = 400
 
 Array = NDArray[np.float64]
@@ -87,6 +89,12 @@ def policy_curves(analysis: Analysis, costs: Costs) -> dict[str, PolicyCurve]:
             costs.fault_time + costs.working_set_overhead,
         )
     }
+    found[VMIN] = _curve(
+        vmin_lifetime(analysis.working_set),
+        found[WORKING_SET].faults,
+        found[WORKING_SET].standard_errors,
+        costs.fault_time + costs.overhead,
+    )
     lru = analysis.lru
     if lru is not None:
         found[LRU] = _curve(
@@ -141,16 +149,30 @@ def workingset_result(analysis: Analysis, costs: Costs, *, source: str) -> Worki
 
 def _policy(curve: PolicyCurve, pages: int) -> PolicyFigures:
     knee, cheapest = primary_knee(curve.function), least(curve.function, curve.space_time)
+    warm = _warm_knee(curve, pages)
     bend = inflection(curve.function)
     size = curve.function.parameter.size
     places = np.geomspace(1, size, _CURVE_POINTS).round().astype(np.int64) - 1
     return PolicyFigures(
         knee=curve.at(knee),
         knee_at_end=curve.at(knee).faults <= pages,
+        warm_knee=None if warm is None else curve.at(warm),
         inflection=None if bend is None else curve.at(bend),
         cheapest=curve.at(cheapest),
         curve=tuple(curve.point(int(place)) for place in np.unique(places)),
     )
+
+
+def _warm_knee(curve: PolicyCurve, pages: int) -> LifetimePoint | None:
+    """The primary knee if first touches were no faults; ``None`` if there are no others."""
+    again = curve.faults - pages
+    some = again > 0.0
+    if not some.any():
+        return None
+    whole = curve.function
+    time = whole.lifetime * np.maximum(curve.faults, 1.0)
+    lifetime = time[some] / np.maximum(again[some], 1.0)
+    return primary_knee(Lifetime(whole.parameter[some], whole.mean_pages[some], lifetime))
 
 
 def _break_even(curves: dict[str, PolicyCurve], costs: Costs) -> float | None:

@@ -48,7 +48,12 @@ def policy_table(result: WorkingsetResult) -> PageTable:
     """The policies: knees, inflections and least space-time products."""
     rows = []
     for name, one in result.policies.items():
-        points = {"knee": one.knee, "inflection": one.inflection, "least C": one.cheapest}
+        points = {
+            "knee": one.knee,
+            "knee without first touches": one.warm_knee,
+            "inflection": one.inflection,
+            "least C": one.cheapest,
+        }
         rows += [
             (PageCell(f"{name}, {what}"), *_cells(point))
             for what, point in points.items()
@@ -129,7 +134,8 @@ def _lifetimes(curves: Mapping[str, PolicyCurve], result: WorkingsetResult) -> P
         what=(
             "The mean time between faults g. Filled circles are the primary knees, the maxima of "
             "g / x, where a ray from the origin touches the curve; open circles are the "
-            "inflections."
+            "inflections. VMIN knows the future, and no policy lives longer between faults at its "
+            "mean size."
         ),
         key={name: COLOURS[name] for name in curves},
         charts=(

@@ -55,6 +55,8 @@ class PolicyFigures:
     """Primary knee: the maximum of lifetime by mean size."""
     knee_at_end: bool
     """Whether nothing but first touches faults there: the function has no knee before its end."""
+    warm_knee: CurvePoint | None = None
+    """The primary knee if first touches were no faults; ``None`` if there are no other ones."""
     inflection: CurvePoint | None
     """Where the lifetime rises most steeply below the knee; ``None`` if that cannot be said."""
     cheapest: CurvePoint
@@ -124,7 +126,7 @@ class WorkingsetResult:
     pages: int
     """Pages that were touched."""
     policies: Mapping[str, PolicyFigures]
-    """``working-set``, and ``lru`` unless it was left out."""
+    """``working-set``, ``vmin``, which is the bound of all, and ``lru`` unless it was left out."""
     break_even_overhead: float | None
     """The largest overhead gamma of a fault under the working-set policy at which it costs no
     more than LRU, each at its cheapest; negative if it costs more without any. ``None`` without
