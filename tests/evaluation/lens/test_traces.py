@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -38,7 +39,12 @@ from stallward.evaluation.cli.trace.live import LiveTable, Shown, shown_table
 from stallward.evaluation.cli.trace.request import TraceRequest
 from stallward.evaluation.errors import TraceFileError
 from stallward.evaluation.lens.traces.file import make_parquet, read_trace
-from stallward.evaluation.lens.traces.largest import largest_at, write_graphml
+from stallward.evaluation.lens.traces.largest import (
+    largest_at,
+    write_graphml,
+    write_latex,
+    write_text,
+)
 from stallward.evaluation.lens.traces.panels import panels_of
 from stallward.evaluation.lens.traces.series import series_of
 from stallward.evaluation.lens.traces.tree import Node, balanced_tree, tidy
@@ -278,11 +284,32 @@ def test_the_tree_goes_into_graphml_with_all_that_is_known(tmp_path: Path) -> No
     assert nodes["101"] == {**known, "x": 1.5, "y": -1.0}
 
 
+def test_the_tree_as_text_has_the_largest_first_indented_by_depth(tmp_path: Path) -> None:
+    found = largest_at(read_trace(largest(tmp_path / "l.csv", [400, 100, 90, 80, 7])), None)
+    write_text(found, tmp_path / "l.txt")
+    _, *lines = (tmp_path / "l.txt").read_text().splitlines()
+    sizes = [float(line.split()[0].replace(",", "")) for line in lines]
+    assert sizes == [400.0, 100.0, 90.0, 80.0, 7.0]
+    depths = [(len(line) - len(line.lstrip())) // 4 for line in lines]
+    assert sorted(depths) == [0, 1, 1, 2, 2]
+    assert depths[2] == 0, "the one in the middle is the root"
+
+
+def test_the_tree_as_latex_has_every_process_and_no_special_character(tmp_path: Path) -> None:
+    found = largest_at(read_trace(largest(tmp_path / "l.csv", [400, 100, 90])), None)
+    odd = [{**process, "name": "a_b&c%{}"} for process in found.processes]
+    write_latex(replace(found, processes=odd), tmp_path / "l.tex")
+    picture = (tmp_path / "l.tex").read_text()
+    assert picture.count(r"\node ") == 3
+    assert picture.count(r"\draw ") == 2
+    assert picture.count(r"a\_b\&c\%\{\}\\ ") == 3
+
+
 def test_plot_writes_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     largest(tmp_path / "l.csv", [400, 100, 90])
     assert main(["plot", str(tmp_path / "l.csv")]) == 0
     listed = [Path(word) for word in capsys.readouterr().out.split()]
-    assert [path.name for path in listed] == ["l.svg", "l.png", "l.graphml"]
+    assert [path.name for path in listed] == ["l.svg", "l.png", "l.graphml", "l.tex", "l.txt"]
     text = "".join(ET.parse(listed[0]).getroot().itertext())
     with Image.open(listed[1]) as image:
         assert len(image.getcolors(1 << 24) or ()) > 20

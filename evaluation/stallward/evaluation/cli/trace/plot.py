@@ -27,8 +27,8 @@ def plot(
 ) -> None:
     """Draw a trace as SVG and PNG.
 
-    A trace of the largest processes becomes a tree, and a GraphML file beside it. A trace that was
-    killed is drawn as far as it came.
+    A trace of the largest processes becomes a tree, with GraphML, LaTeX and text beside it. A trace
+    that was killed is drawn as far as it came.
     """
     from stallward.evaluation.lens.traces.file import read_trace  # noqa: PLC0415
     from stallward.evaluation.lens.traces.picture import draw_panels, save  # noqa: PLC0415
@@ -45,13 +45,20 @@ def plot(
             draw_largest,
             largest_at,
             write_graphml,
+            write_latex,
+            write_text,
         )
 
         largest = largest_at(trace, at)
         written = save(draw_largest(largest), base)
-        graph = base.with_name(f"{base.name}.graphml")
-        write_graphml(largest, graph)
-        written = (*written, graph)
+        for suffix, write in (
+            ("graphml", write_graphml),
+            ("tex", write_latex),
+            ("txt", write_text),
+        ):
+            path = base.with_name(f"{base.name}.{suffix}")
+            write(largest, path)
+            written = (*written, path)
     else:
         from stallward.evaluation.lens.traces.panels import panels_of  # noqa: PLC0415
 

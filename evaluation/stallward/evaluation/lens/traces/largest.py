@@ -1,4 +1,4 @@
-"""The picture and the graph of the largest processes."""
+"""The picture of the largest processes, and their tree as GraphML, LaTeX and text."""
 
 from __future__ import annotations
 
@@ -23,6 +23,14 @@ _MOST_AREA: Final = 2600.0
 """The area of the largest circle, in square points."""
 _LEAST_AREA: Final = 14.0
 _NAME: Final = 14
+_LATEX_SPECIAL: Final = str.maketrans(
+    {
+        **{char: f"\\{char}" for char in "&%$#_{}"},
+        "~": r"\textasciitilde{}",
+        "^": r"\textasciicircum{}",
+        "\\": r"\textbackslash{}",
+    }
+)
 _GRAPHML_TYPES: Final = {int: "long", float: "double", str: "string"}
 
 
@@ -107,10 +115,16 @@ def draw_largest(largest: Largest) -> Figure:
 
 
 def _label(largest: Largest, node: Node) -> str:
-    process = largest.processes[node.item]
-    name = str(process["name"])
+    size, name, pid = _label_words(largest, node)
     name = name if len(name) <= _NAME else f"{name[: _NAME - 1]}…"
-    return f"{name}\n{largest.size(node.item):,.1f} {largest.unit}\n{process['pid']}"
+    return f"{name}\n{size}\n{pid}"
+
+
+def _label_words(largest: Largest, node: Node) -> tuple[str, str, str]:
+    """The size, the name and the number of a process."""
+    process = largest.processes[node.item]
+    size = f"{largest.size(node.item):,.1f} {largest.unit}"
+    return size, str(process["name"]), str(process["pid"])
 
 
 def _title(largest: Largest) -> str:
@@ -152,3 +166,33 @@ def write_graphml(largest: Largest, path: Path) -> None:
     document.append(graph)
     ElementTree.indent(document)
     ElementTree.ElementTree(document).write(path, encoding="utf-8", xml_declaration=True)
+
+
+def write_latex(largest: Largest, path: Path) -> None:
+    """Write the tree as a picture for LaTeX, which needs the package TikZ."""
+    root = balanced_tree(len(largest.processes))
+    nodes = [] if root is None else list(root.walk())
+    lines = [
+        f"% {_title(largest).translate(_LATEX_SPECIAL)}",
+        r"\begin{tikzpicture}[every node/.style={align=center, font=\scriptsize}, "
+        r"x=22mm, y=18mm]",
+    ]
+    for node in nodes:
+        words = _label(largest, node).replace("…", "...").translate(_LATEX_SPECIAL)
+        text = words.replace("\n", r"\\ ")
+        lines.append(rf"  \node (n{node.item}) at ({node.x:.3f},{-node.depth}) {{{text}}};")
+    lines += [
+        rf"  \draw (n{node.item}) -- (n{child.item});" for node in nodes for child in node.children
+    ]
+    path.write_text("\n".join([*lines, r"\end{tikzpicture}", ""]), encoding="utf-8")
+
+
+def write_text(largest: Largest, path: Path) -> None:
+    """Write the tree as text: the largest process first, each indented by its depth."""
+    root = balanced_tree(len(largest.processes))
+    nodes = [] if root is None else list(root.walk())
+    lines = [_title(largest)]
+    for node in reversed(nodes):
+        size, name, pid = _label_words(largest, node)
+        lines.append(f"{'    ' * node.depth}{size}  {name}  {pid}")
+    path.write_text("\n".join([*lines, ""]), encoding="utf-8")
