@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
 from stallward.agent.errors import ControllerError
-from stallward.agent.file_pages import FilePages
+from stallward.agent.file_pages import MARKS, FilePages
 from stallward.agent.sample import Sample
 
 
@@ -88,11 +88,11 @@ THREAD_NEEDS: Final = (Need.THREAD_SLICE, Need.THREAD_NICE, Need.THREAD_CPUS)
 def needs_of_file_pages(wish: FilePages) -> tuple[Need, ...]:
     """What a node must have for what is to be done to file pages."""
     needs = []
-    if wish.victim == "largest-file" or wish.writeback or wish.action == "flush":
+    if wish.victim == "largest-file" or wish.writeback or wish.action in {"flush", *MARKS}:
         needs.append(Need.FILE_CACHE)
     if wish.action == "clear":
         needs.append(Need.REFERENCED_BITS)
-    elif wish.action != "flush":
+    elif wish.action not in {"flush", *MARKS}:
         needs.append(Need.FILE_ADVICE)
     return tuple(needs)
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-FileAction = Literal["flush", "clear", "cold", "pageout", "willneed"]
+FileAction = Literal[
+    "flush", "clear", "cold", "pageout", "mark", "activate", "activate-mark", "willneed"
+]
 """What is done to the file pages of a process: written back where they are dirty, taken for
-unreferenced, the next to be reclaimed, reclaimed now, or read in."""
+unreferenced, the next to be reclaimed, reclaimed now; where they are in memory, marked as used,
+moved to the active list, or both; or read in."""
 
 Victim = Literal["largest-file", "largest-size", "next", "most-run", "protected"]
 """Whose file pages: of the background process behind whose first mapping the file with most
@@ -17,7 +21,11 @@ least or most processor time; or of the protected application."""
 FileScope = Literal["first", "all"]
 """The pages of the file behind a process's first mapping (its program), or of all its files."""
 
-HARMLESS_FILE_ACTIONS: Final[frozenset[FileAction]] = frozenset({"willneed"})
+MARKS: Final[Mapping[FileAction, int]] = {"mark": 1, "activate": 2, "activate-mark": 3}
+"""How often a page is used for an action: the second use moves it to the active list, where it is
+not yet referenced again (``mark_page_accessed`` in the kernel)."""
+
+HARMLESS_FILE_ACTIONS: Final[frozenset[FileAction]] = frozenset({*MARKS, "willneed"})
 """What may be done to the protected application's pages, too."""
 
 GRAB_PAGES: Final = (16, 256, 512)

@@ -59,7 +59,7 @@ def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
         lambda _proc: {Need.FILE_CACHE: "no cachestat"},
     )
     kept, reasons = leave_out(request(HEURISTICS, "live"), scenario)
-    assert [arm.label for arm in kept.arms] == ["ws-deactivate", "ws-promote"]
+    assert [arm.label for arm in kept.arms] == ["ws-deactivate"]
     assert all("file_cache (no cachestat)" in text for text in reasons.values())
 
 

@@ -190,4 +190,4 @@ def test_a_page_of_an_unfinished_repeat_says_so(tmp_path: Path) -> None:
     result = run(tmp_path / "out", minutes=0.0)
     assert result.sizes == ()
     assert headline(result) == "No repeat is complete yet."
-    assert "3 of 108 runs" in render_experiment_page(compile_page(result))
+    assert "3 of 132 runs" in render_experiment_page(compile_page(result))

@@ -72,7 +72,7 @@ def apply(
         str,
         typer.Option(
             metavar="ACTION,victim=VICTIM",
-            help="File pages at every tick: flush, clear, cold, pageout or willneed; of "
+            help="File pages at every tick: flush, clear, cold, pageout, mark, activate, activate-mark or willneed; of "
             "largest-file, largest-size, next, most-run or protected; and scope=, grab_pages=, "
             "writeback=.",
         ),

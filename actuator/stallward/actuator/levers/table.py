@@ -182,7 +182,7 @@ LEVERS: Final = (
     LeverInfo(
         name="file_pages",
         field="file_pages",
-        unit="flush, clear, cold, pageout or willneed, at every tick",
+        unit="flush, clear, cold, pageout, mark, activate, activate-mark or willneed, at every tick",
         v2=_FILE_PAGES,
         hybrid=_FILE_PAGES,
         none=_FILE_PAGES,
@@ -372,7 +372,10 @@ _NOTES: Final = """
 - What `file_pages` does needs no undoing. Pages that were written back would have been written
   anyway; referenced bits and places in the kernel's lists come back as pages are used; dropped
   pages are read again when they are needed. It is done to background processes only, but for
-  `willneed`, which the application's pages may have. `clear` takes all file pages of the victim:
+  `willneed` and the three that use pages, which the application's may have. These (`mark`,
+  `activate`, `activate-mark`) use the pages in memory once, twice or three times, by reading
+  those that cachestat(2) counts. From the disk nothing is read but what a mark of the kernel's own
+  readahead starts. `clear` takes all file pages of the victim:
   clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
   file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
   CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.

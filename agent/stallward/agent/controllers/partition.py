@@ -238,7 +238,9 @@ class PartitionController:
             ),
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
-        return Decision(desired=desired, reason=reason(demand, others, room, lent - reserve, division))
+        return Decision(
+            desired=desired, reason=reason(demand, others, room, lent - reserve, division)
+        )
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""

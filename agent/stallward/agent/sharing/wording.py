@@ -6,9 +6,7 @@ from stallward.agent.desired import MIB
 from stallward.agent.sharing.division import Division
 
 
-def reason(
-    demand: float, others: float, room: float, lent: float, division: Division
-) -> str:
+def reason(demand: float, others: float, room: float, lent: float, division: Division) -> str:
     """The demand, what others hold, the room, the loan or the reserve, and who waits; in bytes."""
     parts = [f"demand {mib(demand)}, room {mib(room)}"]
     if others >= MIB:

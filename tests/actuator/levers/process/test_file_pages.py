@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import subprocess
 import sys
 import time
@@ -40,6 +41,8 @@ from stallward.agent.file_pages import FilePages, Victim
 
 PROC = Path("/proc")
 PAGES = 512
+REFERENCED, ACTIVE = 2, 6
+"""Bits of /proc/kpageflags (linux/kernel-page-flags.h)."""
 _LACKS = why_no_file_pages(PROC)
 needs_all = pytest.mark.skipif(bool(_LACKS), reason="; ".join(_LACKS.values()) or "has all")
 
@@ -112,6 +115,20 @@ class Mapper:
         lines = Path(f"/proc/{self.pid}/smaps").read_text().splitlines()
         value = next(line for line in lines if line.startswith(f"{key}:"))
         return int(value.split()[1]) * 1024 // PAGE_BYTES
+
+    def flagged(self, bit: int) -> int:
+        """How many pages of the first mapping have a flag of the kernel (/proc/kpageflags)."""
+        with Path(f"/proc/{self.pid}/pagemap").open("rb", buffering=0) as file:
+            entries = struct.unpack(
+                f"={PAGES}Q", os.pread(file.fileno(), 8 * PAGES, 8 * (0x100000 // PAGE_BYTES))
+            )
+        with Path("/proc/kpageflags").open("rb", buffering=0) as file:
+            flags = (
+                struct.unpack("=Q", os.pread(file.fileno(), 8, 8 * (entry & ((1 << 55) - 1))))[0]
+                for entry in entries
+                if entry >> 63
+            )
+            return sum(one >> bit & 1 for one in flags)
 
     def in_use(self) -> bool:
         """Whether most pages are referenced."""
@@ -206,6 +223,51 @@ def test_deactivated_pages_are_unreferenced_and_stay(mapper: Mapper) -> None:
     assert result.value.startswith(f"cold {PAGES} pages")
     assert mapper.of_mapping("Referenced") == 0
     assert mapper.cached() == PAGES
+
+
+@needs_all
+def test_marked_pages_are_referenced_without_their_process(mapper: Mapper) -> None:
+    lever = lever_on(source(mapper.pid))
+    mapper.do("read")
+    settle(lever, wish("clear"))
+    assert mapper.of_mapping("Referenced") == 0
+    (result,) = settle(lever, wish("mark"))
+    assert result.ok, result
+    assert result.value.startswith(f"mark {PAGES} pages")
+    assert mapper.flagged(REFERENCED) == PAGES
+
+
+@needs_all
+def test_activated_pages_are_active_and_marked_ones_referenced_as_well(mapper: Mapper) -> None:
+    """The second use of a page activates it, and its first use there marks it again."""
+    lever = lever_on(source(mapper.pid))
+    mapper.do("read")
+    settle(lever, wish("clear"))
+    assert mapper.flagged(ACTIVE) == 0
+    (result,) = settle(lever, wish("activate"))
+    assert result.ok, result
+    # The kernel moves small folios between its lists in batches: the last one may be waiting.
+    assert mapper.flagged(ACTIVE) > PAGES // 2
+    assert mapper.flagged(REFERENCED) < PAGES // 2
+    settle(lever, wish("activate-mark"))
+    assert mapper.flagged(ACTIVE) > PAGES // 2
+    assert mapper.flagged(REFERENCED) > PAGES // 2
+
+
+@needs_all
+@pytest.mark.parametrize("action", ["mark", "activate", "activate-mark"])
+def test_what_is_not_in_memory_is_not_read_to_be_marked(mapper: Mapper, action: str) -> None:
+    with mapper.path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        os.pread(file.fileno(), 1, PAGES // 2 * PAGE_BYTES)
+    time.sleep(0.2)  # the kernel reads ahead
+    cached = mapper.cached()
+    assert 0 < cached < PAGES
+    lever = lever_on(protected=source(mapper.pid))
+    (result,) = settle(lever, wish(action, "protected"))
+    assert result.ok, result
+    time.sleep(0.2)
+    assert mapper.cached() == cached
 
 
 @needs_all

@@ -172,9 +172,13 @@ def test_a_reset_forgets_stalls_and_phases() -> None:
             "ws-deactivate:by=pageout,victim=largest-file,grab=16,files=all",
             FilePages(action="pageout", victim="largest-file", scope="all", grab_pages=16),
         ),
-        ("ws-promote", FilePages(action="willneed", victim="next", grab_pages=16)),
+        ("ws-promote", FilePages(action="mark", victim="next", grab_pages=16)),
         (
-            "ws-promote:who=protected,grab=512,files=all",
+            "ws-promote:who=most-run,by=activate-mark",
+            FilePages(action="activate-mark", victim="most-run", grab_pages=16),
+        ),
+        (
+            "ws-promote:by=willneed,who=protected,grab=512,files=all",
             FilePages(action="willneed", victim="protected", scope="all", grab_pages=512),
         ),
     ],
@@ -193,6 +197,7 @@ def test_an_arm_wants_what_its_arguments_say(spec: str, expected: FilePages) -> 
         ("ws-deactivate:grab=17", "grab='17' is none of 16, 256, 512"),
         ("ws-promote:who=largest-file", "who='largest-file'"),
         ("ws-promote:priority=13", "priority=13 is outside 0 to 12"),
+        ("ws-promote:by=cold", "by='cold' is none of mark, activate, activate-mark, willneed"),
         ("ws-promote:lag=1", "lag"),
     ],
 )

@@ -23,6 +23,8 @@ class Mapping:
     inode: int
     """0 for a mapping of no file."""
     name: bytes
+    offset: int = 0
+    """Where in the file it begins."""
 
     @property
     def length(self) -> int:
@@ -55,9 +57,9 @@ def mappings(maps: bytes) -> Iterator[Mapping]:
             continue
         start, _, end = fields[0].partition(b"-")
         try:
-            first, last = int(start, 16), int(end, 16)
+            first, last, offset = int(start, 16), int(end, 16), int(fields[2], 16)
         except ValueError:
             continue
         if 0 <= first < last <= _ADDRESSES and len(fields[4]) < 20:
             name = fields[5] if len(fields) > 5 else b""
-            yield Mapping(first, last, fields[1], fields[3], int(fields[4]), name)
+            yield Mapping(first, last, fields[1], fields[3], int(fields[4]), name, offset)

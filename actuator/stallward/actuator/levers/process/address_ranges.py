@@ -37,12 +37,16 @@ def file_ranges(
         scope: Whether the pages of the first mapping's file are meant, or those of every file.
         grab_bytes: The most bytes of one grab.
     """
+    return list(pieces(iter(file_mappings(found, scope)), grab_bytes))
+
+
+def file_mappings(found: Sequence[Mapping], scope: FileScope) -> list[Mapping]:
+    """List the mappings of a process's files, of the first one or of all, as above."""
     first = found[0].file if found else None
-    files = (
+    return [
         mapping
         for mapping in found
         if mapping.file is not None
         and not mapping.own
         and (scope == "all" or mapping.file == first)
-    )
-    return list(pieces(files, grab_bytes))
+    ]

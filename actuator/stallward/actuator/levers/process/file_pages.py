@@ -2,8 +2,9 @@
 
 ``flush`` writes dirty pages of the victim's first file back, ``clear`` takes its file pages for
 unreferenced (/proc/PID/clear_refs), ``cold`` makes them the next to be reclaimed, ``pageout``
-reclaims them and ``willneed`` reads them in (process_madvise), on the account of the victim's
-group. A thread does it, once a tick for as long as it is wanted. Nothing needs to be undone: what
+reclaims them, ``mark``, ``activate`` and
+``activate-mark`` use those in memory once, twice or three times (by reading them) and ``willneed``
+reads them in (process_madvise), on the account of the victim's group. A thread does it, once a tick for as long as it is wanted. Nothing needs to be undone: what
 was written back would have been written anyway, a page that is used again is referenced and active
 again, and one that was dropped comes back when it is needed.
 """
@@ -19,12 +20,12 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
-from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, write_back
-from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, mark_used, write_back
+from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
 from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker
-from stallward.actuator.levers.process.address_ranges import file_ranges
+from stallward.actuator.levers.process.address_ranges import file_mappings, file_ranges
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages, why_not
 from stallward.actuator.levers.process.file_victims import (
     Candidate,
@@ -39,7 +40,7 @@ from stallward.actuator.record.desired.text import file_pages_text
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
-from stallward.agent.file_pages import HARMLESS_FILE_ACTIONS, FilePages
+from stallward.agent.file_pages import HARMLESS_FILE_ACTIONS, MARKS, FilePages
 
 FLUSH_PAGES: Final = 256
 """The most dirty pages of one file that are written back at a time (``nr_to_write`` there)."""
@@ -219,7 +220,7 @@ class FilePagesLever(LeverDefaults):
         source: FilePagesSource,
         superseded: Superseded,
     ) -> int:
-        """Act on one process; return the pages that were written back, cleared or advised on."""
+        """Act on one process; return the pages that were acted on."""
         try:
             pidfd = os.pidfd_open(victim.pid)
         except OSError:
@@ -234,19 +235,7 @@ class FilePagesLever(LeverDefaults):
                 flushed = self._flush(victim.pid)
             if wanted.action == "flush":
                 return flushed
-            found = list(mappings(content))
-            if wanted.action == "clear":
-                return self._clear(victim.pid)
-            number, grab_pages = ADVICE_NUMBERS[wanted.action], wanted.grab_pages
-            if wanted.action == "willneed":
-                grab_pages = min(grab_pages, READ_IN_PAGES)
-            ranges = file_ranges(found, wanted.scope, grab_pages * PAGE_BYTES)
-            if wanted.action != "willneed":
-                done = advise_ranges(process_madvise, pidfd, ranges, number, superseded)
-            else:
-                with self._reader.within(victim.pid, superseded) as advise:
-                    done = advise_ranges(advise, pidfd, ranges, number, superseded)
-            return done // PAGE_BYTES
+            return self._handle(victim.pid, pidfd, list(mappings(content)), wanted, superseded)
         except ProcessLookupError:
             return 0
         except OSError as error:
@@ -258,6 +247,30 @@ class FilePagesLever(LeverDefaults):
             ) from error
         finally:
             os.close(pidfd)
+
+    def _handle(
+        self,
+        pid: int,
+        pidfd: int,
+        found: Sequence[Mapping],
+        wanted: FilePages,
+        superseded: Superseded,
+    ) -> int:
+        """Do all that is not writing back; return the pages that were acted on."""
+        if wanted.action == "clear":
+            return self._clear(pid)
+        if wanted.action in MARKS:
+            return self._mark(pid, found, wanted, superseded)
+        number, grab_pages = ADVICE_NUMBERS[wanted.action], wanted.grab_pages
+        if wanted.action == "willneed":
+            grab_pages = min(grab_pages, READ_IN_PAGES)
+        ranges = file_ranges(found, wanted.scope, grab_pages * PAGE_BYTES)
+        if wanted.action != "willneed":
+            done = advise_ranges(process_madvise, pidfd, ranges, number, superseded)
+        else:
+            with self._reader.within(pid, superseded) as advise:
+                done = advise_ranges(advise, pidfd, ranges, number, superseded)
+        return done // PAGE_BYTES
 
     def _flush(self, pid: int) -> int:
         first = first_mapping(self._proc, pid)
@@ -273,6 +286,35 @@ class FilePagesLever(LeverDefaults):
             return write_back(fd, FLUSH_PAGES)
         finally:
             os.close(fd)
+
+    def _mark(
+        self, pid: int, found: Sequence[Mapping], wanted: FilePages, superseded: Superseded
+    ) -> int:
+        return sum(
+            self._mark_mapping(pid, mapping, wanted, superseded)
+            for mapping in file_mappings(found, wanted.scope)
+        )
+
+    def _mark_mapping(
+        self, pid: int, mapping: Mapping, wanted: FilePages, superseded: Superseded
+    ) -> int:
+        marked = 0
+        for _ in range(MARKS[wanted.action]):
+            # Of reads by the same descriptor, one after the other from the same folio, only the
+            # first one counts as a use.
+            try:
+                fd = open_mapped(self._proc, pid, mapping)
+            except OSError as error:
+                if error.errno in ABSENT:
+                    return marked
+                raise
+            try:
+                marked = mark_used(
+                    fd, mapping.offset, mapping.length, wanted.grab_pages, superseded
+                )
+            finally:
+                os.close(fd)
+        return marked
 
     def _clear(self, pid: int) -> int:
         """Clear the bits of a process's file pages; return how many are resident."""

@@ -70,6 +70,9 @@ _ACTION_WORDS: Final[Mapping[FileAction, str]] = {
     "clear": "clear the referenced bits of",
     "cold": "advise cold for",
     "pageout": "page out",
+    "mark": "mark as used",
+    "activate": "activate",
+    "activate-mark": "activate and mark",
     "willneed": "read in",
 }
 _VICTIM_WORDS: Final[Mapping[Victim, str]] = {

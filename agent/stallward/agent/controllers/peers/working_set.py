@@ -222,9 +222,12 @@ def _deactivate(arguments: Mapping[str, str]) -> Controller:
 
 
 def _promote(arguments: Mapping[str, str]) -> Controller:
-    """Sections 7.2 to 7.4.1: keep the pages of a task; of the application is new."""
+    """Sections 7.2 to 7.4.1: keep the pages of a task; of the application is new.
+
+    The patches mark or activate pages that are in memory, and read nothing.
+    """
     wish = FilePages(
-        action="willneed",
+        action=_word(arguments, "by", "mark", ("mark", "activate", "activate-mark", "willneed")),
         victim=_word(arguments, "who", "next", ("next", "most-run", "protected")),
         scope=_scope(arguments),
         grab_pages=_grab(arguments, 16),
@@ -278,11 +281,13 @@ ENTRIES: Final = (
     ),
     ControllerEntry(
         name="ws-promote",
-        summary="working set: read in the file pages of a task or of the application",
+        summary="working set: mark the file pages of a task or of the application as used",
         make=_promote,
         parameters={
             "at": _AT.format("distress"),
             "who": "next, most-run or protected (default next)",
+            "by": "mark, activate or activate-mark: use what is in memory once, twice or three "
+            "times; willneed: read in what is not (default mark)",
             "files": _FILES,
             "grab": _GRAB.format(16),
             "priority": _PRIORITY,

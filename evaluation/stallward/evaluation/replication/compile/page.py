@@ -37,8 +37,7 @@ NOT_REPEATED: Final = (
     "Patches in the kernel: here the same things by system calls, at most ten times a second.",
     "16 and 512 pages a grab (6.3.3): user space can clear the referenced bits of a process only "
     "512 pages at a time, and the other sizes only set how long a lock is held.",
-    "The variant under RCU (6.5) and activating pages (7.4): they differ in locks of the kernel, "
-    "or in lists that user space does not reach.",
+    "The variant under RCU (6.5): it differs in locks of the kernel.",
     "Profiles of the kernel: the shares of its functions. Faults, requests and idle time are "
     "counted instead.",
 )

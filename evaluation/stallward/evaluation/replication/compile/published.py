@@ -34,6 +34,10 @@ FOUND: Final = {
     "promote most-run": PublishedArm(
         section="7.3", found="the same with more memory, enormously slower with least"
     ),
+    "activate most-run": PublishedArm(
+        section="7.4", found="the same with more memory, poor with less"
+    ),
+    "activate and mark": PublishedArm(section="7.4.1", found="very poor at 36 to 48 MB"),
     "clear most-run": PublishedArm(section="7.5", found="notably worse at 40 MB"),
 }
 """Name of an arm -> the patch that it stands for."""

@@ -21,6 +21,8 @@ ARMS: Final = {
     "deactivate": "ws-deactivate",
     "promote next": "ws-promote:who=next",
     "promote most-run": "ws-promote:who=most-run",
+    "activate most-run": "ws-promote:who=most-run,by=activate",
+    "activate and mark": "ws-promote:who=most-run,by=activate-mark,priority=2",
     "clear most-run": "ws-pressure:victim=most-run,at=distress",
 }
 """Name of an arm -> its controller. The first is the kernel as it is."""
