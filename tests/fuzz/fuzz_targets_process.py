@@ -15,8 +15,8 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.bpf.btf import Btf
 from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.memory.memory_groups import memory_group_name
-from stallward.actuator.kernel.pid_file import parse_pid
 from stallward.actuator.kernel.process_identity import parse_user_ids
+from stallward.actuator.kernel.process_roots import parse_pid
 from stallward.actuator.kernel.process_table import parse_seen
 from stallward.actuator.levers.process.address_ranges import file_ranges
 from stallward.actuator.levers.process.page_advice import private_ranges

@@ -24,9 +24,8 @@ from stallward.agent.action_table import SET_POINTS
 from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.policy_file import read_policy
-from stallward.agent.controllers.policy_graph import read_graph
 from stallward.agent.controllers.policy_metadata import parse_metadata
-from stallward.agent.controllers.policy_shapes import check_shapes, tensor_bytes
+from stallward.agent.controllers.policy_shapes import check_shapes, read_graph, tensor_bytes
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.agent.sharing.contention import read_contention

@@ -15,7 +15,7 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.doctor.kubelet_settings import parse_file, settings_of, threshold_bytes
+from stallward.actuator.doctor.kubelet import parse_file, settings_of, threshold_bytes
 from stallward.actuator.errors import (
     ConfigError,
     FramesError,

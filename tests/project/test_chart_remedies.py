@@ -100,7 +100,7 @@ def test_counting_page_cache_hits_takes_the_rights_that_the_unit_gives(tmp_path:
 
 
 def test_the_right_to_ask_what_the_kubelet_is_told_is_given_on_request(tmp_path: Path) -> None:
-    assert "rbac.nodesProxy" in (DOCTOR / "kubelet_settings.py").read_text()
+    assert "rbac.nodesProxy" in (DOCTOR / "kubelet.py").read_text()
     plain = render(tmp_path, {})["ClusterRole"]["rules"]
     asked = render(tmp_path, {}, settings=["rbac.nodesProxy=true"])["ClusterRole"]["rules"]
     assert asked == [

@@ -18,7 +18,7 @@ from systemd_manager import Manager, why_missing
 from systemd_node import OUTPUT, PYTHON
 
 from stallward.actuator.kernel.paths import Paths
-from stallward.env.sandbox.peers import oomd
+from stallward.env.sandbox.peers import programs as oomd
 from stallward.env.sandbox.peers.programs import find_peer
 from stallward.env.sandbox.sandbox import Sandbox
 

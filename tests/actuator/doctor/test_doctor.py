@@ -17,9 +17,9 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
+from stallward.actuator.doctor.configuration import try_work
 from stallward.actuator.doctor.doctor import Diagnosis, examine
 from stallward.actuator.doctor.finding import Finding
-from stallward.actuator.doctor.work import try_work
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import effective_capabilities, may_have, other_daemons

@@ -16,8 +16,12 @@ from pod_tree import PodNode
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
 from stallward.actuator.doctor.finding import Finding
-from stallward.actuator.doctor.kubelet import try_kubelet
-from stallward.actuator.doctor.kubelet_settings import parse_flags, settings_of, threshold_bytes
+from stallward.actuator.doctor.kubelet import (
+    parse_flags,
+    settings_of,
+    threshold_bytes,
+    try_kubelet,
+)
 from stallward.actuator.errors import KubeletConfigError
 from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.agent.desired import MIB

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.config.tables import RemoteConfig
-from stallward.actuator.doctor.remote import try_remote
+from stallward.actuator.doctor.configuration import try_remote
 
 
 def test_it_names_the_file_that_the_service_would_refuse(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from scripted_engine import Scripted, scripted_engine, tick_record
 
-from stallward.actuator.engine.engine import Engine
-from stallward.actuator.engine.fallback import MAX_DOUBLINGS, STEADY_TICKS, Trust
+from stallward.actuator.engine.engine import MAX_DOUBLINGS, STEADY_TICKS, Engine, Trust
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets

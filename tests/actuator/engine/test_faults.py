@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scripted_engine import Scripted, ScriptedPolicy, scripted_engine, wire_record
 
-from stallward.actuator.engine import ask_controller
+from stallward.actuator.engine import engine as ask_controller
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
@@ -40,7 +40,7 @@ from stallward.actuator.record.reasons import (
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_to_wire
 from stallward.actuator.record.tick_record import Circumstances, Mode
-from stallward.actuator.service.metrics.labels import fallback_reason
+from stallward.actuator.service.metrics.counts import fallback_reason
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, SlotDesire, Tuning
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scripted_engine import Scripted, scripted_engine, tick_record
 
-from stallward.actuator.engine.ask_controller import Observer
+from stallward.actuator.engine.engine import Observer
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
@@ -32,7 +32,7 @@ from stallward.agent.sample import (
     Sample,
 )
 from stallward.agent.testing import CONTEXT, make_sample
-from stallward.env.recording.columns import action_columns
+from stallward.env.recording.recording import action_columns
 from stallward.proto.v1 import stallward_pb2 as pb
 
 PAUSE = SlotDesire(paused=True)

@@ -17,7 +17,7 @@ from stallward.actuator.record.reasons import (
 )
 from stallward.actuator.record.reasons_text import change_text, reason_notes
 from stallward.actuator.record.reasons_wire import reasons_to_wire
-from stallward.actuator.service.metrics.labels import guard_rule
+from stallward.actuator.service.metrics.counts import guard_rule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire
 from stallward.agent.file_pages import FilePages
 from stallward.agent.sample import (

@@ -49,8 +49,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from stallward.actuator.engine.engine import Engine
-from stallward.actuator.engine.fallback import LATE_TICKS, LATE_WINDOW_TICKS
+from stallward.actuator.engine.engine import LATE_TICKS, LATE_WINDOW_TICKS, Engine
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import GuardMemory, slots_with_stopped

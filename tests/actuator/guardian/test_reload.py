@@ -10,7 +10,7 @@ import pytest
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import JournalConfig, ProtectedConfig, ServiceConfig
-from stallward.actuator.guardian.reload import Reload
+from stallward.actuator.guardian.guardian import Reload
 from stallward.actuator.guardian.sd_notify import Notifier
 
 CONFIG = DaemonConfig(

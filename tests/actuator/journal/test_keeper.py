@@ -13,7 +13,6 @@ import pytest
 from own_names import own_name
 
 from stallward.actuator.errors import JournalError
-from stallward.actuator.journal.claim import undo_abandoned
 from stallward.actuator.journal.entries import (
     FileValue,
     Frozen,
@@ -22,7 +21,7 @@ from stallward.actuator.journal.entries import (
     SwapFile,
     to_line,
 )
-from stallward.actuator.journal.keeper import Keeper
+from stallward.actuator.journal.keeper import Keeper, undo_abandoned
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 

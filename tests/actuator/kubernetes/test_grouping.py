@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from pods import pod, uid_of
 
 from stallward.actuator.kubernetes.assign import MOST_PODS, Assignment, assign
-from stallward.actuator.kubernetes.config import PodConfig
-from stallward.actuator.kubernetes.grouping import GroupBy, Grouping, parse_group_by
+from stallward.actuator.kubernetes.config import GroupBy, Grouping, PodConfig, parse_group_by
 from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.kubernetes.pod import Pod
 from stallward.agent.errors import SchemaError

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.latency.lines.columns import columns
+from stallward.actuator.latency.lines.fields import columns
 from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.lens.schedule import Schedule
+from stallward.actuator.lens.run import Schedule
 
 
 def test_a_tick_in_time_is_followed_by_the_next() -> None:

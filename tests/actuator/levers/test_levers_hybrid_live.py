@@ -27,8 +27,7 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.cgroup.freezer import find_freezer
-from stallward.actuator.levers.cgroup.pause import PauseLever
+from stallward.actuator.levers.cgroup.pause import PauseLever, find_freezer
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.lever_result import LeverResult

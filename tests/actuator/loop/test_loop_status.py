@@ -29,7 +29,7 @@ from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
-from stallward.actuator.loop.status import MISSING_S, LoopStatus, StatusSources
+from stallward.actuator.loop.tick import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
 from stallward.actuator.work.channel import WorkChannel
 from stallward.actuator.work.config import CpuWork
@@ -122,7 +122,7 @@ def test_missing_signals_are_looked_for_again_after_a_while(
     case: Case, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [1000.0]
-    monkeypatch.setattr("stallward.actuator.loop.status.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("stallward.actuator.loop.tick.time.monotonic", lambda: clock[0])
     case.missing()
     case.node.lacks = ()
     assert case.missing() == ["io_max: no disk"]

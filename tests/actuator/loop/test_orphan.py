@@ -11,7 +11,7 @@ from stallward.actuator.ipc.shared_memory import in_force
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue, Noted
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.loop.orphan import end_and_restore
+from stallward.actuator.loop.loop import end_and_restore
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

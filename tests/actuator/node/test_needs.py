@@ -10,7 +10,7 @@ import pytest
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.node.needs import lacks_of
+from stallward.actuator.node.lacking import lacks_of
 from stallward.agent.controller import THREAD_NEEDS, Need, NodeContext
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.node.division import (
+from stallward.actuator.node.shared_levers import (
     PACE_RATIO,
     UNDIVIDED,
     Division,

@@ -29,9 +29,13 @@ from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecor
 from stallward.actuator.record.wire import record_to_wire
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
+from stallward.actuator.service.metrics.counts import (
+    MetricsConfig,
+    TickCounts,
+    fallback_reason,
+    guard_rule,
+)
 from stallward.actuator.service.metrics.exposition import DaemonMetrics, available_bytes
-from stallward.actuator.service.metrics.labels import fallback_reason, guard_rule
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
 from stallward.agent.controller import Decision

@@ -14,8 +14,13 @@ from policy_files import ZEROS, write_policy
 
 from stallward.agent.controllers import policy_shapes
 from stallward.agent.controllers.onnx import OnnxController
-from stallward.agent.controllers.policy_graph import read_graph
-from stallward.agent.controllers.policy_shapes import MOST_BYTES, RULES, check_shapes, tensor_bytes
+from stallward.agent.controllers.policy_shapes import (
+    MOST_BYTES,
+    RULES,
+    check_shapes,
+    read_graph,
+    tensor_bytes,
+)
 from stallward.agent.errors import PolicyError
 from stallward.agent.inference import import_runtime
 from stallward.agent.testing import make_sample

@@ -31,7 +31,7 @@ from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import StallwardError, UsageError
 from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
-from stallward.env.recording import tick_requests
+from stallward.env.recording import from_frames as tick_requests
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.stored import RecordingFolder

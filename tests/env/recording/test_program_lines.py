@@ -10,7 +10,7 @@ import pytest
 
 from stallward.actuator.latency.config import LinesLatency
 from stallward.env.errors import RecordingError
-from stallward.env.recording.log_requests import logged_requests
+from stallward.env.recording.from_frames import logged_requests
 from stallward.env.recording.program_lines import parse_requests, parse_units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from stallward.env.recording.tick_units import SlotUnits, as_units, slot_units
+from stallward.env.recording.from_frames import SlotUnits, as_units, slot_units
 from stallward.proto.v1 import stallward_pb2 as pb
 
 Counted = Callable[[float], tuple[float, float, float]]

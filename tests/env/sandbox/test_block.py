@@ -19,8 +19,13 @@ from typing import cast
 import pytest
 
 from stallward.env.errors import WorkloadError
-from stallward.env.sandbox.block import BlockSite, Workplace, make_workplace, run_block
-from stallward.env.sandbox.block_programs import BlockPrograms
+from stallward.env.sandbox.block import (
+    BlockPrograms,
+    BlockSite,
+    Workplace,
+    make_workplace,
+    run_block,
+)
 from stallward.env.sandbox.block_types import BlockResult
 from stallward.env.sandbox.data_cache import check_needs, data_key, evict, prepare_data, run_to_end
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.evaluation.capacity.bisection import Bisection
+from stallward.evaluation.capacity.measure import Bisection
 
 
 def search(smallest: int, lucky: tuple[int, ...] = ()) -> tuple[int, list[int]]:

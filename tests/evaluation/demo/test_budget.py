@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from stallward.evaluation.cli.compare import demo
-from stallward.evaluation.demo.budget import (
+from stallward.evaluation.demo.run import (
     MIN_BLOCK_S,
     SPARE_S,
     Blocks,

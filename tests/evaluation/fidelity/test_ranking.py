@@ -16,8 +16,11 @@ from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.cli.compare import fidelity
 from stallward.evaluation.errors import EvaluationError, PlanError
-from stallward.evaluation.fidelity.ranking.measure import measure_ranking
-from stallward.evaluation.fidelity.ranking.ranks import rank_arms, summarise_ranking
+from stallward.evaluation.fidelity.ranking.measure import (
+    measure_ranking,
+    rank_arms,
+    summarise_ranking,
+)
 from stallward.evaluation.fidelity.ranking.result import RankingResult
 from stallward.evaluation.fidelity.ranking.show import (
     arm_table,

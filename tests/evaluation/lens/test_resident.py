@@ -20,8 +20,7 @@ from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
 from stallward.actuator.sensors.page_tables.process_pages import MappingPages, ProcessReading
 from stallward.env.lens.resident.series import ResidentSeries, SeriesBuilder
 from stallward.evaluation.cli import main
-from stallward.evaluation.lens.resident.figures import resident_result
-from stallward.evaluation.lens.resident.files import write_resident
+from stallward.evaluation.lens.resident.files import resident_result, write_resident
 from stallward.evaluation.lens.resident.result import ResidentResult
 from stallward.evaluation.lens.resident.tables import TableFormat
 from stallward.evaluation.results.serialise import load

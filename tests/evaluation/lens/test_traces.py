@@ -40,14 +40,16 @@ from stallward.evaluation.cli.trace.request import TraceRequest
 from stallward.evaluation.errors import TraceFileError
 from stallward.evaluation.lens.traces.file import make_parquet, read_trace
 from stallward.evaluation.lens.traces.largest import (
+    Node,
+    balanced_tree,
     largest_at,
+    tidy,
     write_graphml,
     write_latex,
     write_text,
 )
 from stallward.evaluation.lens.traces.panels import panels_of
 from stallward.evaluation.lens.traces.series import series_of
-from stallward.evaluation.lens.traces.tree import Node, balanced_tree, tidy
 
 MIB = 1 << 20
 ROOT = Path(__file__).parents[3]

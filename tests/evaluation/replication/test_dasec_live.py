@@ -10,7 +10,7 @@ import pytest
 
 from stallward.agent.threads import ThreadRef
 from stallward.evaluation.replication.dasec.applications import APPLICATIONS, Application
-from stallward.evaluation.replication.dasec.session import DasecSession, open_dasec_session
+from stallward.evaluation.replication.dasec.experiment import DasecSession, open_dasec_session
 from stallward.evaluation.replication.dasec.steps import Setting
 from stallward.evaluation.replication.dasec.threads import ThreadWatch
 

@@ -21,7 +21,7 @@ from stallward.evaluation.replication.latd.experiment import (
     LatdExperimentRequest,
     run_latd_experiment,
 )
-from stallward.evaluation.replication.latd.page import headline, latd_page
+from stallward.evaluation.replication.latd.page import NOT_REPEATED, headline, latd_page
 from stallward.evaluation.replication.latd.result import LatdExperimentResult
 from stallward.evaluation.replication.latd.steps import ISOLATED, SCENARIOS
 from stallward.evaluation.replication.latd.tables import (
@@ -29,7 +29,6 @@ from stallward.evaluation.replication.latd.tables import (
     scenario_table,
     sweep_table,
 )
-from stallward.evaluation.replication.latd.texts import NOT_REPEATED
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load

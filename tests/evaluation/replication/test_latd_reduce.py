@@ -12,8 +12,8 @@ import pytest
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.recording.recording import Recording, Requests, Units
 from stallward.env.recording.run_info import NodeInfo, RunInfo
-from stallward.evaluation.replication.latd.reduce import reduce_run
 from stallward.evaluation.replication.latd.resident import ResidentReading, resident_bytes
+from stallward.evaluation.replication.latd.session import reduce_run
 
 BEGIN_S, MEASURED_S, END_S = 100.0, 104.0, 110.0
 TICKS_S = np.arange(BEGIN_S, END_S + 0.01, 0.5)

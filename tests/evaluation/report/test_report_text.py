@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from example_results import arm, comparison, exactly, figure, metrics
 
-from stallward.evaluation.report.method_text import method_facts
+from stallward.evaluation.report.html import method_facts
 from stallward.evaluation.report.text import (
     Kind,
     cell,

@@ -38,8 +38,7 @@ from stallward.evaluation.verdict.result import (
     load_verdict,
     provenance_of,
 )
-from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison
-from stallward.evaluation.verdict.score import score
+from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison, score
 from stallward.evaluation.verdict.tables import verdict_tables
 from stallward.evaluation.verdict.targets import FIGURES, Target
 from stallward.evaluation.verdict.verdict import HindsightArms, run_verdict, static_best

@@ -30,8 +30,7 @@ from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.node import TwinNode
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
-from stallward.training.export.card import card
-from stallward.training.export.card_header import metadata
+from stallward.training.export.card import card, metadata
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.actor import Actor, actor_arrays, policy_kwargs
 from stallward.training.network.arrays import (

@@ -17,8 +17,7 @@ from stallward.evaluation.bench.onset import write_reflex_policy
 from stallward.evaluation.cli import main
 from stallward.models.registry import find_policy
 from stallward.training.errors import DatasetError
-from stallward.training.off_policy.attribution import integrated_gradients
-from stallward.training.off_policy.explanation import explain
+from stallward.training.off_policy.explanation import explain, integrated_gradients
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"
 RECORDING = RECORDINGS / "detector-anon-none-s1"

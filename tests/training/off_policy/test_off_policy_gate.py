@@ -14,7 +14,7 @@ import pytest
 from stallward.env.catalogue.add import add_recordings
 from stallward.evaluation.cli import main
 from stallward.models import registry
-from stallward.training.off_policy import logged
+from stallward.training.off_policy import gate as logged
 
 RECORDINGS = str(Path(__file__).parents[3] / "recordings")
 

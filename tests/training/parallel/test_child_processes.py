@@ -10,7 +10,7 @@ import psutil
 
 PROGRAM = textwrap.dedent("""
     import os, signal, subprocess, sys, time
-    from stallward.training.parallel import child_processes
+    from stallward.training.parallel import ray_cluster as child_processes
     child_processes._ENDING_S = 0.5
     mine = subprocess.Popen(["sleep", "600"])
     with child_processes.processes_ended():

@@ -11,10 +11,11 @@ import pytest
 from stallward.evaluation.cli import main
 from stallward.evaluation.cli.cluster_options import with_ray_address
 from stallward.training.errors import ClusterError, WorkerError
-from stallward.training.parallel import ray_lookout, ray_worker
+from stallward.training.parallel import ray_tasks as ray_lookout
+from stallward.training.parallel import ray_worker
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.ray_cluster import open_ray
-from stallward.training.parallel.ray_lookout import MOST_REFUSED, MOST_SILENT, Lookout
+from stallward.training.parallel.ray_tasks import MOST_REFUSED, MOST_SILENT, Lookout
 from stallward.training.parallel.ray_worker import Message, run_job
 from stallward.training.parallel.versions import difference, versions_here
 

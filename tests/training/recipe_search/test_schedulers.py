@@ -60,7 +60,7 @@ def follower(tmp_path: Path) -> Iterator[Listener]:
 
 
 def scheduler(kind: str) -> Any:
-    from stallward.training.recipe_search.schedulers import make_scheduler  # noqa: PLC0415
+    from stallward.training.recipe_search.tuning import make_scheduler  # noqa: PLC0415
 
     space = Space(
         settings={"ent_coef": Values(low=0.1, high=0.2)},

@@ -21,10 +21,10 @@ from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.parallel.storage import parts_of
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Outcome
-from stallward.training.tuning import kept_searches, search
+from stallward.training.tuning import search
+from stallward.training.tuning import search as kept_searches
 from stallward.training.tuning import settings as tuning
-from stallward.training.tuning.kept_searches import KeptSearches, SearchResult
-from stallward.training.tuning.search import tune
+from stallward.training.tuning.search import KeptSearches, SearchResult, tune
 from stallward.training.tuning.settings import TuneSettings, find_tunable
 
 TWIN = small_twin()

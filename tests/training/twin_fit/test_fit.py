@@ -31,7 +31,7 @@ from stallward.env.twin.inputs.parameters import TwinParameters, to_array, to_un
 from stallward.env.twin.node import TwinNode
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.training.pipeline.fit import fit_twin
-from stallward.training.twin_fit import held
+from stallward.training.twin_fit import fit as held
 from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 from stallward.training.twin_fit.loss import NAMES, live_summary, loss
 from stallward.training.twin_fit.replay import twin_summaries

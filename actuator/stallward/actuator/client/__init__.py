@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from stallward.actuator.client.answers import Advised, Granted, Watched
-from stallward.actuator.client.client import ActuatorClient
-from stallward.actuator.client.experiments import Experiments
+from stallward.actuator.client.client import ActuatorClient, Advised, Experiments, Granted, Watched
 from stallward.actuator.client.fleet.discovery.fleet_source import FleetSource, load_fleet
 from stallward.actuator.client.fleet.experiments import Started
 from stallward.actuator.client.fleet.fleet import Answers, Fleet
 from stallward.actuator.client.fleet.following import FleetFollower
-from stallward.actuator.client.fleet.tick_count import TickCount
-from stallward.actuator.client.fleet.watch import FleetTick, FleetWatch
+from stallward.actuator.client.fleet.watch import FleetTick, FleetWatch, TickCount
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.remote_daemon import RemoteDaemon, daemon_at
 from stallward.actuator.client.status import (

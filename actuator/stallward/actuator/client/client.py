@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 import grpc
 
-from stallward.actuator.client.answers import Advised, Granted, Watched
 from stallward.actuator.client.call_errors import to_error
-from stallward.actuator.client.experiments import Experiments
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
-from stallward.actuator.client.pushing import push_policy
 from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
     DaemonStatus,
@@ -30,9 +29,14 @@ from stallward.actuator.errors import (
     LeaseHeldError,
     RequestError,
 )
+from stallward.actuator.experiments.plan import ExperimentPlan
+from stallward.actuator.experiments.wire import Experiment, experiment_from_wire, plan_to_wire
+from stallward.actuator.record.advice.advice import Advice
 from stallward.actuator.record.advice.wire import advice_from_wire
+from stallward.actuator.record.reasons import Reasons
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.reasons_wire import reasons_from_wire
-from stallward.actuator.record.tick_record import Mode
+from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.actuator.record.wire import (
     desired_from_wire,
     desired_to_wire,
@@ -46,6 +50,149 @@ from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+# ---------- What calls of the client return, where it is more than one value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granted:
+    """The daemon's answer to a desired state."""
+
+    granted: DesiredState
+    reasons: Reasons
+    """Why it is less than was asked for, if it is."""
+    lease_remaining_s: float
+
+    @property
+    def guard_notes(self) -> tuple[str, ...]:
+        """The reasons as sentences, for people; a program reads ``reasons``."""
+        return reason_notes(self.reasons)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One tick that a watcher received."""
+
+    record: TickRecord
+    skipped: int
+    """Records that were left out because this watcher was too slow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advised:
+    """One piece of advice that a follower received."""
+
+    advice: Advice
+    skipped: int
+    """Pieces of advice that were left out because this follower was too slow."""
+
+
+# ---------- Experiments on a daemon's node, for its client
+
+_EXPERIMENTS_TIMEOUT_S: Final = 10.0
+_START_TIMEOUT_S: Final = 90.0
+"""Both policies are loaded first."""
+
+
+class Experiments:
+    """The calls about experiments.
+
+    Args:
+        stub: Calls the daemon.
+        daemon: Where the daemon is reached, for messages.
+    """
+
+    def __init__(self, stub: pb_grpc.ActuatorServiceStub, daemon: Path | RemoteDaemon) -> None:
+        self._stub = stub
+        self._daemon = daemon
+
+    def start(self, plan: ExperimentPlan) -> Experiment:
+        """Start an experiment.
+
+        Raises:
+            RequestError: If it cannot be started; the message says why.
+            PolicyError: If there is no such policy.
+            DaemonError: If the daemon cannot be reached, or cannot write.
+        """
+        request = pb.StartExperimentRequest(plan=plan_to_wire(plan))
+        return self._call(self._stub.StartExperiment, request, _START_TIMEOUT_S)
+
+    def get(self) -> Experiment | None:
+        """The experiment that runs, or else the last one; ``None`` if there was none.
+
+        Raises:
+            RequestError: If the daemon runs no experiments.
+            DaemonError: If it cannot be reached.
+        """
+        try:
+            return self._call(
+                self._stub.GetExperiment, pb.GetExperimentRequest(), _EXPERIMENTS_TIMEOUT_S
+            )
+        except PolicyError:  # what NOT_FOUND stands for
+            return None
+
+    def stop(self) -> Experiment:
+        """Stop the experiment that runs; what was in force before is put back.
+
+        Raises:
+            RequestError: If none runs.
+            DaemonError: If the daemon cannot be reached.
+        """
+        try:
+            answer = self._stub.StopExperiment(
+                pb.StopExperimentRequest(), timeout=_START_TIMEOUT_S
+            )
+        except grpc.RpcError as error:
+            raise to_error(error, self._daemon) from error
+        return experiment_from_wire(answer.experiment)
+
+    def _call(self, method: Any, request: Any, timeout_s: float) -> Experiment:
+        try:
+            return experiment_from_wire(method(request, timeout=timeout_s).experiment)
+        except grpc.RpcError as error:
+            raise to_error(error, self._daemon) from error
+
+
+# ---------- Sending a policy to a daemon part by part, and going on where an upload broke off
+
+_OFFSET_TIMEOUT_S: Final = 5.0
+_PUSH_TIMEOUT_S: Final = 600.0
+_CHUNK_BYTES: Final = 256 << 10
+_TRIES: Final = 5
+_PAUSE_S: Final = 0.3
+_STILL_SENDING: Final = (grpc.StatusCode.FAILED_PRECONDITION, grpc.StatusCode.ABORTED)
+
+
+def push_policy(stub: pb_grpc.ActuatorServiceStub, content: bytes, name: str) -> StoredPolicyInfo:
+    """Send a policy, from the part on that the daemon lacks.
+
+    Raises:
+        grpc.RpcError: If the daemon refuses it or cannot be reached.
+    """
+    sha256 = hashlib.sha256(content).hexdigest()
+    for tries_left in reversed(range(_TRIES)):
+        asked = pb.PushOffsetRequest(sha256=sha256)
+        start = stub.PushOffset(asked, timeout=_OFFSET_TIMEOUT_S).received_bytes
+        try:
+            answer = stub.PushPolicy(_parts(content, start, sha256, name), timeout=_PUSH_TIMEOUT_S)
+            break
+        except grpc.RpcError as error:
+            # The rest of an upload that broke off may still be on its way.
+            late = isinstance(error, grpc.Call) and error.code() in _STILL_SENDING
+            if not (late and tries_left):
+                raise
+            time.sleep(_PAUSE_S)
+    return stored_from_wire(answer.policy)
+
+
+def _parts(content: bytes, start: int, sha256: str, name: str) -> Iterator[pb.PushPolicyRequest]:
+    """Yield the parts of a policy from ``start`` on; at least one, which names it."""
+    first = content[start : start + _CHUNK_BYTES]
+    yield pb.PushPolicyRequest(sha256=sha256, name=name, offset=start, chunk=first)
+    for offset in range(start + len(first), len(content), _CHUNK_BYTES):
+        chunk = content[offset : offset + _CHUNK_BYTES]
+        yield pb.PushPolicyRequest(offset=offset, chunk=chunk)
+
 
 _TIMEOUT_S: Final = 5.0
 _LOAD_TIMEOUT_S: Final = 40.0

@@ -3,25 +3,103 @@
 from __future__ import annotations
 
 import errno
+import time
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, NoReturn
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import RemoteConfig, SlotConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
 from stallward.actuator.doctor.pods import try_pods
-from stallward.actuator.doctor.remote import try_remote
 from stallward.actuator.doctor.watchdogs import watchdogs
-from stallward.actuator.doctor.work import try_work
-from stallward.actuator.errors import JournalError
+from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
-from stallward.agent.errors import StallwardError
-from stallward.agent.sample import Sample
+from stallward.actuator.work.collector import make_reader
+from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
+from stallward.actuator.work.counter import fault_of
+from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
+from stallward.agent.errors import StallwardError, UnbelievedFileError
+from stallward.agent.sample import Sample, WorkFault
+
+# ---------- The files of the port for other machines, which decide who may come in
+
+_MAKE_IT: Final = "Correct [remote] in the configuration, or make the file."
+
+
+def try_remote(remote: RemoteConfig | None) -> list[Finding]:
+    """Whether the service would take the certificate, its key, and the authorities of clients."""
+    if remote is None:
+        return []
+    findings = []
+    for path in (remote.certificate, remote.key, remote.client_ca):
+        fault, step = "", _MAKE_IT
+        try:
+            read_believed(path, MOST_PEM_BYTES)
+        except UnbelievedFileError as error:
+            fault, step = error.cause, error.next_step
+        except OSError as error:
+            fault = f"{path} cannot be read ({error.strerror})"
+        findings.append(finding("configuration", str(path), fault, step))
+    return findings
+
+
+# ---------- A try, within seconds, of the sources of the background's work
+
+_MOST_S: Final = 2.0
+"""How long an endpoint or a command may take here."""
+
+
+def try_work(slots: Iterable[SlotConfig]) -> Iterable[Finding]:
+    """Read each source once.
+
+    Yields:
+        A finding for each slot. Processor time works, and the finding says that it is used.
+    """
+    for slot in slots:
+        name = f"work of {slot.name}"
+        if isinstance(slot.work, CpuWork):
+            yield finding("signal", name, "", "", works="its processor time")
+            continue
+        fault, value = _read(slot.work)
+        yield finding(
+            "signal",
+            name,
+            f"{describe(slot.work)} {fault}" if fault else "",
+            f"Correct [background.work] of {slot.name}, or start what writes it.",
+            works=f"{value:g} {slot.work.unit} so far, from {slot.work.source}",
+        )
+
+
+def _read(work: ReadWork) -> tuple[str, float]:
+    """Return what is wrong with a source, empty if nothing is, and its value."""
+    bounded = work
+    if not isinstance(work, FileWork):
+        bounded = replace(work, timeout_s=min(work.timeout_s, _MOST_S))
+    reader = make_reader(bounded)
+    began_s = time.monotonic()
+    try:
+        values = reader.read()
+    except WorkError as error:
+        slow = error.fault is WorkFault.LATE and isinstance(work, CommandWork)
+        return ("takes long: it was not waited for" if slow else error.cause), 0.0
+    finally:
+        reader.close()
+    for value in values.values():
+        fault = fault_of(value)
+        if fault is not WorkFault.NONE:
+            return f"shows {value:g}, which is {fault.value.replace('-', ' ')}", 0.0
+    took_s = time.monotonic() - began_s
+    if took_s > work.period_s:
+        return f"takes {took_s:.1f} s, more than its period of {work.period_s:g} s", 0.0
+    return "", sum(values.values())
+
 
 _NAMED: Final = 2
 """How many absent signals with the same reason are named one by one; more are summed up."""

@@ -1,6 +1,6 @@
 """Which pod is the protected application, and which slot each other pod has. Pure.
 
-A slot has the pods of one group (:mod:`stallward.actuator.kubernetes.grouping`), by default a
+A slot has the pods of one group (:mod:`stallward.actuator.kubernetes.config`), by default a
 single pod. It stays with that group for as long as any pod of it runs, so that a rollout moves no
 other pod. Where there are more groups than slots, those whose pods may be held back first have
 them: the best effort before the burstable before the guaranteed, and of these the oldest.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -15,11 +15,136 @@ from stallward.actuator.kernel.target import is_unbound
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
-from stallward.actuator.node.needs import lacks_of
 from stallward.actuator.sensors.missing import Absence, Why
 from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
-from stallward.agent.controller import Need
-from stallward.agent.sample import Sample
+from stallward.agent.controller import THREAD_NEEDS, Need
+from stallward.agent.sample import GroupSample, Sample
+
+# ---------- What a node lacks of what controllers may need.
+
+_LEVERS: Final[dict[Need, tuple[str, ...]]] = {
+    Need.PAUSE: ("pause",),
+    Need.LIMIT: ("limit",),
+    Need.CPU_WEIGHT: ("cpu_weight", "nice"),
+    Need.CPU_MAX: ("cpu_max",),
+    Need.RECLAIM: ("reclaim",),
+    Need.TERMINATE: ("terminate",),
+}
+"""The levers that will do for a need, by the part of their names before the colon."""
+_VM: Final = "vm."
+"""How the names of the levers on the node's settings begin."""
+_NO_GROUP_SWAPPINESS: Final = "protected_swappiness"
+"""The name of the lever that is missing where no group has a swappiness."""
+_MEMORY: Final = ("psi.memory_some_us", "psi.memory_full_us")
+_IO: Final = ("psi.io_some_us", "psi.io_full_us")
+_SIGNALS: Final[dict[Need, tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]]] = {
+    Need.MEMORY_STALL: (("zone",), tuple((name,) for name in _MEMORY)),
+    Need.SLOT_STALL: (("slots",), tuple((name,) for name in _MEMORY)),
+    Need.IO_STALL: (("zone",), ((_IO[0],),)),
+    Need.SLOT_IO_STALL: (("slots",), tuple((name,) for name in _IO)),
+    Need.AVAILABLE_MEMORY: (
+        ("zone",),
+        (("memory_usage_bytes",), ("file_bytes", "inactive_file_bytes")),
+    ),
+    Need.REFAULTS: (
+        ("protected", "slots"),
+        (("refault_file_pages", "refault_anon_pages", "major_faults"),),
+    ),
+    Need.SWAP_USE: (("protected", "slots"), (("swap_bytes",),)),
+}
+"""The parts of a sample that must have the signals of a need: any one of each tuple."""
+
+
+def lacks_of(
+    levers: Iterable[tuple[str, str]],
+    *,
+    slots: Sequence[str],
+    protected: str,
+    threads_allowed: bool,
+    trees: Sequence[str],
+    sample: Sample,
+    absent: Mapping[str, str],
+    others: Mapping[Need, str],
+) -> dict[Need, str]:
+    """What a node lacks, each with the reason.
+
+    Args:
+        levers: The name of every lever, such as ``pause:hog0``, and why it is missing.
+        slots: The name of each slot, as in the names of its levers.
+        protected: The name of the protected application, likewise; empty while it is not there.
+        threads_allowed: Whether the configuration allows other settings of its threads.
+        trees: Those of the slots that are process trees.
+        sample: The last sample.
+        absent: The signals that it has not and that will not come by themselves, such as
+            ``zone.psi.io_some_us``, each with the reason.
+        others: What else is missing, each with the reason.
+    """
+    missing = dict(levers)
+    lacks = dict(others)
+    for need, names in _LEVERS.items():
+        for slot in slots:
+            reasons = [missing.get(f"{name}:{slot}", "no such lever") for name in names]
+            if all(reasons):
+                lacks.setdefault(need, reasons[0])
+    for need in THREAD_NEEDS:
+        why = missing.get(f"{need}:{protected}", "no such lever") if protected else ""
+        if why or not threads_allowed:
+            lacks[need] = why or "guard.allow_protected_threads is not true"
+    if trees:
+        lacks[Need.LIMIT] = f"limit:{trees[0]}: process trees have no memory limit"
+    lacks |= _settings(missing, protected)
+    lacks |= _signals(sample, absent)
+    return lacks
+
+
+def _settings(missing: Mapping[str, str], protected: str) -> dict[Need, str]:
+    """What is lacking of the levers on the node's settings and on groups' swappiness."""
+    lacks = {}
+    of_vm = [why for name, why in missing.items() if name.startswith(_VM)]
+    if not of_vm or any(of_vm):
+        lacks[Need.NODE_TUNING] = next(filter(None, of_vm), "no such lever")
+    why = missing.get(_NO_GROUP_SWAPPINESS, "")
+    if not why and protected:
+        none = "the application has no cgroup of its own"
+        why = missing.get(f"swappiness:{protected}", none)
+    if why:
+        lacks[Need.GROUP_SWAPPINESS] = why
+    return lacks
+
+
+def _signals(sample: Sample, absent: Mapping[str, str]) -> dict[Need, str]:
+    """What is lacking of the signals."""
+    lacks: dict[Need, str] = {}
+    for need, (parts, required) in _SIGNALS.items():
+        prefixes = {name.partition(".")[0] for name in absent if name.startswith(parts)}
+        for prefix in sorted(prefixes):
+            for choices in required:
+                names = [f"{prefix}.{choice}" for choice in choices]
+                if all(name in absent for name in names):
+                    lacks.setdefault(need, absent[names[-1]])
+    # Of a group that is not there yet nothing is known, but where the zone has no stalls it will
+    # have none either. The application's are taken from the zone where it has none of its own.
+    for need, groups, name in (
+        (Need.APPLICATION_STALL, (sample.protected,), _MEMORY[0]),
+        (Need.SLOT_STALL, sample.slots, _MEMORY[0]),
+        (Need.SLOT_IO_STALL, sample.slots, _IO[0]),
+    ):
+        why = absent.get(f"zone.{name}", "")
+        if why and all(_stall(group, name) is None for group in groups):
+            lacks.setdefault(need, why)
+    swap_bytes = sample.node.swap_total_bytes
+    if not swap_bytes:
+        lacks[Need.SWAP] = "no swap is on" if swap_bytes == 0 else "its size is not known"
+        lacks.pop(Need.SWAP_USE, None)
+    if "latency" in absent:
+        lacks[Need.LATENCY] = absent["latency"]
+    return lacks
+
+
+def _stall(group: GroupSample, name: str) -> int | None:
+    value: int | None = getattr(group.psi, name.partition(".")[2])
+    return value
+
 
 _MAY_COME: Final = frozenset({Why.GROUP_GONE, Why.NOT_YET})
 """Why a signal is absent that comes with its group, or with time."""

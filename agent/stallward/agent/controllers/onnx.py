@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -26,11 +27,9 @@ from numpy.typing import NDArray
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import PartitionController
-from stallward.agent.controllers.policy_file import read_policy
+from stallward.agent.controllers.policy_file import messages, read_policy
 from stallward.agent.controllers.policy_metadata import PolicyMetadata, parse_metadata
-from stallward.agent.controllers.policy_operators import check_operators
-from stallward.agent.controllers.policy_shapes import check_shapes
-from stallward.agent.controllers.runtime_errors import runtime_cause
+from stallward.agent.controllers.policy_shapes import RULES, check_shapes
 from stallward.agent.desired import RELEASED, check_action, decode_action
 from stallward.agent.errors import ActionError, ControllerError, PolicyError
 from stallward.agent.inference import import_runtime
@@ -38,6 +37,91 @@ from stallward.agent.observation.encoder import OBSERVATION_NAMES
 from stallward.agent.plugin import ControllerEntry
 from stallward.agent.sample import Sample
 from stallward.agent.set_points import decode_set_points
+
+# ---------- Says in words why ONNX Runtime refused a model; its own messages name lines of its C++ code
+
+_IR_VERSION: Final = re.compile(
+    r"Unsupported model IR version: (\d+), max supported IR version: (\d+)"
+)
+_OPSET: Final = re.compile(r"Opset (\d+) is under development.*till opset (\d+)", re.DOTALL)
+_NO_OPERATOR: Final = re.compile(r"([\w.:]+)\(-?\d+\) is not a registered function/op")
+_NOT_REGISTERED: Final = re.compile(r"No Op registered for (\w+) with")
+_NOT_IMPLEMENTED: Final = re.compile(r"Could not find an implementation for ([\w.]+\(\d+\))")
+_PREFIX: Final = re.compile(r"^(\[ONNXRuntimeError\] : \d+ : \w+ : )?")
+_CODE: Final = re.compile(r"\S+\.(?:cc|cpp|cu|h|hpp)\b|\w::\w|\[with \w+ = |&&")
+"""Signs of C++: a file, a qualified name, a template's arguments, a condition."""
+_MOST_CHARACTERS: Final = 200
+
+
+def runtime_cause(error: Exception) -> str:
+    """The cause of an error that ONNX Runtime raised, in one line without any of its code."""
+    text = str(error)
+    if match := _IR_VERSION.search(text):
+        version, most = match.groups()
+        return f"its IR version is {version}, and this ONNX Runtime reads up to {most}"
+    if match := _OPSET.search(text):
+        opset, most = match.groups()
+        return f"its opset is {opset}, and this ONNX Runtime knows up to {most}"
+    for missing in (_NO_OPERATOR, _NOT_REGISTERED, _NOT_IMPLEMENTED):
+        if match := missing.search(text):
+            return f"this ONNX Runtime has no operator {match.group(1)}"
+    if "Protobuf parsing failed" in text:
+        return "it is damaged"
+    first = _PREFIX.sub("", text).splitlines()[0] if text else ""
+    plain = first if not _CODE.search(first) else ""
+    return plain.strip()[:_MOST_CHARACTERS].rstrip(" .") or f"ONNX Runtime: {type(error).__name__}"
+
+
+# ---------- What the network of a policy may be made of, checked before anything runs it
+# A policy maps one observation to one action. That takes arithmetic on tensors. Loops and branches
+# could run for ever, random operators would make replays differ, and operators of other domains are
+# code that nobody here has seen.
+
+_OP_TYPE, _DOMAIN = 4, 7
+"""The fields of a node (onnx.proto)."""
+_FUNCTIONS: Final = 25
+"""The field of a model with functions of its own."""
+_STANDARD: Final = frozenset({"", "ai.onnx"})
+_MOST_NAMED: Final = 5
+
+ALLOWED: Final = frozenset({*RULES, "Constant"})
+"""The operators that a policy may use: they end, give the same for the same input, and have results
+of known size."""
+
+
+def check_operators(path: Path, model: bytes) -> None:
+    """Refuse a network with operators that a policy may not use.
+
+    Args:
+        path: The policy's file, for messages.
+        model: Its content, which is the message of a model.
+
+    Raises:
+        PolicyError: If it has one.
+    """
+    refused: dict[str, None] = {}
+    for kind, fields in messages(model):
+        if kind == "ModelProto" and any(number == _FUNCTIONS for number, _ in fields):
+            refused.setdefault("functions of its own")
+        if kind != "NodeProto":
+            continue
+        texts = {
+            number: bytes(value).decode("utf-8", "replace")
+            for number, value in fields
+            if number in {_OP_TYPE, _DOMAIN} and isinstance(value, memoryview)
+        }
+        name, domain = texts.get(_OP_TYPE, ""), texts.get(_DOMAIN, "")
+        if domain not in _STANDARD:
+            refused.setdefault(f"{name} of {domain}"[:80])
+        elif name not in ALLOWED:
+            refused.setdefault(name[:80])
+    if refused:
+        names = ", ".join(sorted(refused)[:_MOST_NAMED])
+        raise PolicyError(
+            f"The policy {path} uses what no policy may: {names}.",
+            next_step="Export it with `stallward export`: arithmetic and ArgMax are enough.",
+        )
+
 
 _INPUT: Final = "observation"
 _OUTPUTS: Final = ("action", "logits")

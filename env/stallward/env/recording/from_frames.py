@@ -11,28 +11,282 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import load_config
+from stallward.actuator.latency.config import LatencyConfig, LinesLatency
 from stallward.actuator.record.frames import extent
 from stallward.actuator.record.reading import frames_file, read_ticks
+from stallward.actuator.work.config import CPU_UNIT
 from stallward.agent.action_table import SET_POINTS
 from stallward.agent.errors import UsageError
+from stallward.agent.latency_histogram import middle_ms
+from stallward.agent.schema.file_kinds import other_kind_of
 from stallward.env.errors import RecordingError
-from stallward.env.recording.log_requests import logged_requests
 from stallward.env.recording.node_facts import node_of_memory, versions
 from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut
-from stallward.env.recording.recording import Requests, write_recording
+from stallward.env.recording.program_lines import parse_requests
+from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import RunInfo
-from stallward.env.recording.tick_requests import requests_in
-from stallward.env.recording.tick_units import SlotUnits, as_units, slot_units
+from stallward.env.scenario.scenario import LatencyLines
 from stallward.proto.v1 import stallward_pb2 as pb
+
+# ---------- The requests in the logs of an application, by pieces of a trace
+
+_CHUNK_CHARACTERS: Final = 16 << 20
+_CLOCKS_APART_S: Final = 1e6
+"""Times later than the end of the trace by more are Unix times and not monotonic ones."""
+
+
+def logged_requests(
+    source: LatencyConfig | None, named: Sequence[Path], pieces: Sequence[Piece]
+) -> list[Requests | None]:
+    """The requests that were scheduled in each piece; ``None`` where no log tells.
+
+    Only lines in a file make a log: the other sources and a FIFO keep nothing, and lines without
+    times cannot be told apart by pieces.
+
+    Args:
+        source: The ``[latency]`` table of the daemon's configuration.
+        named: The logs; none takes the one that the table names, if there is one.
+        pieces: The pieces, in the order of time.
+
+    Raises:
+        UsageError: If nothing says how to read a log that was named, or there is no such log.
+        RecordingError: If a log cannot be read.
+    """
+    if not isinstance(source, LinesLatency):
+        if named:
+            raise UsageError(
+                "The configuration has no [latency] of lines: nothing says how to read a log of "
+                "requests.",
+                next_step="Describe the log in a copy of the configuration for --config; "
+                "docs/reference/latency.md says how.",
+            )
+        return [None] * len(pieces)
+    found: list[list[Requests]] = [[] for _ in pieces]
+    has_times = False
+    for path in named or (source.path,):
+        if not path.is_file():  # a FIFO keeps nothing
+            if not named:
+                return [None] * len(pieces)
+            raise UsageError(
+                f"There is no log of requests at {path}"
+                + (", but a FIFO, which keeps nothing." if path.exists() else "."),
+                next_step="Name the application's log with --requests.",
+            )
+        for text in _chunks(path):
+            logged = parse_requests(text, _lines(source))
+            has_times = has_times or bool(logged.scheduled_s.size)
+            _sort_in(logged, pieces, found)
+    if not has_times and not named:
+        return [None] * len(pieces)
+    return [_joined(parts) for parts in found]
+
+
+def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> None:
+    """Add the requests of each piece to what was found of it."""
+    if not logged.scheduled_s.size:
+        return
+    is_unix = logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S
+    for piece, parts in zip(pieces, found, strict=True):
+        offset_s = piece.unix_offset_s if is_unix else 0.0
+        span_s = (piece.start_s + offset_s, piece.end_s + offset_s)
+        first, last = np.searchsorted(logged.scheduled_s, span_s)
+        if last > first:
+            mask = np.zeros(logged.scheduled_s.size, dtype=bool)
+            mask[first:last] = True
+            parts.append(_shifted(logged.where(mask), -offset_s))
+
+
+def _chunks(path: Path) -> Iterator[str]:
+    """Pieces of a log of whole lines: the log of a week is not held in memory."""
+    other = other_kind_of(path)
+    if other is not None:
+        raise RecordingError(f"{path} is {other.what}.", next_step=other.next_step)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as stream:
+            rest = ""
+            while text := stream.read(_CHUNK_CHARACTERS):
+                whole, newline, rest = (rest + text).rpartition("\n")
+                yield whole + newline
+    except OSError as error:
+        raise RecordingError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _lines(source: LinesLatency) -> LatencyLines:
+    known = {f.name for f in fields(LinesLatency)} - {"path", "source"}
+    return LatencyLines(path=str(source.path), **{name: getattr(source, name) for name in known})
+
+
+def _shifted(requests: Requests, by_s: float) -> Requests:
+    return Requests(
+        scheduled_s=requests.scheduled_s + by_s,
+        start_s=requests.start_s + by_s,
+        end_s=requests.end_s + by_s,
+        ok=requests.ok,
+    )
+
+
+def _joined(parts: Sequence[Requests]) -> Requests:
+    """All requests of a piece, by scheduled time."""
+    if not parts:
+        return Requests.empty()
+    joined = Requests(
+        scheduled_s=np.concatenate([part.scheduled_s for part in parts]),
+        start_s=np.concatenate([part.start_s for part in parts]),
+        end_s=np.concatenate([part.end_s for part in parts]),
+        ok=np.concatenate([part.ok for part in parts]),
+    )
+    order = np.argsort(joined.scheduled_s, kind="stable")
+    return Requests(
+        scheduled_s=joined.scheduled_s[order],
+        start_s=joined.start_s[order],
+        end_s=joined.end_s[order],
+        ok=joined.ok[order],
+    )
+
+
+# ---------- The requests of a node whose application keeps no log of them, from the tick records
+
+MOST_REQUESTS: Final = 50_000_000
+"""More do not fit the memory of a small machine: that many take 1.3 GB."""
+
+
+def requests_in(ticks: Iterable[pb.TickRecord], piece: Piece) -> Requests:
+    """The requests scheduled in a piece that its ticks have in their histograms, by that time.
+
+    A latency is known to 1 %, or to the range that the application's own histogram gives. A
+    request counts as having ended at the tick that tells of it, so its times are late by less than
+    a tick and a period of the source. Requests that failed are not among them, and how long a
+    request waited before it was sent is not known.
+
+    Raises:
+        RecordingError: If there are more than :data:`MOST_REQUESTS`.
+    """
+    ends_s: list[float] = []
+    latencies_s: list[float] = []
+    counts: list[int] = []
+    for tick in ticks:
+        new = tick.sample.latency.new_requests
+        ends_s += [tick.time_s] * len(new.buckets)
+        latencies_s += [1e-3 * middle_ms(bucket) for bucket in new.buckets]
+        counts += new.counts
+    if sum(counts) > MOST_REQUESTS:
+        raise RecordingError(
+            f"The ticks tell of {sum(counts)} requests, more than {MOST_REQUESTS}.",
+            next_step="Convert fewer ticks: give one of the files that the recorder set aside.",
+        )
+    each = np.array(counts, dtype=np.int64)
+    end_s = np.repeat(np.array(ends_s), each)
+    scheduled_s = end_s - np.repeat(np.array(latencies_s), each)
+    order = np.argsort(scheduled_s, kind="stable")
+    told = Requests(
+        scheduled_s=scheduled_s[order],
+        start_s=scheduled_s[order],
+        end_s=end_s[order],
+        ok=np.ones(end_s.size, dtype=bool),
+    )
+    return told.scheduled_in(piece.start_s, piece.end_s)
+
+
+# ---------- The work of the background in a piece of a trace, from its ticks.
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotUnits:
+    """The work of one slot."""
+
+    unit: str
+    time_s: Array
+    units: Array
+    """Cumulative."""
+    unknown_share: float
+    """The share of the time in which it is not known: 1 if it never is."""
+
+
+def slot_units(
+    ticks: Sequence[pb.TickRecord], slot: int, start_s: float, end_s: float
+) -> SlotUnits:
+    """The work of a slot: by its own counter, or else its processor time.
+
+    Where it is not known, the slot is taken to have worked at the mean rate of the rest.
+
+    Args:
+        ticks: The ticks of the piece.
+        slot: The slot.
+        start_s: When the piece begins, CLOCK_MONOTONIC.
+        end_s: When it ends.
+    """
+    unit, groups, (read_s, units, known_s) = _readings(ticks, slot)
+    span_s, grown, known = np.diff(read_s), np.diff(units), np.diff(known_s)
+    # The counter, or what reads it, was started again, or the slot has another pod.
+    anew = (grown < 0.0) | (known < 0.0) | (groups[1:] != groups[:-1])
+    grown, known = np.where(anew, 0.0, grown), np.where(anew, 0.0, np.minimum(known, span_s))
+    if known.sum() <= 0.0:
+        return SlotUnits(unit=unit, time_s=np.zeros(0), units=np.zeros(0), unknown_share=1.0)
+    rate_per_s = grown.sum() / known.sum()
+    done = np.cumsum(grown + rate_per_s * (span_s - known), dtype=np.float64)
+    before_s, after_s = max(read_s[0] - start_s, 0.0), max(end_s - read_s[-1], 0.0)
+    usual_s = 1.5 * float(np.median(span_s))  # between two readings nothing is missing
+    missing_s = (span_s - known).sum() + sum(
+        gap_s for gap_s in (before_s, after_s) if gap_s > usual_s
+    )
+    first = rate_per_s * before_s
+    last = first + done[-1]
+    return SlotUnits(
+        unit=unit,
+        time_s=np.concatenate([[read_s[0] - before_s], read_s, [read_s[-1] + after_s]]),
+        units=np.concatenate([[0.0, first], first + done, [last + rate_per_s * after_s]]),
+        unknown_share=float(missing_s / max(end_s - start_s, 1e-9)),
+    )
+
+
+def _readings(
+    ticks: Sequence[pb.TickRecord], slot: int
+) -> tuple[str, NDArray[np.object_], tuple[Array, Array, Array]]:
+    """The unit, and of each reading the group that it is of, its time, units and known seconds.
+
+    A counter of the work goes on when its slot gets another pod; processor time is the pod's.
+    """
+    unit, rows, groups = CPU_UNIT, dict[float, tuple[float, float]](), dict[float, str]()
+    for tick in ticks:
+        work = next((one for one in tick.sample.work if one.slot == slot), None)
+        if work is not None:
+            unit = work.unit
+            if work.HasField("read_s"):
+                rows[work.read_s], groups[work.read_s] = (work.units, work.known_s), ""
+        elif slot < len(tick.sample.slots):
+            group = tick.sample.slots[slot]
+            if group.HasField("cpu_usage_us"):
+                rows[tick.time_s] = (group.cpu_usage_us * 1e-6, tick.time_s)
+                groups[tick.time_s] = group.name
+    read_s = np.array(list(rows), dtype=np.float64)
+    table = np.array(list(rows.values()), dtype=np.float64).reshape(-1, 2)
+    names = np.array(list(groups.values()), dtype=object)
+    return unit, names, (read_s, table[:, 0], table[:, 1])
+
+
+def as_units(slots: Sequence[SlotUnits]) -> Units:
+    """The table of the work of all slots, in slot order."""
+    counts = [one.time_s.size for one in slots]
+    return Units(
+        slot=np.repeat(np.arange(len(slots), dtype=np.int32), counts),
+        time_s=np.concatenate([np.zeros(0), *(one.time_s for one in slots)]),
+        units=np.concatenate([np.zeros(0), *(one.units for one in slots)]),
+    )
+
 
 MOST_PIECE_S: Final = 600.0
 MOST_PIECES: Final = 12

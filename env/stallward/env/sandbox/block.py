@@ -7,21 +7,262 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
 from typing import Final
 
+from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.files import read_text
 from stallward.actuator.runtime.temporary_folders import temporary_folder
+from stallward.env.errors import WorkloadError
+from stallward.env.recording.program_lines import parse_requests, parse_units
+from stallward.env.recording.recording import Requests, Units
 from stallward.env.recording.run_info import Condition
-from stallward.env.sandbox.block_programs import BlockPrograms
 from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
 from stallward.env.sandbox.data_cache import check_needs, evict, prepare_data
+from stallward.env.sandbox.launch import Program, start, wait_for
+from stallward.env.sandbox.oom_log import OomLog
 from stallward.env.sandbox.peers.programs import Peer
+from stallward.env.sandbox.peers.running import RunningPeer
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.scenario.scenario import Places, Scenario, expand
+from stallward.env.sandbox.watch.steal_time import StealTime
+from stallward.env.scenario.scenario import Command, Places, Scenario, expand, running_phases
 from stallward.env.workloads.native.build import build_native
+
+# ---------- The programs of one live block: starts and stops them on time, and collects their results
+
+_READY_TIMEOUT_S: Final = 60.0
+_STOP_TIMEOUT_S: Final = 3.0
+_POLL_S: Final = 0.1
+_LOAD_WAIT_S: Final = 1.0
+"""The longest wait for the load generator to connect, before the first arrival."""
+_TAIL_WAIT_S: Final = 5.0
+"""The longest wait for the answers to the last requests, where only answers are logged."""
+
+
+class BlockPrograms:
+    """The programs of one block while it runs.
+
+    Args:
+        site: The block.
+        places: The values of the placeholders.
+        seed: The seed of the arrivals and the background.
+        ended: Ends the block before its time once it is set.
+        peer: A peer that runs beside the daemon.
+    """
+
+    def __init__(
+        self,
+        *,
+        site: BlockSite,
+        places: Places,
+        seed: int,
+        ended: Event | None = None,
+        peer: Peer | None = None,
+    ) -> None:
+        self._site = site
+        self._places = places
+        self._seed = seed
+        self._ended = ended or Event()
+        self._server: Program | None = None
+        self._load: Program | None = None
+        self._peer = None if peer is None else RunningPeer(peer, site.sandbox, places)
+        self._slots: dict[int, Program] = {}
+        self._started: list[Program] = []
+        self._oom_log = OomLog()
+
+    def reap(self) -> None:
+        """Wait for every program to end, once all are killed, so that no zombie is left."""
+        for program in self._started:
+            program.process.wait()
+        self._oom_log.close()
+
+    def _start(
+        self, name: str, command: Command, group: Cgroup, inside: tuple[str, ...] = ()
+    ) -> Program:
+        sandbox = self._site.sandbox
+        further = () if group is sandbox.load else sandbox.shared_dirs
+        program = start(name, command, group, self._places, further, inside)
+        self._started.append(program)
+        return program
+
+    def run(
+        self, daemon: DaemonFactory | None, *, duration_s: float, burn_in_s: float
+    ) -> BlockResult:
+        """Run the block to its end and return its result."""
+        sandbox, condition = self._site.sandbox, self._site.condition
+        oom_before = sandbox.oom_kills()
+        self._oom_log.read()
+        if condition != "background":
+            self._start_server()
+        with contextlib.ExitStack() as beside:
+            if self._peer is not None:
+                beside.enter_context(self._peer)
+            if daemon is not None:
+                beside.enter_context(daemon(self._site))
+            if condition != "background":
+                self._start_load()
+            start_s = time.monotonic()
+            plan = self._plan(burn_in_s + duration_s)
+            self._follow(plan, start_s, start_s + burn_in_s)
+            stall_from_us, steal_time = self._stalled_us(), StealTime.from_now()
+            self._follow(plan, start_s, start_s + burn_in_s + duration_s)
+            stall_to_us, end_s = self._stalled_us(), time.monotonic()
+            stolen_share = steal_time.share()
+            if self._load is not None:
+                self.await_tail(end_s)
+                self._load.end(timeout_s=5.0)
+        if self._server is not None:  # so that it can remove what it made outside of its group
+            self._server.end(timeout_s=_STOP_TIMEOUT_S)
+        share = None
+        if stall_from_us is not None and stall_to_us is not None:
+            share = (stall_to_us - stall_from_us) * 1e-6 / (end_s - start_s - burn_in_s)
+        return BlockResult(
+            scenario=self._site.scenario.name,
+            condition=condition,
+            seed=self._seed,
+            start_s=start_s,
+            end_s=end_s,
+            burn_in_s=burn_in_s,
+            limit_bytes=self._site.limit_bytes,
+            requests=self._requests(end_s),
+            units=self._units(),
+            psi_some_share=share,
+            oom_kills=sandbox.oom_kills() - oom_before,
+            limit_kills=self._limit_kills(),
+            peer_kills=0 if self._peer is None else self._peer.count_ended(),
+            stolen_share=stolen_share,
+        )
+
+    def _limit_kills(self) -> int:
+        """How many processes the kernel killed because of a slot's own limit."""
+        slots = [slot.name for slot in self._site.sandbox.slots]
+        return sum(kill.under_limit_of(slots) for kill in self._oom_log.read())
+
+    def _start_server(self) -> None:
+        spec, group = self._site.scenario.protected, self._site.sandbox.protected
+        self._server = self._start("server", spec.server, group)
+        ready = Path(expand(spec.ready, self._places))
+        wait_for(ready, self._server, timeout_s=_READY_TIMEOUT_S)
+        for index, argv in enumerate(spec.warm):
+            command = replace(spec.load, argv=argv)
+            warm = self._start(f"warm{index}", command, self._site.sandbox.load)
+            if warm.process.wait() != 0:
+                warm.check(may_end=False)
+
+    def _start_load(self) -> None:
+        spec = self._site.scenario.protected
+        self._load = self._start("load", spec.load, self._site.sandbox.load)
+        # Its first line comes with the first answer. Without this wait, the start of a slow load
+        # generator would count as latency of the application.
+        deadline_s = time.monotonic() + _LOAD_WAIT_S
+        while not Path(self._site.latency.path).exists() and time.monotonic() < deadline_s:
+            self._load.check(may_end=False)
+            time.sleep(0.01)
+
+    def await_tail(self, end_s: float) -> None:
+        """Wait until the log has reached the requests due at ``end_s``, for a few seconds at most.
+
+        Requests that wait when the block ends are the slowest ones. A load generator that logs
+        only answers would end without logging them. One that logs for each request whether it was
+        answered (``ok``) logs these, too.
+        """
+        if self._site.latency.ok is not None:
+            return
+        deadline_s = time.monotonic() + _TAIL_WAIT_S
+        while time.monotonic() < deadline_s:
+            scheduled_s = self._logged().scheduled_s
+            if scheduled_s.size and scheduled_s[-1] >= end_s:
+                return
+            time.sleep(_POLL_S)
+
+    def _plan(self, length_s: float) -> list[tuple[float, int, bool]]:
+        """Starts and stops as (seconds after the start, slot, whether it starts), latest first."""
+        if self._site.condition == "alone":
+            return []
+        events = [
+            event
+            for slot, spec in enumerate(self._site.scenario.background)
+            for phase in running_phases(spec, length_s)
+            for event in (
+                (phase.start_s, slot, True),
+                (length_s if phase.stop_s is None else phase.stop_s, slot, False),
+            )
+        ]
+        # Of two events at the same time, a slot stops before it starts again.
+        return sorted(events, key=lambda event: (-event[0], not event[2]))
+
+    def _follow(self, plan: list[tuple[float, int, bool]], start_s: float, until_s: float) -> None:
+        """Start and stop background groups as planned until ``until_s``, or the block's end."""
+        while (now_s := time.monotonic()) < until_s and not self._ended.is_set():
+            while plan and start_s + plan[-1][0] <= now_s:
+                _, slot, starts = plan.pop()
+                self._stop_slot(slot)
+                if starts:
+                    spec = self._site.scenario.background[slot]
+                    group = self._site.sandbox.slots[slot]
+                    inside = () if self._peer is None else self._peer.enter
+                    self._slots[slot] = self._start(spec.name, spec.command, group, inside)
+            peer = None if self._peer is None else self._peer.program
+            for program in (self._server, self._load, peer):
+                if program is not None:
+                    program.check(may_end=False)
+            for program in self._slots.values():
+                program.check(may_end=True)
+            next_s = min(until_s, start_s + plan[-1][0] if plan else until_s)
+            time.sleep(max(0.0, min(_POLL_S, next_s - time.monotonic())))
+
+    def _stop_slot(self, slot: int) -> None:
+        program = self._slots.pop(slot, None)
+        if program is not None:
+            left = self._site.sandbox.slots[slot].kill()
+            if left:
+                raise WorkloadError(f"{program.name} cannot be killed: {list(left)}.")
+            program.process.wait()
+
+    def _stalled_us(self) -> int | None:
+        folder = self._site.sandbox.protected.unified_dir
+        text = None if folder is None else read_text(folder / "memory.pressure")
+        for line in (text or "").splitlines():
+            if line.startswith("some "):
+                return int(line.rpartition("total=")[2])
+        return None
+
+    def _logged(self) -> Requests:
+        """The requests logged so far, by scheduled time."""
+        text = _read(Path(self._site.latency.path))
+        offset_s = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
+        return parse_requests(text, self._site.latency, realtime_offset_s=offset_s)
+
+    def _requests(self, end_s: float) -> Requests:
+        """The requests scheduled before ``end_s``."""
+        if self._site.condition == "background":
+            return Requests.empty()
+        requests = self._logged()
+        if not len(requests.scheduled_s):
+            raise WorkloadError(
+                f"No request was found in {self._site.latency.path}.",
+                next_step="Check protected.latency of the scenario against what it writes.",
+            )
+        inside = requests.where(requests.scheduled_s < end_s)
+        if self._site.latency.ok is not None:
+            return inside
+        return inside.with_unanswered(end_s, time.monotonic())
+
+    def _units(self) -> Units:
+        texts = [_read(Path(source.path)) for source in self._site.units]
+        return parse_units(texts, self._site.units)
+
+
+def _read(path: Path) -> str:
+    """The text that a program wrote; empty if there is no file."""
+    if not path.is_file():
+        return ""
+    return path.read_text(encoding="utf-8", errors="replace")
+
 
 __all__ = [
     "BlockResult",

@@ -111,7 +111,7 @@ def test_a_daemon_that_does_not_know_of_many_nodes_refuses(
     def older(wanted: ExperimentPlan) -> object:
         return plan_to_wire(replace(wanted, fleet_seed=None))
 
-    monkeypatch.setattr("stallward.actuator.client.experiments.plan_to_wire", older)
+    monkeypatch.setattr("stallward.actuator.client.client.plan_to_wire", older)
     with pytest.raises(FleetError, match="a: Its daemon does not know"):
         experiments.start(fleet, wanted(tmp_path))
     assert {node.experiment().progress for node in made.values()} == {Progress.STOPPED}

@@ -35,7 +35,7 @@ def nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Nodes]:
             made[name] = RollingNode(tmp_path / name)
             stack.callback(made[name].stop)
         clock = NodesClock(made.values())
-        monkeypatch.setattr("stallward.actuator.client.fleet.rollout.looking.time", clock)
+        monkeypatch.setattr("stallward.actuator.client.fleet.rollout.rollout.time", clock)
         yield made
 
 

@@ -30,7 +30,7 @@ ORPHAN = """
 import sys, threading
 from pathlib import Path
 from stallward.actuator.journal.entries import FileValue, Frozen
-from stallward.actuator.loop.orphan import end_and_restore
+from stallward.actuator.loop.loop import end_and_restore
 from stallward.actuator.kernel.paths import Paths
 
 folder, fault = Path(sys.argv[1]), sys.argv[2]

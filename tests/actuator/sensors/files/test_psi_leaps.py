@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.sensors.files import psi_leaps
-from stallward.actuator.sensors.files.psi import PsiReader
-from stallward.actuator.sensors.files.psi_leaps import SteadyTotals
+from stallward.actuator.sensors.files import psi as psi_leaps
+from stallward.actuator.sensors.files.psi import PsiReader, SteadyTotals
 
 LEAP_US = 2**32 // 1000
 

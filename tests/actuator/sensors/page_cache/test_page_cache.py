@@ -16,9 +16,9 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
 from stallward.actuator.sensors.page_cache import counters
-from stallward.actuator.sensors.page_cache.cgroup_ids import CgroupIds
 from stallward.actuator.sensors.page_cache.counters import (
     BTF,
+    CgroupIds,
     PageCacheAbsent,
     PageCacheCount,
     PageCacheReading,

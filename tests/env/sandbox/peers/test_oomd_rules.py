@@ -12,8 +12,7 @@ import pytest
 
 from stallward.actuator.kernel.cgroups import Hierarchy, Kind
 from stallward.actuator.kernel.paths import Paths
-from stallward.env.sandbox.peers.oomd import OOMD_CONFIG, oomd_rules
-from stallward.env.sandbox.peers.programs import find_peer, why_not
+from stallward.env.sandbox.peers.programs import OOMD_CONFIG, find_peer, oomd_rules, why_not
 from stallward.env.sandbox.sandbox import Sandbox
 
 is_installed = pytest.mark.skipif(

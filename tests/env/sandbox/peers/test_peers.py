@@ -129,8 +129,8 @@ def test_it_ends_what_grows_in_the_sandbox_and_nothing_else(
     tmp_path: Path, programs: Path, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     installed(peer)
-    monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_PERCENT", 10)
-    monkeypatch.setattr("stallward.env.sandbox.peers.oomd._PRESSURE_S", 2)
+    monkeypatch.setattr("stallward.env.sandbox.peers.programs._PRESSURE_PERCENT", 10)
+    monkeypatch.setattr("stallward.env.sandbox.peers.programs._PRESSURE_S", 2)
     # Where swap is as fast as memory, what grows waits for a tenth of the time.
     monkeypatch.setattr("stallward.env.sandbox.peers.managed_groups._PRESSURE_PERCENT", 2)
     swap_mib = 400 if peer.name in {"oomd", "systemd-oomd"} else 0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from stallward.env.recording.recording import Recording, load_recording
-from stallward.env.twin.estimate.bursts import Bursts, estimate_bursts
+from stallward.env.twin.estimate.background import Bursts, estimate_bursts
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 
 RECORDINGS = Path(__file__).parents[4] / "recordings"

@@ -15,7 +15,8 @@ import numba
 import pytest
 from numba import njit
 
-from stallward.env.twin.simd import cache_folder, jit, kernel_cache, numba_internals
+from stallward.env.twin.simd import cache_folder, jit, numba_internals
+from stallward.env.twin.simd import jit as kernel_cache
 from stallward.env.twin.simd.backend import FIRST_VERSION, is_tried
 
 ROOT = Path(__file__).parents[4]

@@ -6,21 +6,250 @@ thread does it. Once a second it sweeps for new threads and for foreign changes.
 
 from __future__ import annotations
 
+import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.errors import LeverError
+from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
+from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded, Worker
-from stallward.actuator.levers.process.thread_sweep import ThreadSweep
 from stallward.actuator.levers.process.thread_wishes import ThreadWishes
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
+from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
+from stallward.agent.threads import ThreadRef
+
+# ---------- Giving threads of a group a value of their own or one for all, and later each its original back
+# A thread that is forked meanwhile inherits the value that its parent was given. It is recognised by
+# that value and by a start after the first change, and it gets the parent's original back.
+
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+MOST_PROBLEMS: Final = 3
+"""The most failures of one sweep that are reported; thousands of threads may fail alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The value that a thread had, and the one that it was given."""
+
+    original: str
+    value: str
+
+
+@dataclass(slots=True)
+class Swept:
+    """The outcome of one sweep."""
+
+    moved: int = 0
+    foreign: int = 0
+    problems: list[str] | None = None
+
+    def problem(self, text: str) -> None:
+        """Note a failure, up to :data:`MOST_PROBLEMS`."""
+        self.problems = self.problems or []
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(text)
+
+
+class ThreadSweep:
+    """All threads of one slot, or of the application, and one of their values.
+
+    Args:
+        what: The value that is changed, one of ``kernel/scheduling.py``.
+        members: Returns the processes.
+        folder: Their cgroup directory; ``None`` where it is a process tree.
+        proc: The /proc directory.
+        originals: Keeps the journal.
+    """
+
+    def __init__(
+        self, what: str, members: Members, folder: Path | None, proc: Path, originals: Originals
+    ) -> None:
+        self._what = what
+        self._members = members
+        self._folder = folder
+        self._proc = proc
+        self._originals = originals
+        self._given: dict[ThreadRef, Given] = {}
+        self._own: set[ThreadRef] = set()
+        """Threads that had the wanted value by themselves."""
+        self._left: dict[ThreadRef, str | None] = {}
+        """Threads with a foreign change since, and what was wanted of each."""
+        self._common: str | None = None
+        """The original value of the first thread changed; most likely that of all."""
+        self._written: set[str] = set()
+        """The values given so far: a thread that started since may have inherited one."""
+        self._since_ticks = 0
+        self._entries: dict[JournalEntry, None] = {}
+
+    @property
+    def held(self) -> bool:
+        """Whether a thread may not have its original value, also one whose parent has ended."""
+        return bool(self._given or self._written)
+
+    def values(self) -> Iterator[tuple[ThreadRef, str]]:
+        """Yield all threads that exist now, and their values."""
+        for pid in self._members():
+            for tid in thread_ids(self._proc, pid):
+                ticks = start_time_ticks(self._proc, tid)
+                now = read_value(self._what, tid)
+                if ticks is not None and now is not None:
+                    yield ThreadRef(tid=tid, start_time_ticks=ticks), now
+
+    def give(self, wishes: ThreadWishes) -> Swept:
+        """Give every thread the value that is wanted of it, or its own if none is.
+
+        A thread with a foreign change is left alone until something else is wanted of it.
+        """
+        swept = Swept()
+        if not self.held:
+            self._since_ticks = int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS_PER_S)
+        threads = tuple(self.values())
+        todo = []
+        for thread, now in threads:
+            wish = wishes.of(thread)
+            if thread in self._left and self._left[thread] == wish:
+                continue
+            self._left.pop(thread, None)
+            original = self._original(thread, now, wish, swept)
+            if original is None:
+                continue
+            value = wishes.value(thread, original)
+            if value != now:
+                todo.append((thread, original, value))
+            elif thread not in self._given:
+                self._own.add(thread)
+                if self._folder is not None:  # else a restore would take it for a changed one
+                    self._save(ThreadValue(self._what, thread.tid, thread.start_time_ticks, now))
+        for thread, original, value in todo:
+            try:
+                if value == original and thread in self._given:
+                    swept.moved += self._back(thread, self._given.pop(thread), swept)
+                    self._own.add(thread)
+                else:
+                    self._give_one(thread, original, value, swept)
+            except (StallwardError, OSError) as error:
+                swept.problem(str(error))
+        self._drop_dead({thread for thread, _ in threads})
+        return swept
+
+    def _drop_dead(self, seen: set[ThreadRef]) -> None:
+        """Forget threads that have ended: in a build thousands end every minute.
+
+        Args:
+            seen: The threads that existed in this sweep.
+        """
+        entries = [e for e in self._entries if isinstance(e, ThreadValue)]
+        known = {_ref(e) for e in entries}
+        known |= self._given.keys() | self._own | self._left.keys()
+        dead = {
+            thread
+            for thread in known - seen
+            if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks
+        }
+        for thread in dead:
+            self._given.pop(thread, None)
+            self._left.pop(thread, None)
+        self._own -= dead
+        gone = [e for e in entries if _ref(e) in dead]
+        for entry in gone:
+            del self._entries[entry]
+        self._originals.release_all(gone)
+
+    def _original(self, thread: ThreadRef, now: str, wish: str | None, swept: Swept) -> str | None:
+        """The value that a thread had before; ``None`` if there was a foreign change since."""
+        given = self._given.get(thread)
+        if given is None:
+            if self._common is not None and self._inherited(thread, now):
+                if self._folder is None:  # there is no entry for all threads of a group
+                    ticks = thread.start_time_ticks
+                    self._save(ThreadValue(self._what, thread.tid, ticks, self._common))
+                self._given[thread] = Given(self._common, now)
+                return self._common
+            return now
+        if given.value == now:
+            return given.original
+        del self._given[thread]
+        self._left[thread] = wish
+        swept.foreign += 1
+        swept.problem(f"Thread {thread.tid} has {now} now, set by another program; left as it is.")
+        return None
+
+    def _inherited(self, thread: ThreadRef, now: str) -> bool:
+        if self._common is None or thread in self._own:
+            return False
+        if thread.start_time_ticks < self._since_ticks:
+            return False
+        return now in self._written
+
+    def _save(self, entry: JournalEntry) -> None:
+        self._originals.ensure(entry)
+        self._entries[entry] = None
+
+    def _give_one(self, thread: ThreadRef, original: str, value: str, swept: Swept) -> None:
+        if self._common is None:
+            self._common = original
+        if self._folder is not None and original == self._common:
+            self._save(GroupThreads(self._what, self._folder, value, original))
+        else:
+            ticks = thread.start_time_ticks
+            self._save(ThreadValue(self._what, thread.tid, ticks, original))
+        if not write_value(self._what, thread.tid, value):
+            return
+        taken = read_value(self._what, thread.tid) or value
+        self._given[thread] = Given(original, taken)
+        self._written.add(taken)
+        swept.moved += 1
+        if taken != value:
+            raise LeverError(f"Thread {thread.tid}: the kernel took {taken} instead of {value}.")
+
+    def give_back(self) -> Swept:
+        """Give every thread its original value back, also those forked since."""
+        swept = Swept()
+        for thread, now in self.values():
+            if thread not in self._given and self._inherited(thread, now):
+                self._given[thread] = Given(self._common or now, now)
+        for thread, given in tuple(self._given.items()):
+            try:
+                swept.moved += self._back(thread, given, swept)
+            except (StallwardError, OSError) as error:
+                swept.problem(str(error))  # it stays held, and is tried again
+                continue
+            del self._given[thread]
+        if not self._given:
+            self._forget()
+        return swept
+
+    def _back(self, thread: ThreadRef, given: Given, swept: Swept) -> bool:
+        now = read_value(self._what, thread.tid)
+        if start_time_ticks(self._proc, thread.tid) != thread.start_time_ticks or now is None:
+            return False
+        if now != given.value:
+            swept.foreign += 1
+            return False
+        return write_value(self._what, thread.tid, given.original)
+
+    def _forget(self) -> None:
+        self._originals.release_all(tuple(self._entries))
+        self._entries.clear()
+        self._written.clear()
+        self._own.clear()
+        self._left.clear()
+        self._common = None
+
+
+def _ref(entry: ThreadValue) -> ThreadRef:
+    return ThreadRef(tid=entry.tid, start_time_ticks=entry.start_time_ticks)
+
 
 SWEEP_S: Final = 1.0
 """How often the lever sweeps for new threads."""

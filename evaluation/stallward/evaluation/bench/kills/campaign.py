@@ -12,23 +12,110 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Final
 
+import psutil
+
 from stallward.actuator.client.daemon_process import Daemon, DaemonPids
+from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
+from stallward.actuator.config.tables import (
+    ControlConfig,
+    JournalConfig,
+    NodeConfig,
+    ProtectedConfig,
+    RecordConfig,
+    RestartConfig,
+    ServiceConfig,
+    SlotConfig,
+)
 from stallward.actuator.errors import DaemonError
+from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guardian.restore_command import RestoreOptions
+from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.runtime.process_start import command_line
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.bench.kernel_settings import Settings, changed_settings, read_settings
-from stallward.evaluation.bench.kills.arms import KilledArm, one_controller
-from stallward.evaluation.bench.kills.daemon_config import TARGET_MS, campaign_config
+from stallward.evaluation.bench.kills.arms import STORM, KilledArm, one_controller
 from stallward.evaluation.bench.kills.faults import MOST_AFTER_S, Faults, draw_window
-from stallward.evaluation.bench.kills.liveness import alive, loop_problems
-from stallward.evaluation.bench.kills.programs import Programs
+from stallward.evaluation.bench.kills.programs import Programs, latency_log
 from stallward.evaluation.bench.kills.tally import CHECK_S, KILL_TARGETS, Kill, requires_restore
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.remote import remote_controller
+
+# ---------- The configuration of a daemon that is killed
+
+TARGET_MS: Final = 20.0
+"""The latency target. The application misses it under pressure, so that those who act on it do."""
+_FLOOR_BYTES: Final = 4 << 20
+
+
+def campaign_config(sandbox: Sandbox, arm: KilledArm, *, faults_s: float = 0.0) -> DaemonConfig:
+    """The daemon that is killed; a restarted loop acts only after the checks of a kill.
+
+    A controller of the application's threads has the consent that it needs.
+
+    Args:
+        sandbox: The sandbox that it controls.
+        arm: Its controller.
+        faults_s: How long system calls fail after a kill at most.
+    """
+    folder = sandbox.folder
+    # Starting takes as long again, and then STORM waits; another controller acts at once.
+    delay_s = CHECK_S / 4 if arm.controller.startswith(STORM) else 1.25 * CHECK_S
+    delay_s += faults_s
+    return DaemonConfig(
+        node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
+        protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
+        background=tuple(
+            SlotConfig(name=f"slot{index}", group=group.name, floor_bytes=_FLOOR_BYTES)
+            for index, group in enumerate(sandbox.slots)
+        ),
+        service=ServiceConfig(socket=folder / "kills.sock"),
+        journal=JournalConfig(path=folder / "kills.journal"),
+        latency=LinesLatency(path=latency_log(sandbox), latency="0"),
+        control=ControlConfig(controller=arm.controller, slo_ms=TARGET_MS, seed=1),
+        guard=Budgets(
+            lift_budgets=True,
+            allow_terminate=arm.may_end,
+            allow_protected_threads=arm.schedules_threads,
+        ),
+        record=RecordConfig(dir=folder / "kills"),
+        restart=RestartConfig(delay_s=delay_s, max_delay_s=delay_s, max_per_minute=10_000),
+    )
+
+
+# ---------- Whether the processes of a daemon are alive, and whether its loop runs on
+
+
+def alive(pid: int) -> bool:
+    """Whether a process has not ended."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def loop_problems(pids: DaemonPids, proc: Path) -> tuple[str, ...]:
+    """What is wrong with the loop after other processes were killed; empty if it runs on."""
+    if pids.loop is None:
+        return ()  # it was being started
+    first = _timeslices(proc, pids.loop)
+    time.sleep(CHECK_S)
+    last = _timeslices(proc, pids.loop)
+    if first is None or last is None:
+        return (f"the loop {pids.loop} is gone",)
+    return () if last > first else (f"the loop {pids.loop} does not run",)
+
+
+def _timeslices(proc: Path, pid: int) -> int | None:
+    """How many times a process was given a CPU, or ``None`` if it has ended."""
+    try:
+        return int((proc / str(pid) / "schedstat").read_text(encoding="ascii").split()[2])
+    except (OSError, ValueError, IndexError):
+        return None
+
 
 _POLL_S: Final = 0.01
 _START_TIMEOUT_S: Final = 60.0

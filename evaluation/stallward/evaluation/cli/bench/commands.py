@@ -11,10 +11,75 @@ from stallward.actuator.cli.options import LONGEST_S, Json, Seed
 from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.harm import harm
 from stallward.evaluation.cli.bench.kills import kills
-from stallward.evaluation.cli.bench.memory import memory
-from stallward.evaluation.cli.bench.pods import pods
 from stallward.evaluation.cli.bench.text import print_figures
-from stallward.evaluation.cli.bench.trace import trace
+
+# ---------- ``stallward bench memory``: what the daemon's processes hold
+
+
+def memory(as_json: Json = False) -> None:
+    """Measure the memory of the daemon's imports, and of locking."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from stallward.evaluation.bench.memory import bench_memory  # noqa: PLC0415
+
+    with output.progress("bench memory") as report:
+        rows = bench_memory(report=report)
+    if as_json:
+        output.print_json([asdict(row) for row in rows])
+        return
+    output.table(
+        ("process", "up to", "RSS MiB", "added", "private", "anonymous"),
+        [
+            (
+                row.process,
+                row.step,
+                f"{row.rss_mib:.1f}",
+                f"{row.added_mib:+.1f}",
+                f"{row.private_mib:.1f}",
+                f"{row.anon_mib:.1f}",
+            )
+            for row in rows
+        ],
+    )
+
+
+# ---------- ``stallward bench pods``: what a tick costs with many pods in one slot
+
+
+def pods(as_json: Json = False) -> None:
+    """Measure a tick's processor time with 1, 10, 50 and 100 pods in one slot (needs root).
+
+    The groups are real and its own, with one sleeping process each; it takes about a minute.
+    """
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+    from stallward.evaluation.bench.pods import MEANINGS, bench_pods  # noqa: PLC0415
+
+    with output.progress("bench pods") as report:
+        figures = bench_pods(report)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+
+
+# ---------- ``stallward bench trace``: what tracing costs
+
+
+def trace(
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=LONGEST_S, help="Length of each trace.")
+    ] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Measure the processor time of tracing a process of 100 MB, and of 2 GB.
+
+    Their memory is in pages of 4 KiB, which is the most expensive case.
+    """
+    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
+    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
+    from stallward.evaluation.bench.trace_cost import MEANINGS, bench_traces  # noqa: PLC0415
+
+    with output.progress("bench trace") as report:
+        figures = bench_traces(seconds=seconds, paths=DEFAULT_PATHS, report=report)
+    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
+
 
 app = typer.Typer(
     help="Measure the daemon's own cost, or the environment's speed.",

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from stallward.evaluation.replication.beside_chart import BesideRow, beside_chart
 from stallward.evaluation.replication.latd.analysis import QUANTILES
-from stallward.evaluation.replication.latd.charts import (
-    MEMORY_COLOURS,
-    memory_panel,
-    sweep_line,
-    time_panel,
-)
 from stallward.evaluation.replication.latd.published import (
     BEST_SWAPPINESS,
     NOTHING,
@@ -24,7 +19,9 @@ from stallward.evaluation.replication.latd.published import (
 )
 from stallward.evaluation.replication.latd.result import (
     LatdExperimentResult,
+    MemorySeries,
     ScenarioFigures,
+    SweepPoint,
 )
 from stallward.evaluation.replication.latd.steps import (
     ISOLATED,
@@ -32,21 +29,129 @@ from stallward.evaluation.replication.latd.steps import (
     SWAPPED_HOG,
     SWEPT_HOGS,
 )
-from stallward.evaluation.replication.latd.tables import (
-    memory_table,
-    scenario_table,
-    sweep_table,
-)
-from stallward.evaluation.replication.latd.texts import MEANING, NOT_REPEATED
-from stallward.evaluation.replication.latd.workload import ZONE_MIB
-from stallward.evaluation.replication.sweep_chart import sweep_chart
+from stallward.evaluation.replication.latd.tables import memory_table, scenario_table, sweep_table
+from stallward.evaluation.replication.latd.workload import MIB, ZONE_MIB
+from stallward.evaluation.replication.sweep_chart import SweepLine, sweep_chart
 from stallward.evaluation.report.charts import Style, cdf_chart, styles
-from stallward.evaluation.report.experiment_page import (
-    ExperimentPage,
-    PageChart,
-    PageSection,
+from stallward.evaluation.report.experiment_page import ExperimentPage, PageChart, PageSection
+from stallward.evaluation.report.svg import (
+    Scale,
+    dots,
+    line,
+    linear_ticks,
+    log10,
+    log_ticks,
+    polyline,
+    svg,
+    text,
 )
 from stallward.evaluation.results.interval import Interval
+
+# ---------- The pictures of the experiments of the latd thesis.
+
+Array = NDArray[np.float64]
+MEMORY_COLOURS: Final = {
+    "zone in use": "var(--ref0)",
+    "detector": "var(--c1)",
+    "hog": "var(--c0)",
+    "page cache": "var(--c2)",
+}
+"""What a picture of memory draws -> its colour."""
+_PANEL_WIDTH: Final = 500.0
+_PANEL_HEIGHT: Final = 210.0
+_LEFT: Final = 52.0
+
+
+def time_panel(found: ScenarioFigures, colour: str, low_ms: float, high_ms: float) -> str:
+    """The latency of each image of one run against the time at which it was asked for."""
+    request_s = np.array(found.request_s)
+    latency_ms = np.array(found.latency_ms[: request_s.size])
+    last_s = float(request_s.max()) if request_s.size else 1.0
+    x = Scale(low=0.0, high=last_s, start=_LEFT, end=_PANEL_WIDTH - 10)
+    y = _log_scale(low_ms, high_ms)
+    parts = _log_grid(y)
+    parts += [
+        text(x(value), _PANEL_HEIGHT - 10, f"{value:g} s", class_="mid")
+        for value in linear_ticks(0.0, last_s, 5)
+    ]
+    parts.append(dots(x.many(request_s), y.many(latency_ms), 1.8, stroke=colour, opacity=0.75))
+    return svg(_PANEL_WIDTH, _PANEL_HEIGHT, parts, label="Latency over time in ms")
+
+
+def _log_scale(low: float, high: float) -> Scale:
+    return Scale(low=low, high=high, start=_PANEL_HEIGHT - 28, end=10, warp=log10)
+
+
+def _log_grid(y: Scale) -> list[str]:
+    parts = []
+    for value in log_ticks(y.low, y.high):
+        parts.append(line(_LEFT, y(value), _PANEL_WIDTH - 10, y(value), class_="grid"))
+        parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
+    parts.append(text(0, 10, "ms"))
+    return parts
+
+
+def memory_panel(memory: MemorySeries) -> str:
+    """Resident sets and page cache against the images that were asked for."""
+    last = max(memory.images, default=1)
+    x = Scale(low=0.0, high=float(max(last, 1)), start=_LEFT, end=_PANEL_WIDTH - 10)
+    y = Scale(low=0.0, high=1.06 * ZONE_MIB, start=_PANEL_HEIGHT - 28, end=8)
+    parts = []
+    for value in linear_ticks(0.0, ZONE_MIB, 4):
+        parts.append(line(_LEFT, y(value), _PANEL_WIDTH - 10, y(value), class_="grid"))
+        parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
+    parts.append(text(0, 8, "MiB"))
+    parts.append(line(_LEFT, y(ZONE_MIB), _PANEL_WIDTH - 10, y(ZONE_MIB), class_="rule"))
+    parts += [
+        text(x(value), _PANEL_HEIGHT - 10, f"{value:g}", class_="mid")
+        for value in linear_ticks(0.0, x.high, 5)
+    ]
+    images = np.array(memory.images, dtype=np.float64)
+    series = (memory.used_bytes, memory.detector_bytes, memory.hog_bytes, memory.cache_bytes)
+    for colour, values in zip(MEMORY_COLOURS.values(), series, strict=True):
+        if images.size:
+            mib = np.array(values) / MIB
+            parts.append(polyline(x.many(images), y.many(mib), stroke=colour, stroke_width=2))
+    return svg(_PANEL_WIDTH, _PANEL_HEIGHT, parts, label="Memory over images in MiB")
+
+
+def sweep_line(
+    label: str, colour: str, points: Sequence[SweepPoint], of: Callable[[SweepPoint], Interval]
+) -> SweepLine:
+    """One line of a sweep, from its points."""
+    return SweepLine(
+        label=label, colour=colour, points={point.value: of(point) for point in points}
+    )
+
+
+# ---------- What the page of the latd experiments says in words.
+
+MEANING: Final = {
+    ISOLATED: "the detector alone",
+    "anon": "a hog allocates anonymous memory without end, touches it once and holds it",
+    "anon-again": "a hog touches its anonymous memory again and again",
+    "file-once": "a hog reads a mapped file once",
+    "file-again": "a hog reads a mapped file again and again",
+    "latd": "as anon, with Algorithm 1",
+    "latd-again": "as anon-again, with Algorithm 1",
+    "latd-cgroup": "as file-again, with Algorithm 2",
+    "latd-grow": "as file-again, with Algorithm 3",
+}
+"""Name of a scenario -> what runs in it."""
+NOT_REPEATED: Final = (
+    "The laptop with 16 GB, and YOLOv3 on its GPU: here the zone is a 26th of that, and a "
+    "detector of about the same shape (mapped weights, an image read for each request) runs on a "
+    "CPU. So compare multiples of the latency in isolation rather than milliseconds.",
+    "Each of 1,000 images read once: here 150 images are drawn at random, and about an eighth of "
+    "them is read for the first time in the measured part.",
+    "The program of its listing G.2: it writes once through MAP_PRIVATE, which makes anonymous "
+    "pages. The text, pages of a file that are read again and again, is what runs here.",
+    "Miss rates by cachestat: it estimates them from four kernel functions, which have changed. "
+    "Here every lookup is counted, of the detector alone and of both programs.",
+    "Figures of Algorithm 3, and of the swappiness: the thesis has none.",
+)
+"""What of the thesis could not be repeated, or is not as it was, and why."""
+
 
 _SWEEP_COLOURS: Final = ("var(--c0)", "var(--c3)", "var(--c1)")
 

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import fcntl
+import getpass
 import hashlib
+import json
+import os
+import socket
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, Self, TypeVar, get_args
 
 from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.client.fleet.fleet import Answers, Fleet
-from stallward.actuator.client.fleet.rollout.event_file import EventFile, who
-from stallward.actuator.client.fleet.rollout.looking import Looking
 from stallward.actuator.client.fleet.rollout.node_calls import (
+    NodeLooks,
     PushedPolicy,
     find,
     put_back,
@@ -21,6 +25,7 @@ from stallward.actuator.client.fleet.rollout.node_calls import (
     why_not,
 )
 from stallward.actuator.errors import FleetError, RolloutError
+from stallward.actuator.policies.rollout.contrast import Tally
 from stallward.actuator.policies.rollout.events import (
     Began,
     Checked,
@@ -38,7 +43,197 @@ from stallward.actuator.policies.rollout.events import (
 from stallward.actuator.policies.rollout.judge import CHECKS, Watched, judge, verdict_text
 from stallward.actuator.policies.rollout.plan import RolloutPlan
 from stallward.actuator.policies.rollout.progress import NodeState, Progress, Step, StepKind
-from stallward.agent.errors import StallwardError
+from stallward.agent.errors import SchemaError, StallwardError
+from stallward.agent.schema.read import read
+from stallward.agent.schema.write import to_table
+
+# ---------- The file of a rollout: one line of JSON for each event, on the disk before anything follows
+# It is the state from which another client goes on, and the audit trail in one.
+
+_KINDS: Final = {kind.__name__: kind for kind in get_args(Event)}
+_AT: Final = "at"
+_EVENT: Final = "event"
+
+
+class EventFile:
+    """The events of one rollout, which one client at a time may append to.
+
+    Args:
+        path: The file; it is made if it is not there.
+
+    Raises:
+        RolloutError: If it cannot be used, or another client goes on with the rollout.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise self._unusable(error) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._fd)
+            raise RolloutError(
+                f"Another client goes on with the rollout of {path}.",
+                next_step="Wait until it ends, or end it.",
+            ) from error
+        try:
+            self.events: Final = self._read()
+            """The events that were in it."""
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the file; another client may go on."""
+        os.close(self._fd)
+
+    def append(self, events: Iterable[Event]) -> None:
+        """Write events, and wait until the disk has them.
+
+        Raises:
+            RolloutError: If they cannot be written.
+        """
+        lines = "".join(map(event_line, events)).encode()
+        try:
+            while lines:
+                lines = lines[os.write(self._fd, lines) :]
+            os.fsync(self._fd)
+        except OSError as error:
+            raise self._unusable(error) from error
+
+    def _read(self) -> list[Event]:
+        """Read all whole lines, and cut off what a client that died wrote of another one."""
+        try:
+            content = self._path.read_bytes()
+            whole = content.rfind(b"\n") + 1
+            os.ftruncate(self._fd, whole)
+            os.lseek(self._fd, whole, os.SEEK_SET)
+        except OSError as error:
+            raise self._unusable(error) from error
+        events = [
+            self._event(number, line)
+            for number, line in enumerate(content[:whole].splitlines(), start=1)
+        ]
+        if events and not isinstance(events[0], Began):
+            raise self._damaged(1, "it is not the beginning of a rollout")
+        return events
+
+    @property
+    def began(self) -> Began:
+        """The first event of a file that has events."""
+        first = self.events[0]
+        assert isinstance(first, Began)
+        return first
+
+    def _event(self, number: int, line: bytes) -> Event:
+        try:
+            table = json.loads(line)
+            kind = _KINDS[table.pop(_EVENT)]
+            del table[_AT]
+            event: Event = read(kind, table)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise self._damaged(number, f"it is no event ({error!r})") from error
+        except (SchemaError, RolloutError) as error:
+            raise self._damaged(number, error.cause) from error
+        return event
+
+    def _damaged(self, number: int, why: str) -> RolloutError:
+        return RolloutError(
+            f"{self._path}, line {number} cannot be read: {why}.",
+            next_step="Name the file of a rollout of this version with --state.",
+        )
+
+    def _unusable(self, error: OSError) -> RolloutError:
+        return RolloutError(
+            f"The rollout cannot be kept in {self._path}: {error.strerror or error}.",
+            next_step="Name another file with --state.",
+        )
+
+
+def event_line(event: Event) -> str:
+    """The line of an event."""
+    table = {_AT: round(time.time(), 3), _EVENT: type(event).__name__, **to_table(event)}
+    return json.dumps(table, separators=(",", ":"), allow_nan=False) + "\n"
+
+
+def who() -> str:
+    """The user and the machine, for the audit trail."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError):  # a number without a name, as in containers
+        user = f"uid {os.getuid()}"
+    return f"{user}@{socket.gethostname()}"
+
+
+# ---------- Looking at the nodes of a wave and at the others, again and again for some time
+
+_SILENT_LOOKS: Final = 3
+"""A node of the wave that does not answer at so many looks in a row has failed."""
+
+
+class Looking:
+    """Counts what is seen.
+
+    A node that is not among the fleet's clients any more is a node that does not answer.
+
+    Args:
+        fleet: The nodes.
+        wave: The nodes on which the policy is to decide.
+        others: Nodes on which it does not.
+        sha256: The digest of the policy.
+    """
+
+    def __init__(
+        self, fleet: Fleet, wave: Sequence[str], others: Sequence[str], sha256: str
+    ) -> None:
+        self._fleet = fleet
+        self._sha256 = sha256
+        self._wave = {name: NodeLooks() for name in wave}
+        self._others = {name: NodeLooks() for name in others}
+        self._silent = dict.fromkeys(wave, 0)
+        self.failed: dict[str, str] = {}
+        """Why the policy does not decide on nodes of the wave now."""
+
+    @property
+    def wave(self) -> Mapping[str, Tally]:
+        """What was seen of the wave's nodes so far."""
+        return {name: looks.tally for name, looks in self._wave.items()}
+
+    @property
+    def others(self) -> Mapping[str, Tally]:
+        """The same of the other nodes."""
+        return {name: looks.tally for name, looks in self._others.items()}
+
+    def look_for(self, length_s: float, every_s: float) -> None:
+        """Look at all nodes every ``every_s`` for ``length_s``."""
+        begin_s = time.monotonic()
+        for number in range(1, max(round(length_s / every_s), 1) + 1):
+            time.sleep(max(begin_s + number * every_s - time.monotonic(), 0.0))
+            self._look()
+
+    def _look(self) -> None:
+        wanted = [name for name in (*self._wave, *self._others) if name in self._fleet.clients]
+        answers = self._fleet.ask(lambda _name, client: client.status(), wanted)
+        for name, looks in self._others.items():
+            if name in answers.given:
+                looks.take(answers.given[name])
+        for name, looks in self._wave.items():
+            status = answers.given.get(name)
+            if status is None:
+                self._silent[name] += 1
+                if self._silent[name] >= _SILENT_LOOKS:
+                    self.failed[name] = "it does not answer"
+                continue
+            self._silent[name] = 0
+            if not runs(status, self._sha256):
+                self.failed[name] = why_not(status)
+                continue
+            self.failed.pop(name, None)
+            looks.take(status)
+
 
 _T = TypeVar("_T")
 _AT_ONCE: Final = 64
