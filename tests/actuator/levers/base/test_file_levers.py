@@ -261,6 +261,15 @@ def test_a_lever_that_a_kind_of_node_lacks_is_refused_once(
     assert node.apply(RELEASED) == []
 
 
+def test_what_a_node_lacks_is_said_once_however_often_the_wish_changes(tmp_path: Path) -> None:
+    """``partition`` asks for another memory.low at every tick, and v1 has none."""
+    node = FakeNode(tmp_path, "hybrid")
+    wishes = [DesiredState(protected_low_bytes=size * MIB) for size in (30, 31, 32)]
+    assert [len(node.apply(wish)) for wish in wishes] == [1, 0, 0]
+    assert node.apply(RELEASED) == []
+    assert len(node.apply(wishes[0])) == 1, "it is wanted for the first time again"
+
+
 def test_a_group_outside_a_v1_hierarchy_has_no_levers_there(tmp_path: Path) -> None:
     node = FakeNode(tmp_path, "hybrid")
     for controller in ("cpu", "blkio"):

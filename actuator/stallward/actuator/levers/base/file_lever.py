@@ -131,6 +131,9 @@ class FileLever:
                 return ()
         elif self._wanted is None:
             self._since_s = now_s
+        elif value is not None and not self._held:
+            self._wanted = value  # what the node lacks was said when it was first wanted
+            return ()
         self._wanted, self._retry_at_s = value, 0.0
         self._aside.end()
         if self._worker is None:
