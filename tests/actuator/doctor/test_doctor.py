@@ -11,6 +11,7 @@ import pytest
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
+    ControlConfig,
     JournalConfig,
     NodeConfig,
     ProtectedConfig,
@@ -248,6 +249,28 @@ def test_a_configuration_is_looked_at_and_nothing_is_changed(tmp_path: Path) -> 
     assert finding_of(diagnosis, "pause:a").state == "works"
     assert not asked.journal.path.exists()
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.live
+@pytest.mark.parametrize(
+    ("controller", "said"),
+    [
+        ("partition", ""),
+        ("partion", "partion"),
+        ("partition:margin_share=9", "margin_share"),
+        ("onnx:path=/nowhere.onnx", "nowhere"),
+    ],
+)
+def test_a_controller_that_the_daemon_would_refuse_is_an_obstacle(
+    tmp_path: Path, controller: str, said: str
+) -> None:
+    (tmp_path / "no-cgroups").mkdir()
+    asked = config(tmp_path, control=ControlConfig(controller=controller))
+    diagnosis = examine(asked.node.paths, asked)
+    found = finding_of(diagnosis, "controller")
+    assert (found.state == "missing") == bool(said), found
+    assert diagnosis.protectable is not bool(said)
+    assert said in found.why
 
 
 @pytest.mark.live

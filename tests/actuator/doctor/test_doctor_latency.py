@@ -198,7 +198,14 @@ def test_the_last_lines_of_a_log_are_counted(tmp_path: Path) -> None:
 def test_sources_that_cannot_be_tried() -> None:
     assert tried(GrpcLatency()).state == "works"
     assert try_latency(None) is None
-    assert try_latency(LinesLatency(path=Path("/nowhere"))) is None
+
+
+def test_a_log_that_is_not_there_is_said() -> None:
+    """The daemon waits for it, and so it does for ever where the path is wrong."""
+    found = try_latency(LinesLatency(path=Path("/nowhere/access.log")))
+    assert found is not None
+    assert (found.state, found.why) == ("degraded", "there is no /nowhere/access.log yet")
+    assert "latency.path" in found.next_step
 
 
 def test_a_log_that_is_compressed_is_named(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
+from stallward.actuator.node.make_engine import make_engine
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
 from stallward.actuator.work.collector import make_reader
@@ -26,6 +27,7 @@ from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadW
 from stallward.actuator.work.counter import fault_of
 from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
 from stallward.agent.errors import StallwardError, UnbelievedFileError
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample, WorkFault
 
 # ---------- The files of the port for other machines, which decide who may come in
@@ -153,6 +155,9 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     latency = try_latency(config.latency, address)
     try:
         sample = node.read(0, 0.0)
+        controller = _try_controller(config, node)
+        obstacles += [controller.why] if controller.state != "works" else []
+        findings.append(controller)
         findings += [
             Finding(area="configuration", name="processes", state="degraded", why=fault)
             for fault in node.process_faults
@@ -172,6 +177,22 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     finally:
         node.close()
     return findings, obstacles
+
+
+def _try_controller(config: DaemonConfig, node: Node) -> Finding:
+    """The finding on the controller: the daemon makes it in the same way, or does not start."""
+    name = config.control.controller
+    try:
+        make_engine(config, node, make_controller(name), frozenset())
+    except StallwardError as error:
+        return Finding(
+            area="configuration",
+            name="controller",
+            state="missing",
+            why=error.cause,
+            next_step=error.next_step,
+        )
+    return Finding(area="configuration", name="controller", state="works", why=name)
 
 
 def _signals_of(node: Node, tried: tuple[str, ...]) -> Iterable[Finding]:

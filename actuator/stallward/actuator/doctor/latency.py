@@ -68,7 +68,10 @@ def try_latency(config: LatencyConfig | None, address: str = "") -> Finding | No
             # A FIFO would be waited for.
             other = other_kind_of(config.path) if config.path.is_file() else None
             counts = _read_tail(config)
-            if other is not None:
+            if not config.path.exists():
+                fault, works = f"there is no {config.path} yet", ""
+                next_step = "Start the application, or correct latency.path."
+            elif other is not None:
                 fault, works = f"the log is {other.what}", ""
                 next_step = other.next_step or "Give the file that the application writes to."
             elif counts is not None:

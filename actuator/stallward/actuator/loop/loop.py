@@ -22,7 +22,6 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import parse_config
-from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSocket
@@ -38,6 +37,7 @@ from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.loop.tick import Ticker
 from stallward.actuator.loop.wait import Waiter
+from stallward.actuator.node.make_engine import make_engine
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.runtime.process_setup import (
@@ -47,7 +47,7 @@ from stallward.actuator.runtime.process_setup import (
     release_code_pages,
 )
 from stallward.actuator.runtime.stderr_line import say
-from stallward.agent.controller import Controller, PolicyController
+from stallward.agent.controller import PolicyController
 from stallward.agent.errors import StallwardError
 from stallward.agent.inference import import_runtime
 from stallward.agent.registry import make_controller
@@ -195,7 +195,8 @@ class Loop:
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))
         self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)
-        engine = _engine(config, self._node, controller)
+        own_pids = frozenset({os.getpid(), os.getppid()})
+        engine = make_engine(config, self._node, controller, own_pids)
         leases = Leases()
         self._engine = engine
         commands = CommandHandler(
@@ -299,16 +300,6 @@ class Loop:
             lacks=self._node.lacks(config.guard),
         )
         self._ticker.reconfigure(config)
-
-
-def _engine(config: DaemonConfig, node: Node, controller: Controller) -> Engine:
-    default = config.control.fallback_controller
-    is_policy = isinstance(controller, PolicyController)
-    configured = make_controller(default) if is_policy else controller
-    own_pids = frozenset({os.getpid(), os.getppid()})
-    return Engine(
-        settings=node.settings(own_pids), configured=configured, default=make_controller(default)
-    )
 
 
 def _warm_up_runtime() -> None:
