@@ -17,7 +17,7 @@ from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connec
 from stallward.actuator.cli.fleet.rollout import recall, rollout
 from stallward.actuator.cli.fleet.table import fleet
 from stallward.actuator.cli.options import LONGEST_S, Json
-from stallward.agent.errors import UsageError
+from stallward.agent.errors import PolicyError, UsageError
 
 ctl = typer.Typer(
     help="Ask a running daemon what it does, or tell it what to do.",
@@ -84,10 +84,18 @@ def push(
 ) -> None:
     """Send a policy to the node's store; it is not loaded.
 
-    An upload that broke off goes on. The daemon needs a folder for it: store under [policy].
+    A file that is no ONNX model is refused. An upload that broke off goes on. The daemon needs a
+    folder for it: store under [policy].
     """
+    from stallward.agent.controllers.policy_file import check_policy  # noqa: PLC0415
+
+    try:
+        content = policy.read_bytes()
+    except OSError as error:
+        raise PolicyError(f"{policy} cannot be read ({error.strerror}).") from error
+    check_policy(content, policy)
     with connect(socket) as client:
-        stored = client.push(policy, name=name or policy.stem)
+        stored = client.push(content, name=name or policy.stem)
     output.line(f"stored {stored.name} (sha256 {stored.sha256[:12]})")
 
 

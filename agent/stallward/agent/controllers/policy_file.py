@@ -64,6 +64,20 @@ def read_policy(path: Path) -> bytes:
             something else than a whole ONNX model.
     """
     data = _read(path)
+    check_policy(data, path)
+    return data
+
+
+def check_policy(data: bytes, path: Path) -> None:
+    """Check that a content is a whole ONNX model; whether it may run is checked when it is loaded.
+
+    Args:
+        data: The content.
+        path: Its file, for messages.
+
+    Raises:
+        PolicyError: If it is something else.
+    """
     other = other_kind(data[:HEAD_BYTES])
     if other is not None:
         raise PolicyError(
@@ -87,7 +101,6 @@ def read_policy(path: Path) -> bytes:
             "cover.",
             next_step=f'Put them into it: python3 -c "{whole}"',
         )
-    return data
 
 
 def _read(path: Path) -> bytes:
