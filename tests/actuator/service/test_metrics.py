@@ -222,6 +222,7 @@ def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
     checks: tuple[tuple[list[str], bytes], ...] = (
         (["check", "metrics"], body),
         (["check", "rules", str(ROOT / "docs/reference/alerts.yml")], b""),
+        (["check", "rules", str(ROOT / "docs/reference/alerts-kubernetes.yml")], b""),
         (["check", "rules", str(ROOT / "docs/reference/fleet-rules.yml")], b""),
     )
     for arguments, text in checks:
@@ -262,7 +263,11 @@ def test_what_is_available_is_counted_like_the_kubelet(
 
 
 def test_alerts_name_metrics_that_exist() -> None:
-    text = (ROOT / "docs/reference/alerts.yml").read_text()
+    text = "".join(
+        (ROOT / f"docs/reference/{name}.yml").read_text()
+        for name in ("alerts", "alerts-kubernetes")
+    )
+    assert text.count("- alert:") == text.count("severity:"), "each says how bad it is"
     names = {word.strip("(){}[],") for word in text.replace("(", " ").replace("{", " ").split()}
     used = {name.partition("[")[0] for name in names if name.startswith("stallward_")}
     assert used
