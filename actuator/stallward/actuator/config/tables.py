@@ -256,8 +256,9 @@ class ExperimentsConfig:
 class NotifyConfig:
     """Who is told when a slot is paused, limited or let go."""
 
-    journal: bool = False
-    """Whether it is written to systemd's journal, with fields of its own; advice is, too."""
+    journal: bool = True
+    """Whether it is written to systemd's journal, with fields of its own, or to standard error where
+    there is no journal. Advice is, too."""
     command: tuple[str, ...] = ()
     """A program that is run for it, and its arguments; empty for none. It is told in variables of
     its environment, and runs with the daemon's rights."""

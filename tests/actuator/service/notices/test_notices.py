@@ -106,6 +106,16 @@ def test_the_journal_gets_fields_of_its_own(tmp_path: Path) -> None:
     teller.close()
 
 
+def test_without_a_journal_notices_go_to_standard_error(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """In a container or a terminal the operator sees what the daemon does, too."""
+    teller = Journald(tmp_path / "nowhere")
+    teller.tell(NOTICE)
+    teller.close()
+    assert capfd.readouterr().err.startswith("stallward service: build is paused")
+
+
 def test_an_entry_is_what_the_native_protocol_says() -> None:
     assert encode({"A": "1", "B": "x\ny"}) == b"A=1\nB\n\x03\0\0\0\0\0\0\0x\ny\n"
 

@@ -6,13 +6,13 @@ written with its length instead (systemd, Native Journal Protocol).
 
 from __future__ import annotations
 
-import contextlib
 import socket
 import struct
 from pathlib import Path
 from typing import Final, Protocol
 
 from stallward.actuator.kernel.paths import RUN
+from stallward.actuator.runtime.stderr_line import say
 
 JOURNAL_SOCKET: Final = RUN / "systemd/journal/socket"
 _NOTICE: Final = "5"
@@ -47,7 +47,7 @@ class JournalEntry(Protocol):
 
 
 class Journald:
-    """Writes notices to the journal; one that cannot be written is lost.
+    """Writes notices to the journal, or to standard error where there is none, without waiting.
 
     Args:
         path: The journal's socket.
@@ -58,7 +58,7 @@ class Journald:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
     def tell(self, notice: JournalEntry) -> None:
-        """Write one notice, without waiting."""
+        """Write one notice; it is lost where the journal has no room."""
         entry = {
             "MESSAGE": notice.message,
             "MESSAGE_ID": notice.message_id,
@@ -66,8 +66,12 @@ class Journald:
             "SYSLOG_IDENTIFIER": "stallward",
             **notice.fields(),
         }
-        with contextlib.suppress(OSError):
+        try:
             self._socket.sendto(encode(entry), str(self._path))
+        except (FileNotFoundError, ConnectionRefusedError):
+            say(notice.message, "service")
+        except OSError:
+            return
 
     def close(self) -> None:
         """Close the socket."""
