@@ -76,6 +76,7 @@ ON_THE_NODE = {
     "ctl",
     "describe",
     "doctor",
+    "init",
     "restore",
     "serve",
     "top",

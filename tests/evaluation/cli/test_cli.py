@@ -25,6 +25,7 @@ COMMANDS = (
     "train",
     "tune",
     "export",
+    "init",
     "serve",
     "ctl",
     "compare",

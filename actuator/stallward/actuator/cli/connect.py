@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from stallward.actuator.kernel.paths import RUN
+from stallward.actuator.kernel.paths import SOCKET
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
     from stallward.actuator.client import ActuatorClient, Fleet
 
-DEFAULT_SOCKET: Final = RUN / "stallward/actuator.sock"
+DEFAULT_SOCKET: Final = SOCKET
 Socket = Annotated[
     Path,
     typer.Option(

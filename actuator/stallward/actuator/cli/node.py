@@ -25,7 +25,7 @@ def check_config(config: Path) -> None:
     if not config.is_file():
         raise UsageError(
             f"There is no configuration {config}.",
-            next_step="Name one with --config; docs/reference/config.md describes it.",
+            next_step="`stallward init` writes one; --config names another.",
         )
 
 

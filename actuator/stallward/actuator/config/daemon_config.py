@@ -95,8 +95,8 @@ class DaemonConfig:
 
     protected: ProtectedConfig
     background: tuple[SlotConfig, ...]
-    service: ServiceConfig
-    journal: JournalConfig
+    service: ServiceConfig = field(default_factory=ServiceConfig)
+    journal: JournalConfig = field(default_factory=JournalConfig)
     remote: RemoteConfig | None = None
     """How other machines reach the daemon; ``None`` if they do not."""
     node: NodeConfig = field(default_factory=NodeConfig)

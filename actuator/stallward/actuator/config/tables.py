@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, RUN, SOCKET, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
@@ -157,7 +157,7 @@ class ControlConfig:
 class ServiceConfig:
     """How the daemon is reached."""
 
-    socket: Path
+    socket: Path = SOCKET
     """The Unix socket of the gRPC service."""
     socket_group: str | None = None
     """A group whose members may use this socket, and so give the daemon any command, by name or
@@ -211,7 +211,7 @@ class RemoteConfig:
 class JournalConfig:
     """The journal, which keeps original settings while they are changed."""
 
-    path: Path
+    path: Path = RUN / "stallward/journal"
     """The file, best in memory (/run): the changes that it undoes are lost in a power cut, too."""
     memory_only: bool = False
     """Whether to change settings even if the file cannot be written. Then nothing undoes them if

@@ -24,3 +24,5 @@ DEFAULT_PATHS: Final = Paths()
 """This machine's own."""
 RUN: Final = Path("/run")
 """Where services keep sockets and pid files."""
+SOCKET: Final = RUN / "stallward/actuator.sock"
+"""The daemon's socket, unless it is configured elsewhere."""

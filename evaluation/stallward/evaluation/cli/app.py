@@ -9,6 +9,7 @@ import typer
 
 from stallward.actuator.cli import node, output
 from stallward.actuator.cli.ctl import ctl
+from stallward.actuator.cli.init import init
 from stallward.actuator.cli.top.command import top
 from stallward.evaluation.cli import (
     ab,
@@ -71,13 +72,18 @@ app.command(
 app.command(epilog="Example: stallward search space.toml --out build/search")(learn.search)
 app.command(epilog="Example: stallward tune rule --out build/rule.toml")(learn.tune)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
-app.command(epilog="Example: stallward serve --config /etc/stallward.toml")(node.serve)
-app.command(epilog="Example: stallward restore --config /etc/stallward.toml")(node.restore)
+app.command(epilog="Example: stallward init --protect nginx.service --background backup.service")(
+    init
+)
+app.command(epilog="Example: stallward serve --config /etc/stallward/stallward.toml")(node.serve)
+app.command(epilog="Example: stallward restore --config /etc/stallward/stallward.toml")(
+    node.restore
+)
 app.command(
     "unit",
     epilog="Example: stallward unit --config /etc/stallward/stallward.toml --install",
 )(node.systemd_unit)
-app.command(epilog="Example: stallward doctor --config /etc/stallward.toml")(node.doctor)
+app.command(epilog="Example: stallward doctor --config /etc/stallward/stallward.toml")(node.doctor)
 app.add_typer(ctl, name="ctl")
 app.command(
     "top", epilog="Example: stallward top --replay /var/lib/stallward/recording --at 3600"

@@ -1,0 +1,145 @@
+"""``stallward init``: what runs here, and a configuration to begin with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from stallward.actuator.cli import output
+from stallward.actuator.cli.node import DEFAULT_CONFIG
+from stallward.agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from stallward.actuator.config.first_config import ChosenWorkload
+    from stallward.actuator.doctor.survey import Survey, Workload
+
+_MOST_LISTED: Final = 12
+_MIB: Final = 1 << 20
+
+
+def init(
+    protect: Annotated[
+        str, typer.Option(help="The application: a group, or a program in none.")
+    ] = "",
+    background: Annotated[
+        list[str] | None, typer.Option(help="What is held back for it; may be repeated.")
+    ] = None,
+    target_ms: Annotated[
+        float, typer.Option(min=0.01, max=600_000.0, help="The p95 that it must keep.")
+    ] = 100.0,
+    log: Annotated[
+        Path | None, typer.Option(help="Its access log [one that it has open].")
+    ] = None,
+    act: Annotated[
+        bool, typer.Option("--act", help="Let the daemon act, not only say what it would do.")
+    ] = False,
+    out: Annotated[Path, typer.Option(help="The configuration to write.")] = DEFAULT_CONFIG,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+) -> None:
+    """Look at this node, and write a configuration to begin with.
+
+    Without --protect it lists what runs here, with memory, ports and logs, and changes nothing.
+    """
+    from stallward.actuator.doctor.survey import survey  # noqa: PLC0415
+    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
+
+    found = survey(DEFAULT_PATHS)
+    if not protect:
+        _list(found)
+        return
+    application = _chosen(found, protect)
+    others = [_chosen(found, name) for name in background or ()]
+    if not others:
+        raise UsageError(
+            "No --background is named, so nothing could be held back.",
+            next_step="`stallward init` lists what runs here.",
+        )
+    if out.exists() and not force:
+        raise UsageError(f"{out} is there.", next_step="Give --out, or --force to replace it.")
+    from stallward.actuator.config.first_config import first_config  # noqa: PLC0415
+    from stallward.actuator.config.load import parse_config  # noqa: PLC0415
+
+    logs = sorted(application.logs)
+    text = first_config(
+        _as_chosen(application),
+        [_as_chosen(one) for one in others],
+        target_ms=target_ms,
+        log=log or (logs[0] if logs else None),
+        acts=act,
+    )
+    config = parse_config(text)
+    _write(out, text)
+    output.line(f"wrote {out}")
+    from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
+
+    diagnosis = examine(config.node.paths, config)
+    for obstacle in diagnosis.obstacles:
+        output.line(f"cannot protect: {obstacle}")
+    if diagnosis.protectable:
+        output.line(f"next: stallward serve --config {out}")
+    else:
+        output.line(f"next: stallward doctor --config {out}")
+        raise typer.Exit(1)
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be written ({error.strerror}).", next_step="Give another --out."
+        ) from error
+
+
+def _list(found: Survey) -> None:
+    """Print what runs, and the command that would protect the largest service."""
+    output.line(f"node: {found.kind} ({found.why.rstrip('.')})")
+    shown = found.workloads[:_MOST_LISTED]
+    if not shown:
+        output.line("nothing here holds 8 MiB")
+        return
+    output.line()
+    output.table(
+        ("name", "MiB", "processes", "programs", "listens on", "access log"), [*map(_row, shown)]
+    )
+    if len(found.workloads) > len(shown):
+        output.line(f"and {len(found.workloads) - len(shown)} smaller ones")
+    services = [one for one in found.workloads if one.serves]
+    others = [one for one in found.workloads if not one.serves]
+    protect = services[0].name if services else "NAME"
+    held = others[0].name if others else "NAME"
+    output.line()
+    output.line("next, for example:")
+    output.line(f"  stallward init --protect '{protect}' --background '{held}' --target-ms 50")
+
+
+def _row(one: Workload) -> tuple[str, ...]:
+    programs = sorted(one.programs)
+    more = "" if len(programs) <= 2 else f" and {len(programs) - 2} more"
+    return (
+        one.name,
+        str(one.memory_bytes // _MIB),
+        str(one.processes),
+        ", ".join(programs[:2]) + more,
+        ", ".join(map(str, sorted(one.ports)[:4])),
+        ", ".join(map(str, sorted(one.logs)[:1])),
+    )
+
+
+def _chosen(found: Survey, name: str) -> Workload:
+    workload = found.find(name)
+    if workload is None:
+        raise UsageError(
+            f"{name!r} is nothing that runs here and holds memory.",
+            next_step="`stallward init` lists the names.",
+        )
+    return workload
+
+
+def _as_chosen(one: Workload) -> ChosenWorkload:
+    from stallward.actuator.config.first_config import ChosenWorkload  # noqa: PLC0415
+
+    return ChosenWorkload(name=one.name, is_group=one.is_group, memory_bytes=one.memory_bytes)

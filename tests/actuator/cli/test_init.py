@@ -1,0 +1,119 @@
+"""``stallward init``: finds real programs, and writes a configuration for them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config.load import load_config
+from stallward.actuator.doctor.survey import survey
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.evaluation.cli import main
+
+MISTAKE = 2
+MIB = 1 << 20
+SERVICE = """
+import socket, sys
+held = bytearray(24 << 20)
+log = open(sys.argv[1], "w")
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+sys.stdin.read()
+"""
+JOB = """
+import sys
+held = bytearray(24 << 20)
+print(flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def ungrouped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process is in no group, whatever this test runs in."""
+    monkeypatch.setattr("stallward.actuator.doctor.survey._group_of", lambda *_: "")
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[tuple[int, Path]]:
+    """A service ``initservice`` and a job ``initjob``; gives the port and the log."""
+    log = tmp_path / "access.log"
+    lines = []
+    with ExitStack() as stack:
+        for name, code in (("initservice", SERVICE), ("initjob", JOB)):
+            link = tmp_path / name
+            link.symlink_to(Path(sys.executable).resolve())
+            process = stack.enter_context(
+                subprocess.Popen(
+                    [str(link), "-I", "-S", "-c", code, str(log)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            )
+            stack.callback(process.kill)
+            assert process.stdout is not None
+            lines.append(process.stdout.readline())
+        yield int(lines[0]), log
+
+
+def test_what_runs_is_found_with_its_memory_ports_and_logs(programs: tuple[int, Path]) -> None:
+    port, log = programs
+    found = survey(DEFAULT_PATHS)
+    with_port = [one for one in found.workloads if port in one.ports]
+    assert len(with_port) == 1
+    service = with_port[0]
+    assert "initservice" in service.programs
+    assert log in service.logs
+    assert service.memory_bytes >= 24 * MIB
+    assert any("initjob" in one.programs for one in found.workloads)
+
+
+def test_without_options_it_lists_and_changes_nothing(
+    programs: tuple[int, Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, _ = programs
+    assert main(["init"]) == 0
+    text = capsys.readouterr().out
+    assert str(port) in text
+    assert "stallward init --protect" in text
+
+
+@pytest.mark.usefixtures("ungrouped")
+def test_it_writes_a_configuration_that_the_daemon_takes(
+    programs: tuple[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, _ = programs
+    found = survey(DEFAULT_PATHS)
+    (service,) = (one for one in found.workloads if port in one.ports)
+    (job,) = (one for one in found.workloads if "initjob" in one.programs)
+    out = tmp_path / "etc" / "stallward.toml"
+    options = ["--protect", service.name, "--background", job.name, "--target-ms", "25"]
+    status = main(["init", *options, "--out", str(out)])
+    said = capsys.readouterr().out
+    assert f"wrote {out}" in said
+    assert ("next: stallward serve" in said) == (status == 0)
+    config = load_config(out)
+    assert config.control.slo_ms == 25
+    assert main(["init", *options, "--out", str(out)]) == MISTAKE
+    assert "--force" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--protect", "no-such-group"], "is nothing that runs here"),
+        (["--protect", "initservice"], "No --background"),
+    ],
+)
+@pytest.mark.usefixtures("programs", "ungrouped")
+def test_a_wrong_choice_is_refused(
+    capsys: pytest.CaptureFixture[str], options: list[str], said: str
+) -> None:
+    assert main(["init", *options]) == MISTAKE
+    assert said in capsys.readouterr().err

@@ -1,0 +1,64 @@
+"""The configuration that a node begins with is one that the daemon takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from stallward.actuator.config.first_config import ChosenWorkload, first_config
+from stallward.actuator.config.load import parse_config
+
+MIB = 1 << 20
+
+
+def group(name: str) -> ChosenWorkload:
+    return ChosenWorkload(name=name, is_group=True, memory_bytes=200 * MIB)
+
+
+def program(name: str) -> ChosenWorkload:
+    return ChosenWorkload(name=name, is_group=False, memory_bytes=90 * MIB)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "system.slice/nginx.service",
+        r"system.slice/dev-disk-by\x2dlabel.service",
+        "a group/with 'quotes' and \\",
+    ],
+)
+def test_a_group_is_named_as_it_is(name: str) -> None:
+    text = first_config(
+        group(name), [group("batch.slice/backup.service")], target_ms=20, log=None, acts=False
+    )
+    config = parse_config(text)
+    assert config.protected.group == name
+    (slot,) = config.background
+    assert (slot.name, slot.group) == ("backup", "batch.slice/backup.service")
+    assert config.control.slo_ms == 20
+    assert config.control.dry_run
+    assert config.node.zone == "/"
+
+
+def test_programs_in_no_group_are_found_by_their_command() -> None:
+    config = parse_config(
+        first_config(program("nginx"), [program("g++")], target_ms=5, log=None, acts=True)
+    )
+    assert config.protected.processes is not None
+    pattern = config.protected.processes.command
+    assert pattern is not None
+    for line in ("nginx: master process /usr/sbin/nginx", "/usr/sbin/nginx -g daemon", "nginx"):
+        assert re.search(pattern, line)
+    assert not re.search(pattern, "/usr/bin/mynginxer")
+    assert not config.control.dry_run
+
+
+def test_slots_have_names_of_their_own_and_the_file_is_short() -> None:
+    slots = [group(f"{folder}/job.service") for folder in ("a", "b", "c")]
+    text = first_config(group("app"), slots, target_ms=5, log=Path("/var/log/a.log"), acts=False)
+    assert [slot.name for slot in parse_config(text).background] == ["job", "job-2", "job-2-2"]
+    assert "# path = '/var/log/a.log'" in text
+    short = first_config(group("app"), slots[:2], target_ms=5, log=Path("/x"), acts=False)
+    assert len(short.splitlines()) <= 25
