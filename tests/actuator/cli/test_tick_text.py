@@ -12,6 +12,7 @@ from stallward.actuator.client.status import status_from_wire
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
+from stallward.actuator.record.wire import record_to_wire
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import (
@@ -167,3 +168,22 @@ def test_the_status_says_what_the_canary_does() -> None:
     assert (values["watching"], values["attainment"]) == (True, None)
     gone = pb.StatusResponse(canary=pb.CanaryStatus(returned="The policy x was turned off."))
     assert dict(status_rows(status_from_wire(gone)))["canary"] == "The policy x was turned off."
+
+
+def test_a_status_begins_with_how_the_application_is_and_what_is_held() -> None:
+    wire = pb.StatusResponse(
+        slots=["training"],
+        slo_ms=100.0,
+        last_tick=record_to_wire(_record(1, 0)),
+        missing=[f"signal {number}: not here" for number in range(9)],
+    )
+    status = status_from_wire(wire)
+    rows = dict(status_rows(status))
+    assert rows["latency"].endswith("of at most 100 ms")
+    assert "training 300" in rows["memory, MiB"]
+    assert "training" in rows["now"]
+    assert rows["because"]
+    assert rows["missing"] == "9 signals and levers; --all lists them"
+    assert [row for row in status_rows(status, everything=True) if row[0] == "missing"] == [
+        ("missing", f"signal {number}: not here") for number in range(9)
+    ]

@@ -28,7 +28,13 @@ ctl = typer.Typer(
 
 
 @ctl.command(epilog="Example: stallward ctl status --json")
-def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
+def status(
+    socket: Socket = DEFAULT_SOCKET,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List all signals and levers that the node lacks.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
     """Print what the daemon is doing now."""
     from stallward.actuator.cli.status_text import status_rows, status_values  # noqa: PLC0415
 
@@ -37,7 +43,7 @@ def status(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
     if as_json:
         output.print_json(status_values(answer))
         return
-    output.table(("what", "value"), status_rows(answer))
+    output.table(("what", "value"), status_rows(answer, everything=everything))
 
 
 @ctl.command(epilog="Example: stallward ctl watch --every 10")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
+from stallward.actuator.cli.tick_text import mib_text
 from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
 from stallward.actuator.client.status import HoldBudgetInfo
 from stallward.actuator.experiments.wire import Phase
+from stallward.actuator.record.desired.text import desired_text
 from stallward.agent.sample import WorkSource
+
+_FEW: Final = 2
+"""So many missing signals and levers are listed; of more their number is given."""
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
@@ -45,15 +50,21 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
     }
 
 
-def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
-    """Return a daemon's status as rows of a table."""
+def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple[str, str]]:
+    """Return a daemon's status as rows of a table.
+
+    Args:
+        status: The status.
+        everything: Whether to list all that the node lacks, not only how much that is.
+    """
     policy = status.policy
     rows = [
         ("version", status.version),
         ("node", status.node_kind),
         ("up", f"{status.uptime_s:.0f} s, {status.ticks} ticks"),
+        ("latency", _latency_now(status)),
+        *_tick_rows(status),
         ("controller", status.controller),
-        ("target", "-" if status.slo_ms is None else f"p95 of at most {status.slo_ms:g} ms"),
         ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
         ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
         *_pod_rows(status),
@@ -69,7 +80,40 @@ def status_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     ]
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
-    return rows + [("missing", reason) for reason in status.missing]
+    if everything or len(status.missing) <= _FEW:
+        return rows + [("missing", reason) for reason in status.missing]
+    return [*rows, ("missing", f"{len(status.missing)} signals and levers; --all lists them")]
+
+
+def _latency_now(status: DaemonStatus) -> str:
+    """The p95 of the last second beside the target."""
+    tick = status.last_tick
+    latency = None if tick is None else tick.sample.latency
+    p95_ms = None if latency is None else latency.p95_ms
+    now = "p95 not known" if p95_ms is None else f"p95 {p95_ms:.3g} ms"
+    return now if status.slo_ms is None else f"{now} of at most {status.slo_ms:g} ms"
+
+
+def _tick_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    """The memory of all, what is held, and why, at the last tick."""
+    tick = status.last_tick
+    if tick is None:
+        return []
+    sample = tick.sample
+    held = [
+        f"{name} {mib_text(group.memory_usage_bytes)}"
+        for name, group in zip(
+            ("application", *status.slots), (sample.protected, *sample.slots), strict=False
+        )
+    ]
+    zone = mib_text(sample.zone.memory_usage_bytes)
+    if sample.zone.memory_limit_bytes is not None:
+        zone = f"{zone} of {mib_text(sample.zone.memory_limit_bytes)}"
+    return [
+        ("memory, MiB", f"{zone}; {', '.join(held)}"),
+        ("now", desired_text(tick.granted, status.slots)),
+        ("because", tick.decision.decision.reason or "-"),
+    ]
 
 
 def _hold_budget_row(budget: HoldBudgetInfo | None) -> str:
