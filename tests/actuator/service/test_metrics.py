@@ -177,6 +177,26 @@ def test_ticks_are_counted(link: LoopLink) -> None:
     assert "stallward_slot_limit_bytes,hog1" not in shown, "no limit is absent, not zero"
 
 
+def test_the_time_within_the_target_and_above_it_is_counted() -> None:
+    """Each tick counts for the time since the one before; gaps, and time without requests, do not."""
+    counts = TickCounts()
+    for number, (time_s, p95_ms, slo_ms) in enumerate(
+        (
+            (10.0, 20.0, 60.0),
+            (10.1, 20.0, 60.0),
+            (10.6, 61.0, 60.0),
+            (10.7, 60.0, 60.0),
+            (10.8, None, 60.0),
+            (10.9, 20.0, None),
+            (90.0, 20.0, 60.0),
+        )
+    ):
+        latency = LatencySample(completed=5, completed_total=5, p95_ms=p95_ms)
+        counts.take(tick(number, at(time_s, latency=latency), slo_ms=slo_ms))
+    assert counts.met_s == pytest.approx(0.2)
+    assert counts.missed_s == pytest.approx(0.5)
+
+
 def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
     counts = TickCounts()
     run_ticks(counts, link)

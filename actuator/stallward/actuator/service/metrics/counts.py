@@ -115,6 +115,10 @@ class TickCounts:
         self.pauses: Counter[int] = Counter()
         self.paused_s: dict[int, float] = {}
         self.requests = 0
+        self.met_s = 0.0
+        """The time in which the p95 of the last second was within the target."""
+        self.missed_s = 0.0
+        """The time in which it was above; without requests it is neither."""
         self._foreign: frozenset[str] = frozenset()
         self._paused: tuple[bool, ...] = ()
         self._last_s: float | None = None
@@ -135,8 +139,10 @@ class TickCounts:
                 self.rules[rule] += 1
         for result in record.applied:
             self.moves[lever_kind(result.lever), result.ok] += 1
+        passed_s = self._passed_s(record.sample)
         self._take_foreign(record.sample)
-        self._take_pauses(record.sample)
+        self._take_pauses(record.sample, passed_s)
+        self._take_target(record, passed_s)
         self._take_requests(record.sample)
 
     def _take_foreign(self, sample: pb.Sample) -> None:
@@ -145,17 +151,29 @@ class TickCounts:
             self.step_asides[lever_kind(lever)] += 1
         self._foreign = foreign
 
-    def _take_pauses(self, sample: pb.Sample) -> None:
+    def _passed_s(self, sample: pb.Sample) -> float:
+        """The time since the tick before; 0 if ticks are missing in between."""
         passed_s = 0.0 if self._last_s is None else sample.time_s - self._last_s
-        if not 0.0 <= passed_s <= _LONGEST_TICK_S:
-            passed_s = 0.0
+        self._last_s = sample.time_s
+        return passed_s if 0.0 <= passed_s <= _LONGEST_TICK_S else 0.0
+
+    def _take_target(self, record: pb.TickRecord, passed_s: float) -> None:
+        latency = record.sample.latency
+        if not (record.HasField("slo_ms") and latency.HasField("p95_ms")):
+            return
+        if latency.p95_ms <= record.slo_ms:
+            self.met_s += passed_s
+        else:
+            self.missed_s += passed_s
+
+    def _take_pauses(self, sample: pb.Sample, passed_s: float) -> None:
         paused = tuple(state.paused for state in sample.slot_states)
         for slot, now in enumerate(paused):
             before = slot < len(self._paused) and self._paused[slot]
             self.pauses[slot] += now and not before
             # The state in a sample has been in force since the sample before.
             self.paused_s[slot] = self.paused_s.get(slot, 0.0) + (passed_s if now else 0.0)
-        self._paused, self._last_s = paused, sample.time_s
+        self._paused = paused
 
     def _take_requests(self, sample: pb.Sample) -> None:
         if not sample.HasField("latency"):

@@ -102,6 +102,8 @@ class DaemonMetrics(Collector):
             [((n,), counts.paused_s.get(i, 0.0)) for i, n in slots],
         )
         yield "stallward_requests_total", [((), counts.requests)]
+        met = [(("true",), counts.met_s), (("false",), counts.missed_s)]
+        yield "stallward_target_seconds_total", met
 
     def _phases(self) -> Family:
         metric = _BY_NAME["stallward_tick_phase_seconds"]

@@ -170,6 +170,12 @@ METRICS: Final = (
         help="Requests of the protected application whose latency was seen.",
     ),
     Metric(
+        name="stallward_target_seconds_total",
+        kind="counter",
+        help="Time in which the p95 of the last second was within the target, or above it.",
+        labels=("met",),
+    ),
+    Metric(
         name="stallward_latency_source_up",
         kind="gauge",
         help="1 while latencies arrive; absent without a source.",
