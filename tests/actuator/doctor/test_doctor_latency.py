@@ -195,6 +195,26 @@ def test_the_last_lines_of_a_log_are_counted(tmp_path: Path) -> None:
     assert try_latency(config) is None
 
 
+@pytest.mark.parametrize(
+    ("slo_ms", "state"), [(5.0, "degraded"), (10.0, "works"), (100.0, "works")]
+)
+def test_a_source_that_is_too_coarse_for_the_target_is_said_to_be(
+    tmp_path: Path, slo_ms: float, state: str
+) -> None:
+    """nginx writes $request_time in whole milliseconds: most requests take none."""
+    path = tmp_path / "access.log"
+    path.write_text("".join(f"GET / {0.001 * (n % 40):.3f}\n" for n in range(400)))
+    config = LinesLatency(path=path, latency="2")
+    found = try_latency(config, slo_ms=slo_ms)
+    assert found is not None
+    assert found.state == state
+    assert ("steps of 1 ms" in found.why) == (state == "degraded")
+    path.write_text("".join(f"GET / {0.001 * (n % 40) + 1.7e-5:.6f}\n" for n in range(400)))
+    fine = try_latency(config, slo_ms=slo_ms)
+    assert fine is not None
+    assert fine.state == "works"
+
+
 def test_sources_that_cannot_be_tried() -> None:
     assert tried(GrpcLatency()).state == "works"
     assert try_latency(None) is None

@@ -152,7 +152,7 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
         )
         return findings, obstacles
     address = pods.protected_address if config.latency_of_pod else ""
-    latency = try_latency(config.latency, address)
+    latency = try_latency(config.latency, address, config.control.slo_ms)
     try:
         sample = node.read(0, 0.0)
         controller = _try_controller(config, node)
