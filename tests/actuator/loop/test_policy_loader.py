@@ -126,6 +126,20 @@ def test_a_damaged_list_of_pushed_policies_hides_no_others(tmp_path: Path) -> No
     assert find_policy_file("default", places) is not None
 
 
+def test_a_pushed_policy_goes_by_the_name_that_it_was_loaded_by(tmp_path: Path) -> None:
+    """Its file is named by its digest."""
+    content = write_policy(tmp_path / "mine.onnx").read_bytes()
+    sha256 = hashlib.sha256(content).hexdigest()
+    store = PolicyStore(tmp_path / "store")
+    store.append(sha256, 0, content)
+    store.complete(sha256, "november")
+    places = PolicyConfig(store=tmp_path / "store")
+    for name, shown in (("november", "november"), (str(tmp_path / "mine.onnx"), "mine")):
+        result = load(name, places, trial=lambda _path: None)
+        assert result.controller is not None, result.error
+        assert policy_status(result.controller, result.name).name == shown
+
+
 def test_a_controller_is_made_by_its_specification() -> None:
     result = load("controller:partition:turn_s=7", PolicyConfig(), 3)
     assert result.error is None

@@ -50,7 +50,8 @@ def policy_status(controller: Controller, name: str) -> pb.PolicyStatus:
     """
     if isinstance(controller, PolicyController):
         return pb.PolicyStatus(
-            name=controller.path.stem,
+            # A pushed policy's file is named by its digest, which nobody knows it by.
+            name=name if controller.path.stem == controller.sha256 else controller.path.stem,
             path=str(controller.path),
             schema_hash=controller.schema_hash,
             sha256=controller.sha256,
