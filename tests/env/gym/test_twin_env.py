@@ -474,3 +474,29 @@ def test_limits_refer_to_the_memory_used_before_the_episode() -> None:
     known = before > 400 << 20
     assert known.sum() > 10
     assert (limits[known] >= 0.1 * before[known] - 4096).all()
+
+
+def test_one_number_stands_for_the_same_choices_of_every_slot() -> None:
+    made = gymnasium.make("stallward/TwinDiscrete-v0", twins=[TWIN], settings={"episode_s": 2.0})
+    assert isinstance(made.action_space, gymnasium.spaces.Discrete)
+    assert made.action_space.n == 48
+    wrapper = made.get_wrapper_attr("action")
+    assert wrapper(0).tolist() == [0] * len(ACTION_SIZES)
+    seen = {tuple(wrapper(number).tolist()) for number in range(48)}
+    assert len(seen) == 48
+    for choices in seen:
+        assert len(set(zip(choices[0:8:2], choices[1:8:2], strict=True))) == 1
+        assert all(0 <= choice < size for choice, size in zip(choices, ACTION_SIZES, strict=True))
+    made.reset(seed=1)
+    plain = gymnasium.make("stallward/Twin-v0", twins=[TWIN], settings={"episode_s": 2.0})
+    plain.reset(seed=1)
+    for number in (0, 47, 13):
+        here, there = made.step(number), plain.step(wrapper(number))
+        np.testing.assert_array_equal(here[0], there[0])
+        assert here[1] == there[1]
+
+
+def test_the_continuous_twin_has_an_id_of_its_own() -> None:
+    made = gymnasium.make("stallward/TwinContinuous-v0", twins=[TWIN], settings={"episode_s": 2.0})
+    assert isinstance(made.action_space, gymnasium.spaces.Box)
+    assert made.action_space.shape == (len(ACTION_SIZES),)

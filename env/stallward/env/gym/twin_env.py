@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.action_table import ActionTable
 from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
 from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
@@ -66,6 +67,11 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         )
         self.render_mode = render_mode
         self._renderer = Renderer(render_mode)
+
+    @property
+    def table(self) -> ActionTable:
+        """The table that actions choose from."""
+        return self._simulation.table
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
