@@ -33,6 +33,7 @@ from stallward.actuator.work.config import (
     PrometheusWork,
     WorkConfig,
 )
+from stallward.agent.registry import make_controller
 
 
 def finding_of(diagnosis: Diagnosis, name: str) -> Finding:
@@ -266,7 +267,7 @@ def test_a_controller_that_the_daemon_would_refuse_is_an_obstacle(
 ) -> None:
     (tmp_path / "no-cgroups").mkdir()
     asked = config(tmp_path, control=ControlConfig(controller=controller))
-    diagnosis = examine(asked.node.paths, asked)
+    diagnosis = examine(asked.node.paths, asked, make_controller)
     found = finding_of(diagnosis, "controller")
     assert (found.state == "missing") == bool(said), found
     assert diagnosis.protectable is not bool(said)

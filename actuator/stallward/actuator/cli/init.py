@@ -73,8 +73,9 @@ def init(
     _write(out, text)
     output.line(f"wrote {out}")
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
+    from stallward.agent.registry import make_controller  # noqa: PLC0415
 
-    diagnosis = examine(config.node.paths, config)
+    diagnosis = examine(config.node.paths, config, make_controller)
     for obstacle in diagnosis.obstacles:
         output.line(f"cannot protect: {obstacle}")
     if diagnosis.protectable:

@@ -140,11 +140,13 @@ def doctor(
     from stallward.actuator.config.profiles import with_profiles  # noqa: PLC0415
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
+    from stallward.agent.registry import make_controller  # noqa: PLC0415
 
     if config is not None:
         check_config(config)
     loaded = None if config is None else with_profiles(load_config(config))
-    diagnosis = examine(DEFAULT_PATHS if loaded is None else loaded.node.paths, loaded)
+    paths = DEFAULT_PATHS if loaded is None else loaded.node.paths
+    diagnosis = examine(paths, loaded, make_controller)
     if as_json:
         output.print_json({**asdict(diagnosis), "protectable": diagnosis.protectable})
         raise typer.Exit(0 if diagnosis.protectable else 1)

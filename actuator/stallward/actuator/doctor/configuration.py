@@ -19,7 +19,7 @@ from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
-from stallward.actuator.node.make_engine import make_engine
+from stallward.actuator.node.make_engine import MakeController, make_engine
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
 from stallward.actuator.work.collector import make_reader
@@ -27,7 +27,6 @@ from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadW
 from stallward.actuator.work.counter import fault_of
 from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
 from stallward.agent.errors import StallwardError, UnbelievedFileError
-from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample, WorkFault
 
 # ---------- The files of the port for other machines, which decide who may come in
@@ -111,8 +110,14 @@ def _refuse(_entries: object) -> NoReturn:
     raise JournalError("Nothing is changed by an examination.")
 
 
-def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
+def examine_config(
+    config: DaemonConfig, make_controller: MakeController | None = None
+) -> tuple[list[Finding], list[str]]:
     """Examine what a configuration names.
+
+    Args:
+        config: The configuration.
+        make_controller: Makes the controller; ``None`` to leave that out.
 
     Returns:
         The findings, and the obstacles to protecting the application.
@@ -155,9 +160,10 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     latency = try_latency(config.latency, address, config.control.slo_ms)
     try:
         sample = node.read(0, 0.0)
-        controller = _try_controller(config, node)
-        obstacles += [controller.why] if controller.state != "works" else []
-        findings.append(controller)
+        if make_controller is not None:
+            controller = _try_controller(config, node, make_controller)
+            obstacles += [controller.why] if controller.state != "works" else []
+            findings.append(controller)
         findings += [
             Finding(area="configuration", name="processes", state="degraded", why=fault)
             for fault in node.process_faults
@@ -179,11 +185,11 @@ def examine_config(config: DaemonConfig) -> tuple[list[Finding], list[str]]:
     return findings, obstacles
 
 
-def _try_controller(config: DaemonConfig, node: Node) -> Finding:
+def _try_controller(config: DaemonConfig, node: Node, make: MakeController) -> Finding:
     """The finding on the controller: the daemon makes it in the same way, or does not start."""
     name = config.control.controller
     try:
-        make_engine(config, node, make_controller(name), frozenset())
+        make_engine(config, node, make(name), make, frozenset())
     except StallwardError as error:
         return Finding(
             area="configuration",

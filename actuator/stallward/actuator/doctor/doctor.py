@@ -30,6 +30,7 @@ from stallward.actuator.kernel.privileges import (
     why_no_pidfd,
 )
 from stallward.actuator.kernel.refusals import Place, more_rights, unwritable
+from stallward.actuator.node.make_engine import MakeController
 from stallward.actuator.node.stall_watch import StallWatch
 
 # ---------- Finding out whether the kernel reclaims idle pages although there is no pressure
@@ -106,12 +107,17 @@ class Diagnosis:
         return not self.obstacles
 
 
-def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
+def examine(
+    paths: Paths,
+    config: DaemonConfig | None = None,
+    make_controller: MakeController | None = None,
+) -> Diagnosis:
     """Examine everything once.
 
     Args:
         paths: The kernel's files.
         config: The daemon's configuration; without one only the machine is examined.
+        make_controller: Makes the controller that it names; ``None`` to leave that out.
     """
     hierarchy = detect(paths)
     findings = [
@@ -125,7 +131,7 @@ def examine(paths: Paths, config: DaemonConfig | None = None) -> Diagnosis:
         f"{f.name}: {f.why}" for f in findings if f.state == "missing" and f.name in _ESSENTIAL
     ]
     if config is not None:
-        configured, hindered = examine_config(config)
+        configured, hindered = examine_config(config, make_controller)
         findings += configured
         obstacles += hindered
     return Diagnosis(

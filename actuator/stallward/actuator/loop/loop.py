@@ -196,7 +196,7 @@ class Loop:
         pauses = PauseMemory(memory.pauses(), len(config.background))
         self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)
         own_pids = frozenset({os.getpid(), os.getppid()})
-        engine = make_engine(config, self._node, controller, own_pids)
+        engine = make_engine(config, self._node, controller, make_controller, own_pids)
         leases = Leases()
         self._engine = engine
         commands = CommandHandler(

@@ -13,11 +13,11 @@ from stallward.actuator.guard.workable import WorkableMemory, lowest_workable_by
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.counter_rate import CounterRate
 from stallward.agent.sharing.throttle import DiskRate
-from stallward.agent.sharing.water_filling import water_fill
 
 # ---------- Divides what is granted to a slot among the pods that share it.
 # A pause, weights, CPUs, nice values and advice are for each pod. What is an amount is divided:

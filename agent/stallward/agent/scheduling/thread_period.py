@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.scheduling.weights import nice_weight
-from stallward.agent.sharing.water_filling import water_fill
 from stallward.agent.threads import ThreadRef, ThreadSample
 
 NEARLY_RATIO: Final = 0.9

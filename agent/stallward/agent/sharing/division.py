@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.agent.sharing.water_filling import water_fill
+from stallward.agent.control_law.water_filling import water_fill
 
 NEVER_FITS_S: Final = 15.0
 """A group that has not fitted for this long gets a part."""

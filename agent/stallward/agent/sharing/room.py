@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.sharing.division import Want
-from stallward.agent.sharing.water_filling import water_fill
 
 FORGET_S: Final = 60.0
 """The time in which the most that a group wanted falls to nothing: groups come and go."""

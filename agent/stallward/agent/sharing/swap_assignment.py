@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallward.agent.sharing.water_filling import water_fill
+from stallward.agent.control_law.water_filling import water_fill
 
 
 def required_swap(memory: Sequence[float], system: float) -> float:

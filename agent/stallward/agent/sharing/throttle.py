@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
+from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample
-from stallward.agent.sharing.water_filling import water_fill
 
 STEP_S: Final = 2.0
 """The time between two changes of the limit, because latencies take that long to follow; and the

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
+from stallward.env.gym.spaces import Actions
 from stallward.env.gym.twin_env import TwinEnv
 
 Observation = NDArray[np.float32]
 
 
-class AllSlotsAlike(gymnasium.ActionWrapper[Observation, np.int64, NDArray[np.int64]]):
+class AllSlotsAlike(gymnasium.ActionWrapper[Observation, np.int64, Actions]):
     """Gives every slot the same choices, so that an action is one of few numbers.
 
     With the table of levels these are 48: pause or not, one of six limits, one of four tunings; the

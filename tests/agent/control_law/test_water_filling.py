@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.agent.sharing.water_filling import water_fill
+from stallward.agent.control_law.water_filling import water_fill
 
 AMOUNTS = st.floats(0.0, 1e10)
 
