@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,6 +23,7 @@ from stallward.actuator.experiments.state import Progress
 from stallward.env.recording.run_info import load_run
 from stallward.env.testing import small_twin
 from stallward.evaluation.cli import main
+from stallward.models.registry import find_policy
 from stallward.training.ppo import args as ppo
 
 pytestmark = pytest.mark.reaches(
@@ -136,7 +138,7 @@ def test_a_policy_is_tried_on_a_node_and_activated(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "build").mkdir()
-    (tmp_path / "build/my-node.onnx").write_bytes(b"a policy, as far as this loop knows")
+    shutil.copy(find_policy("default"), tmp_path / "build/my-node.onnx")
     day = make_day(tmp_path, small_twin(), [("none", 2.0)], shadow="my-node")
     loop, client, seconds = Loop(node), ActuatorClient(node.socket), count(1)
     client.wait_ready(WAIT_S)
