@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -78,6 +79,9 @@ class NodesClock:
 
     def monotonic(self) -> float:
         return self._now_s
+
+    def time(self) -> float:
+        return time.time()
 
     def sleep(self, length_s: float) -> None:
         self._now_s += length_s

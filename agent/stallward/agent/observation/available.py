@@ -25,11 +25,20 @@ def available_bytes(sample: Sample, zone_limit_bytes: int) -> int | None:
     total = zone.memory_limit_bytes or zone_limit_bytes
     if total <= 0:
         return None
-    if node.memory_total_bytes is not None and total >= node.memory_total_bytes:
+    if _is_machine(sample, total):
         return node.memory_available_bytes
     if zone.memory_usage_bytes is None:
         return None
     return min(max(total - zone.memory_usage_bytes + _page_cache(sample), 0), total)
+
+
+def _is_machine(sample: Sample, total_bytes: int) -> bool:
+    """Whether the zone's memory is all that the machine has."""
+    machine = sample.node.memory_total_bytes
+    if machine is None:
+        return False
+    unlimited = sample.zone.memory_limit_bytes is None
+    return total_bytes > machine or (unlimited and total_bytes == machine)
 
 
 def _page_cache(sample: Sample) -> int:

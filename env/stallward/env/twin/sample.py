@@ -66,8 +66,7 @@ def to_sample(
             psi=_psi(node, "zone_"),
             memory_total_bytes=zone_limit,
             memory_available_bytes=max(
-                int(zone_limit - node[NODE["zone_usage_bytes"]] + node[NODE["zone_file_bytes"]]),
-                0,
+                int(zone_limit - node[NODE["zone_usage_bytes"]] + inactive), 0
             ),
             swap_total_bytes=swap_total,
             swap_free_bytes=swap_free,

@@ -36,6 +36,8 @@ _WARM_UP_TICKS: Final = 20
 _NEVER_LATE_S: Final = 1e9
 _THREADS: Final = 8
 """The threads of the application, for controllers that look at them."""
+_BRIEF: Final = 4
+"""Of them, those that run briefly."""
 _CPUS: Final = 2
 
 
@@ -138,18 +140,19 @@ def _controller(twin: FittedTwin, arm: Arm) -> Controller:
 
 
 def _threads(tick: int) -> tuple[ThreadSample, ...]:
-    """The threads of an application at a tick: every third waits for a CPU, the others sleep."""
+    """The threads of an application at a tick, of which one after the other is the only ready one:
+    half of them run briefly, half fill the CPUs."""
     return tuple(
         ThreadSample(
             pid=1000,
             tid=1000 + number,
             start_time_ticks=1,
-            state="R" if (tick + number) % 3 == 0 else "S",
+            state="R" if tick % _THREADS == number else "S",
             cpu=number % _CPUS,
-            run_us=(5_000 + 1_000 * number) * tick,
+            run_us=(1_000 if number < _BRIEF else 5_000 * number) * tick,
             wait_us=3_000 * number * tick,
             voluntary_switches=tick,
-            involuntary_switches=tick // 2,
+            involuntary_switches=tick,
             nice=0,
             slice_us=1_400,
             cpus=tuple(range(_CPUS)),

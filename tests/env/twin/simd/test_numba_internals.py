@@ -15,8 +15,7 @@ import numba
 import pytest
 from numba import njit
 
-from stallward.env.twin.simd import cache_folder, jit, numba_internals
-from stallward.env.twin.simd import jit as kernel_cache
+from stallward.env.twin.simd import cache_folder, jit, kernel_cache, numba_internals
 from stallward.env.twin.simd.backend import FIRST_VERSION, is_tried
 
 ROOT = Path(__file__).parents[4]
@@ -47,6 +46,7 @@ def test_the_oldest_version_is_that_of_the_package() -> None:
     assert f"numba>={oldest},<1" in project["optional-dependencies"]["train"]
 
 
+@pytest.mark.slow
 def test_a_numba_without_these_internals_is_said_to_lack_them() -> None:
     code = (
         "import numba.core.caching\n"
