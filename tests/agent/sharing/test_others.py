@@ -45,6 +45,11 @@ def test_of_a_machine_it_is_what_is_not_available_and_not_theirs() -> None:
     assert others_bytes(machine, ZONE) == (600 - 200 - 50) * MIB
 
 
+def test_a_few_pages_are_how_the_kernel_counts() -> None:
+    zone = replace(_group("zone", 500, 250), memory_usage_bytes=500 * MIB + 4096)
+    assert others_bytes(_sample(zone), ZONE) == 0
+
+
 def test_a_pod_that_is_not_there_holds_nothing() -> None:
     sample = replace(_sample(_group("zone", 300, 100)), slots=(GroupSample(name=f"{UNBOUND}pod"),))
     assert others_bytes(sample, ZONE) == 0

@@ -14,6 +14,8 @@ from typing import Final
 from stallward.agent.observation.available import available_bytes
 from stallward.agent.sample import GroupSample, Sample
 
+LEAST_BYTES: Final = 1 << 20
+"""Less is not believed: the kernel counts by CPU and adds up now and then, a twin rounds to bytes."""
 FORGET_S: Final = 10.0
 """The time constant with which less memory of others is believed; more of it is at once."""
 
@@ -26,14 +28,15 @@ def others_bytes(sample: Sample, zone_limit_bytes: int) -> int | None:
         zone_limit_bytes: The zone's limit, where the sample does not have it.
 
     Returns:
-        Bytes; ``None`` where the sample does not tell.
+        Bytes, 0 for less than :data:`LEAST_BYTES`; ``None`` where the sample does not tell.
     """
     available = available_bytes(sample, zone_limit_bytes)
     groups = [group for group in (sample.protected, *sample.slots) if group.bound]
     if available is None or any(group.memory_usage_bytes is None for group in groups):
         return None
     held = (sample.zone.memory_limit_bytes or zone_limit_bytes) - available
-    return max(held - sum(_kept_bytes(group) for group in groups), 0)
+    others = held - sum(_kept_bytes(group) for group in groups)
+    return others if others >= LEAST_BYTES else 0
 
 
 def _kept_bytes(group: GroupSample) -> int:
