@@ -140,8 +140,10 @@ def _controller(twin: FittedTwin, arm: Arm) -> Controller:
 
 
 def _threads(tick: int) -> tuple[ThreadSample, ...]:
-    """The threads of an application at a tick, of which one after the other is the only ready one:
-    half of them run briefly, half fill the CPUs."""
+    """The threads of an application at a tick: some run briefly, the others fill the CPUs.
+
+    One after the other is the only one that is ready.
+    """
     return tuple(
         ThreadSample(
             pid=1000,
