@@ -69,11 +69,16 @@ def end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
 
 
 @contextlib.contextmanager
-def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """End them when this context does, however that is."""
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
+    """End them when this context does; gives the signals that asked for it.
+
+    A signal is only noted: while one is started, what it interrupts would not be in ``processes``.
+    """
+    asked: list[int] = []
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda number, _: asked.append(number))
     try:
-        yield
+        yield asked
     finally:
         end(processes)
 
@@ -86,10 +91,12 @@ def main(words: Sequence[str], logs: Path = LOGS) -> int:
     processes: list[subprocess.Popen[bytes]] = []
     took_s: dict[str, float] = {}
     begin_s = time.monotonic()
-    with ended(processes):
+    with ended(processes) as asked:
         for lane, file in zip(lanes, files, strict=True):
             processes.append(lane.start(file))
         while len(took_s) < len(lanes):
+            if asked:
+                sys.exit(128 + asked[0])
             time.sleep(0.2)
             for lane, process in zip(lanes, processes, strict=True):
                 if lane.name not in took_s and process.poll() is not None:
