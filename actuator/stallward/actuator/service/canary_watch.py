@@ -61,13 +61,15 @@ class CanaryWatch:
 
     async def _return(self, policy: pb.PolicyStatus) -> None:
         """Turn the policy off; if the loop does not answer, the next second tries again."""
+        # The loop sends ticks without the policy before its answer, and they begin a new count.
+        kept, kept_before = self._canary.attainment, self._canary.attainment_before
         command = pb.Command(set_mode=pb.SetModeRequest(mode=pb.MODE_OFF))
         result = await self._link.ask(command)
         if result is not None and not result.code:
             self.returned = (
                 f"The policy {policy.name} was turned off: it kept the target in "
-                f"{_percent(self._canary.attainment)} of the seconds, and what decided before in "
-                f"{_percent(self._canary.attainment_before)}."
+                f"{_percent(kept)} of the seconds, and what decided before in "
+                f"{_percent(kept_before)}."
             )
             say(self.returned, "service")
             self._canary.returned()

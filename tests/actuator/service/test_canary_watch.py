@@ -1,0 +1,57 @@
+"""What is said of a policy that was turned off is of the seconds in which it decided."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from stallward.actuator.policies.canary import Canary, CanarySettings
+from stallward.actuator.service.canary_watch import CanaryWatch
+from stallward.actuator.service.loop_link import LoopLink
+from stallward.proto.v1 import stallward_pb2 as pb
+
+SLO_MS = 60.0
+
+
+def _tick(second: int, mode: pb.Mode, p95_ms: float) -> pb.TickRecord:
+    sample = pb.Sample(latency=pb.LatencySample(p95_ms=p95_ms))
+    return pb.TickRecord(time_s=second, mode=mode, sample=sample)
+
+
+class SlowLoop:
+    """A loop whose ticks without the policy come before its answer to the command."""
+
+    def __init__(self) -> None:
+        self.policy = pb.PolicyStatus(name="bad", sha256="bad")
+        self.watch: CanaryWatch | None = None
+        self.second = 0
+
+    async def ask(self, command: pb.Command) -> Any:
+        assert self.watch is not None
+        for _ in range(10):
+            self.second += 1
+            self.watch.take(_tick(self.second, command.set_mode.mode, 90.0))
+        await asyncio.sleep(0.0)
+        return pb.CommandResult()
+
+
+def test_ticks_that_come_before_the_answer_are_not_the_policys() -> None:
+    async def said() -> str:
+        async def forget(_: str) -> None: ...
+
+        loop = SlowLoop()
+        watch = CanaryWatch(Canary(CanarySettings()), SLO_MS, cast("LoopLink", loop), forget)
+        loop.watch = watch
+        for mode, p95_ms, seconds in ((pb.MODE_OFF, 20.0, 100), (pb.MODE_ACTIVE, 90.0, 300)):
+            for _ in range(seconds):
+                loop.second += 1
+                watch.take(_tick(loop.second, mode, p95_ms))
+                await asyncio.sleep(0.0)
+                if watch.returned:
+                    return watch.returned
+        return watch.returned
+
+    assert asyncio.run(said()) == (
+        "The policy bad was turned off: it kept the target in 0 % of the seconds, and what decided "
+        "before in 100 %."
+    )
