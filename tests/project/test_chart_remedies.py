@@ -36,6 +36,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
     "protected.pod": ("protected.pod.namespace=shop", "protected.pod.selector=app=cache"),
     "pod.slots": (*_SLOT, "background[0].pod.slots=3"),
     "pod.group_by": (*_SLOT, "background[0].pod.group_by=qos"),
+    "latency.path": ("latency.source=lines", "latency.path=/var/log/app/access.log"),
     "latency.port": _PORT,
     "background.work": (*_SLOT, *(f"background[0].work.{one}" for one in _WORK)),
 }
