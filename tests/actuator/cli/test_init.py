@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.config.load import load_config
-from stallward.actuator.doctor.survey import survey
+from stallward.actuator.doctor.survey import Survey, Workload, survey
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.evaluation.cli import main
 
@@ -82,6 +83,18 @@ def test_without_options_it_lists_and_changes_nothing(
     text = capsys.readouterr().out
     assert str(port) in text
     assert "stallward init --protect" in text
+
+
+def test_a_name_that_a_shell_would_run_is_quoted(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "x'; touch y; '"
+    job = Workload(name=name, is_group=False, memory_bytes=24 * MIB, processes=1)
+    found = Survey(kind="v2", why="All are there.", workloads=(job,))
+    monkeypatch.setattr("stallward.actuator.doctor.survey.survey", lambda _: found)
+    assert main(["init"]) == 0
+    words = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert words[words.index("--background") + 1] == name
 
 
 @pytest.mark.usefixtures("ungrouped")

@@ -62,3 +62,14 @@ def test_slots_have_names_of_their_own_and_the_file_is_short() -> None:
     assert "# path = '/var/log/a.log'" in text
     short = first_config(group("app"), slots[:2], target_ms=5, log=Path("/x"), acts=False)
     assert len(short.splitlines()) <= 25
+
+
+@pytest.mark.parametrize(
+    "name", ["it's", "it's\tat 5\"", "a\n[control]\ndry_run = false", "\x7f'"]
+)
+def test_whatever_a_program_is_called_the_file_names_it(name: str) -> None:
+    text = first_config(program(name), [program("job")], target_ms=5, log=None, acts=False)
+    config = parse_config(text)
+    assert config.protected.processes is not None
+    assert re.escape(name) in (config.protected.processes.command or "")
+    assert config.control.dry_run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -114,7 +115,9 @@ def _list(found: Survey) -> None:
     held = others[0].name if others else "NAME"
     output.line()
     output.line("next, for example:")
-    output.line(f"  stallward init --protect '{protect}' --background '{held}' --target-ms 50")
+    # Anyone may name a program, and the line is there to be pasted into a shell.
+    names = f"--protect {shlex.quote(protect)} --background {shlex.quote(held)}"
+    output.line(f"  stallward init {names} --target-ms 50")
 
 
 def _row(one: Workload) -> tuple[str, ...]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from stallward.agent.schema.write import toml_literal
+
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _MIB: Final = 1 << 20
 
@@ -39,8 +41,7 @@ def toml_text(value: str) -> str:
     """A text as TOML has it: literal where that is possible, since units have backslashes."""
     if "'" not in value and value.isprintable():
         return f"'{value}'"
-    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
+    return toml_literal(value)
 
 
 def first_config(
