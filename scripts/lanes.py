@@ -75,12 +75,12 @@ def ended(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[list[int]]:
     A signal is only noted: while one is started, what it interrupts would not be in ``processes``.
     """
     asked: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda number, _: asked.append(number))
-    try:
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before = signal.signal(number, lambda number, _: asked.append(number))
+            stack.callback(signal.signal, number, before)
+        stack.callback(end, processes)
         yield asked
-    finally:
-        end(processes)
 
 
 def main(words: Sequence[str], logs: Path = LOGS) -> int:

@@ -36,11 +36,9 @@ def test_they_run_at_once_and_the_worst_status_counts(
         f"one=echo one >{met}; echo first; exit 3",
         f"two:3=cat {met}; nice; exit 1",
     ]
-    previous = signal.getsignal(signal.SIGTERM)
-    try:
-        assert lanes.main(words, tmp_path / "logs") == 3
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    assert lanes.main(words, tmp_path / "logs") == 3
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == handlers
     printed = capfdbinary.readouterr().out.decode().splitlines()
     mine = os.getpriority(os.PRIO_PROCESS, 0)
     assert printed[:3] == ["first", "one", str(min(mine + 3, 19))]
@@ -50,11 +48,7 @@ def test_they_run_at_once_and_the_worst_status_counts(
 
 
 def test_a_lane_that_is_killed_is_no_success(lanes: ModuleType, tmp_path: Path) -> None:
-    previous = signal.getsignal(signal.SIGTERM)
-    try:
-        assert lanes.main(["one=true", "two=kill -9 $$"], tmp_path) == 137
-    finally:
-        signal.signal(signal.SIGTERM, previous)
+    assert lanes.main(["one=true", "two=kill -9 $$"], tmp_path) == 137
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -75,14 +75,30 @@ def test_what_runs_is_found_with_its_memory_ports_and_logs(programs: tuple[int, 
     assert any("initjob" in one.programs for one in found.workloads)
 
 
+@pytest.mark.usefixtures("ungrouped")
 def test_without_options_it_lists_and_changes_nothing(
-    programs: tuple[int, Path], capsys: pytest.CaptureFixture[str]
+    programs: tuple[int, Path],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     port, _ = programs
+    monkeypatch.setattr("stallward.actuator.cli.init._MOST_LISTED", 10_000)
     assert main(["init"]) == 0
     text = capsys.readouterr().out
     assert str(port) in text
     assert "stallward init --protect" in text
+
+
+def test_of_many_ports_it_says_how_many_it_leaves_out(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = Workload(
+        name="web", is_group=True, memory_bytes=24 * MIB, processes=1, ports={*range(1, 8)}
+    )
+    found = Survey(kind="v2", why="All are there.", workloads=(many,))
+    monkeypatch.setattr("stallward.actuator.doctor.survey.survey", lambda _: found)
+    assert main(["init"]) == 0
+    assert "1, 2, 3, 4 and 3 more" in capsys.readouterr().out
 
 
 def test_a_name_that_a_shell_would_run_is_quoted(

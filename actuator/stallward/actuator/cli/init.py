@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -121,16 +122,21 @@ def _list(found: Survey) -> None:
 
 
 def _row(one: Workload) -> tuple[str, ...]:
-    programs = sorted(one.programs)
-    more = "" if len(programs) <= 2 else f" and {len(programs) - 2} more"
     return (
         one.name,
         str(one.memory_bytes // _MIB),
         str(one.processes),
-        ", ".join(programs[:2]) + more,
-        ", ".join(map(str, sorted(one.ports)[:4])),
-        ", ".join(map(str, sorted(one.logs)[:1])),
+        _first(one.programs, 2),
+        _first(one.ports, 4),
+        _first(one.logs, 1),
     )
+
+
+def _first(values: Set[str] | Set[int] | Set[Path], most: int) -> str:
+    """Name the first ``most`` of them, and say how many more there are."""
+    names = [str(one) for one in sorted(values)]
+    more = "" if len(names) <= most else f" and {len(names) - most} more"
+    return ", ".join(names[:most]) + more
 
 
 def _chosen(found: Survey, name: str) -> Workload:
