@@ -66,10 +66,9 @@ for package in $packages; do
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
     earlyoom|nohang|oomd|systemd-oomd)
-      # Their packages start them, unless a policy forbids it as in most containers, and they would
-      # end programs of the whole machine.
+      # They would end programs of the whole machine, and systemd starts what is installed.
       if command -v "$package" >/dev/null 2>&1 || [ -x "/lib/systemd/$package" ]; then :
-      elif [ -d /run/systemd/system ] || [ ! -x /usr/sbin/policy-rc.d ]; then
+      elif [ -d /run/systemd/system ]; then
         say "not installed: $package, which would end programs of this whole machine; what needs it"
         say "is skipped. To have it, first: systemctl mask earlyoom nohang nohang-desktop oomd systemd-oomd"
       else missing="$missing $package"; fi ;;
@@ -109,10 +108,28 @@ if [ -z "$uv" ] && ! "$python" -P -c 'import ensurepip' 2>/dev/null; then
   missing="$missing python3-venv"
 fi
 
+# stallward starts servers itself, in its sandbox. A policy keeps packages from starting them now,
+# and what must never run for the whole machine is not started by a systemd of later either.
+policy=/usr/sbin/policy-rc.d
 install_missing() {
-  # stallward starts servers itself, in its sandbox. RUNLEVEL=1 keeps packages from starting them.
-  export DEBIAN_FRONTEND=noninteractive RUNLEVEL=1
+  export DEBIAN_FRONTEND=noninteractive
   apt-get update -q >/dev/null || return 1
+  if [ ! -e "$policy" ]; then
+    trap 'rm -f "$policy"' EXIT
+    trap 'exit 130' INT TERM
+    printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy" || return 1
+  fi
+  for package in $missing; do
+    case "$package" in
+      nohang) units="nohang nohang-desktop" ;;
+      earlyoom|oomd|systemd-oomd) units="$package" ;;
+      *) continue ;;
+    esac
+    mkdir -p /etc/systemd/system || return 1
+    for unit in $units; do
+      ln -sf /dev/null "/etc/systemd/system/$unit.service" || return 1
+    done
+  done
   # shellcheck disable=SC2086
   apt-get install -q -y --no-install-recommends $missing >/dev/null
 }
@@ -121,7 +138,7 @@ if [ -n "$missing" ]; then
   installed=""
   if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then
     say "installing$missing"
-    if install_missing; then installed=yes; fi
+    if (install_missing); then installed=yes; fi
   fi
   if [ -z "$installed" ]; then
     say "not installed:$missing"
