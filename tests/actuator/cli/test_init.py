@@ -76,6 +76,19 @@ def test_what_runs_is_found_with_its_memory_ports_and_logs(programs: tuple[int, 
 
 
 @pytest.mark.usefixtures("ungrouped")
+def test_a_service_is_listed_before_larger_jobs_however_small_it_is(
+    programs: tuple[int, Path],
+) -> None:
+    port, _ = programs
+    found = survey(DEFAULT_PATHS, least_bytes=1 << 50).workloads
+    assert any(port in one.ports for one in found)
+    assert all(one.serves for one in found)
+    listed = survey(DEFAULT_PATHS).workloads
+    names = [one.programs for one in listed]
+    assert names.index({"initservice"}) < names.index({"initjob"})
+
+
+@pytest.mark.usefixtures("ungrouped")
 def test_without_options_it_lists_and_changes_nothing(
     programs: tuple[int, Path],
     monkeypatch: pytest.MonkeyPatch,

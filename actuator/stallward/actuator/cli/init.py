@@ -102,14 +102,14 @@ def _list(found: Survey) -> None:
     output.line(f"node: {found.kind} ({found.why.rstrip('.')})")
     shown = found.workloads[:_MOST_LISTED]
     if not shown:
-        output.line("nothing here holds 8 MiB")
+        output.line("nothing here listens on a port or holds 8 MiB")
         return
     output.line()
     output.table(
         ("name", "MiB", "processes", "programs", "listens on", "access log"), [*map(_row, shown)]
     )
     if len(found.workloads) > len(shown):
-        output.line(f"and {len(found.workloads) - len(shown)} smaller ones")
+        output.line(f"and {len(found.workloads) - len(shown)} more")
     services = [one for one in found.workloads if one.serves]
     others = [one for one in found.workloads if not one.serves]
     protect = services[0].name if services else "NAME"

@@ -24,7 +24,7 @@ from stallward.actuator.kernel.paths import Paths
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 LEAST_BYTES: Final = 8 << 20
-"""What holds less is not listed."""
+"""What holds less is not listed, unless it listens on a port: web servers are small."""
 _LISTENS: Final = "0A"
 """TCP_LISTEN (include/net/tcp_states.h)."""
 _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
@@ -62,7 +62,7 @@ class Survey:
     why: str
     """One sentence on them."""
     workloads: tuple[Workload, ...]
-    """The largest first."""
+    """Those that serve first, and of these and the others the largest."""
 
     def find(self, name: str) -> Workload | None:
         """The workload of a name, or whose last part it is if there is only one such."""
@@ -78,7 +78,7 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
 
     Args:
         paths: The kernel's files.
-        least_bytes: What holds less memory is left out.
+        least_bytes: What holds less memory and listens on no port is left out.
     """
     hierarchy = detect(paths)
     listening = _listening(paths.proc)
@@ -102,9 +102,9 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
                 one.ports |= listening.get(inode[1], set())
             elif _LOG.fullmatch(target):
                 one.logs.add(Path(target))
-    large = [one for one in found.values() if one.memory_bytes >= least_bytes]
-    large.sort(key=lambda one: (-one.memory_bytes, one.name))
-    return Survey(kind=hierarchy.kind, why=hierarchy.why, workloads=tuple(large))
+    listed = [one for one in found.values() if one.serves or one.memory_bytes >= least_bytes]
+    listed.sort(key=lambda one: (not one.serves, -one.memory_bytes, one.name))
+    return Survey(kind=hierarchy.kind, why=hierarchy.why, workloads=tuple(listed))
 
 
 def _pids(proc: Path) -> Iterator[int]:
