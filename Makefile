@@ -1,7 +1,6 @@
 # Begin with `make demo` and `make test`.
-.PHONY: demo check test test-all test-live-busy test-lowest test-newest test-vm test-kubernetes docs \
-  diagrams fuzz setup \
-  proto recordings policy arms clean help
+.PHONY: demo check test test-all test-live-busy test-lowest test-newest test-vm test-kubernetes \
+  test-install deb docs diagrams fuzz setup proto recordings policy arms clean help
 
 # Byte code is kept whatever the caller's environment says: without it every process compiles torch
 # and scipy anew, and the tests take twice as long.
@@ -18,7 +17,7 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 # process, which makes its fixtures once.
 SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) --dist loadfile \
   --no-loadscope-reorder
-QUICK := not live and not vm and not kubernetes and not ray
+QUICK := not live and not vm and not kubernetes and not install and not ray
 KERNELS := .venv/bin/python -m stallward.env.precompile
 
 check:  ## for daily work: linters, types, and the quick tests that a change since the last one reaches
@@ -38,6 +37,7 @@ test:  ## what this machine allows and a change can have broken; says which were
 test-all:  ## everything, whatever has changed; notes the commit where all passed (an hour)
 	@scripts/setup.sh workloads peers valgrind proto checks helm crds uml
 	@ALL=1 $(MAKE) test BESIDE='"versions:10=$(MAKE) -k test-vm test-lowest test-newest"'
+	@$(MAKE) test-install
 	@$(MAKE) test-vm ARGS="tests/env/sandbox/peers/test_peers.py -k systemd-oomd"  # not beside others
 	@.venv/bin/python tests/suite/full_run.py
 
@@ -59,6 +59,14 @@ test-kubernetes:  ## pods under a real kubelet, in a cluster of its own; ARGS="-
 	@scripts/setup.sh helm
 	@scripts/kubernetes.sh
 	@.venv/bin/python -m pytest -raR -m kubernetes tests/kubernetes $(ARGS)
+
+test-install:  ## the Debian package, installed in Debian 12 and 13; ARGS="-k trixie"
+	@scripts/setup.sh debootstrap help2man
+	@.venv/bin/python -m pytest -raR -m install tests/install $(ARGS)
+
+deb:  ## the Debian package for the Python of this machine, or for PY=3.13; writes build/deb
+	@scripts/setup.sh help2man
+	@scripts/deb.sh $(PY)
 
 docs:  ## build the site of the documentation in build/site; warnings and broken links are errors
 	@scripts/setup.sh

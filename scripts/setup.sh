@@ -62,7 +62,7 @@ for package in $packages; do
     octave)     command -v octave-cli >/dev/null 2>&1 || missing="$missing octave" ;;
     r-base-core) command -v Rscript >/dev/null 2>&1 || missing="$missing r-base-core" ;;
     varnish)    command -v varnishd >/dev/null 2>&1 || missing="$missing varnish" ;;
-    bwa|gawk|lighttpd|minimap2|mosquitto|pandoc|prometheus|ruby|slapd|tarantool|yosys|zpaq)
+    bwa|debootstrap|gawk|help2man|lighttpd|minimap2|mosquitto|pandoc|prometheus|ruby|slapd|tarantool|yosys|zpaq)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
     earlyoom|nohang|oomd|systemd-oomd)

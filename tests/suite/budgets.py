@@ -1,7 +1,7 @@
 """What a plain test may take: 0.5 s of processor time, and 1 s of waiting.
 
-A plain test has none of the markers slow, linter, live, vm, ray and kubernetes. Only the test
-itself counts, not its fixtures. Machines differ and are busy, so processor time is compared with
+A plain test has none of the markers slow, linter, live, vm, ray, kubernetes and install. Only the
+test itself counts, not its fixtures. Machines differ and are busy, so processor time is compared with
 that of a fixed piece of work on this machine at this moment, and the time for which the test
 could have run but had no processor is no waiting. A test fails when it takes too much twice in a
 row.
@@ -19,7 +19,7 @@ from typing import Final
 
 import pytest
 
-NOT_PLAIN: Final = ("slow", "linter", "live", "vm", "ray", "kubernetes")
+NOT_PLAIN: Final = ("slow", "linter", "live", "vm", "ray", "kubernetes", "install")
 TIMEOUT_S: Final = 120
 """Of a plain test. The default in pyproject.toml is that of the others."""
 _REFERENCE_S: Final = 0.0112
