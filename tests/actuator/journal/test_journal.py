@@ -28,12 +28,13 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
     ThreadValue,
+    ZramDevice,
     from_line,
     seal,
     to_line,
 )
 from stallward.actuator.journal.kept_files import KeptFiles
-from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner, zswap_dir
 from stallward.actuator.journal.restore import is_swap, restore
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
@@ -53,6 +54,7 @@ ENTRIES: st.SearchStrategy[JournalEntry] = st.one_of(
     st.builds(GroupThreads, TEXTS, FILES, TEXTS, TEXTS),
     st.builds(OwnedGroup, TEXTS),
     st.builds(SwapFile, FILES),
+    st.builds(ZramDevice, FILES),
     st.builds(Noted, st.builds(FileValue, FILES, TEXTS) | st.builds(Frozen, FILES), PIDS),
 )
 
@@ -102,7 +104,7 @@ def test_junk_is_refused(line: str) -> None:
 
 @pytest.fixture
 def node(tmp_path: Path) -> Paths:
-    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path)
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path, sys=tmp_path / "sys")
     boot = paths.proc / "sys/kernel/random"
     boot.mkdir(parents=True)
     (boot / "boot_id").write_text("boot-1\n")
@@ -257,6 +259,29 @@ def test_a_swap_file_of_ours_is_deleted(tmp_path: Path, node: Paths) -> None:
     swap.write_text("x")
     assert restore((SwapFile(swap),), node, Owner.SANDBOX) == ()
     assert not swap.exists()
+
+
+def test_a_zram_device_of_ours_is_removed_by_its_number(node: Paths) -> None:
+    control = node.sys / "class/zram-control"
+    control.mkdir(parents=True)
+    (control / "hot_remove").write_text("")
+    entry = ZramDevice(Path("/dev/zram17"))
+    assert restore((entry,), node, Owner.SANDBOX) == ()
+    assert (control / "hot_remove").read_text() == "", "a device that is gone is no other one"
+    (node.sys / "block/zram17").mkdir(parents=True)
+    assert restore((entry,), node, Owner.SANDBOX) == ()
+    assert (control / "hot_remove").read_text() == "17"
+
+
+def test_the_settings_of_zswap_are_put_back(node: Paths) -> None:
+    zswap = zswap_dir(node)
+    zswap.mkdir(parents=True)
+    entries = []
+    for name, before, now in (("enabled", "N", "Y"), ("compressor", "lzo", "zstd")):
+        (zswap / name).write_text(now)
+        entries.append(FileValue(zswap / name, before))
+    assert restore(entries, node, Owner.SANDBOX) == ()
+    assert [(zswap / name).read_text() for name in ("enabled", "compressor")] == ["N", "lzo"]
 
 
 def test_a_swap_file_is_found_under_the_name_the_kernel_gives_it(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
     ThreadValue,
+    ZramDevice,
     to_line,
 )
 from stallward.actuator.journal.own_entries import Owner, refusal
@@ -60,6 +61,8 @@ OWN_THINGS: tuple[JournalEntry, ...] = (
     OwnedGroup("stallward/1"),
     OwnedFolder(Path("/tmp/stallward-1")),
     SwapFile(Path("/var/cache/1.stallward-swap")),
+    ZramDevice(Path("/dev/zram3")),
+    FileValue(Path("/sys/module/zswap/parameters/enabled"), "N"),
 )
 OURS: tuple[JournalEntry, ...] = (
     FileValue(CGROUP / "memory/a b/memory.limit_in_bytes", "9223372036854771712"),
@@ -102,6 +105,16 @@ def test_only_a_sandbox_has_things_of_its_own(entry: JournalEntry) -> None:
 
 def test_a_sandbox_deletes_no_file_but_its_swap() -> None:
     assert refusal(SwapFile(Path("/etc/passwd")), Paths(), Owner.SANDBOX)
+
+
+@pytest.mark.parametrize("path", ["/dev/sda", "/dev/zram", "/dev/zram1/../sda", "/tmp/zram1"])
+def test_a_sandbox_removes_no_device_but_zram(path: str) -> None:
+    assert refusal(ZramDevice(Path(path)), Paths(), Owner.SANDBOX)
+
+
+@pytest.mark.parametrize("path", ["zswap/parameters/../../x", "kvm/parameters/enabled"])
+def test_a_sandbox_writes_no_parameters_but_those_of_zswap(path: str) -> None:
+    assert refusal(FileValue(Path("/sys/module", path), "1"), Paths(), Owner.SANDBOX)
 
 
 def test_roots_that_the_configuration_writes_with_dots_are_the_same() -> None:

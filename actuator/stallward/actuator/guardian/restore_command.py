@@ -33,6 +33,7 @@ from stallward.actuator.journal.entries import (
     OwnedGroup,
     Stopped,
     SwapFile,
+    ZramDevice,
 )
 from stallward.actuator.journal.restore import left_alone, restore_patiently
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
@@ -135,7 +136,7 @@ def described(entry: JournalEntry) -> str:
             text = f"OOM score of process {pid} = {value}"
         case OwnedGroup(name=name):
             text = f"removed the group {name}"
-        case OwnedFolder(path=path) | SwapFile(path=path):
+        case OwnedFolder(path=path) | SwapFile(path=path) | ZramDevice(path=path):
             text = f"removed {path}"
         case _:
             text = str(entry)

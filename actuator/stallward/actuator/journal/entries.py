@@ -102,6 +102,13 @@ class SwapFile:
 
 
 @dataclass(frozen=True, slots=True)
+class ZramDevice:
+    """A zram device of our own; restoring takes it out of use and removes it."""
+
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class OwnedFolder:
     """A temporary folder of our own; restoring removes it and everything in it."""
 
@@ -136,6 +143,7 @@ JournalEntry = (
     | GroupThreads
     | OwnedGroup
     | SwapFile
+    | ZramDevice
     | OwnedFolder
     | Noted
 )
@@ -163,6 +171,7 @@ _KINDS: Final[dict[str, type[Any]]] = {
     "threads": GroupThreads,
     "group": OwnedGroup,
     "swap": SwapFile,
+    "zram": ZramDevice,
     "folder": OwnedFolder,
 }
 _NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
@@ -176,6 +185,7 @@ _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
     "threads": {"what": str, "folder": Path, "written": str, "value": str},
     "group": {"name": str},
     "swap": {"path": Path},
+    "zram": {"path": Path},
     "folder": {"path": Path},
 }
 

@@ -25,7 +25,9 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
     ThreadValue,
+    ZramDevice,
 )
+from stallward.actuator.kernel.memory.zram import ZRAM
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE
 
@@ -65,6 +67,8 @@ NODE_FILES: Final = frozenset({
     "swappiness",
 })  # fmt: skip
 """The files of /proc/sys/vm that levers write."""
+ZSWAP_FILES: Final = frozenset({"compressor", "enabled", "max_pool_percent"})
+"""The settings of zswap that a sandbox writes."""
 _FIRST_PID: Final = 2
 """No lever touches the first process, on which all others hang."""
 _OOM_SCORES: Final = range(-1000, 1001)
@@ -77,7 +81,7 @@ class Owner(Enum):
     DAEMON = "daemon"
     """A daemon's, whose levers move settings and never make or remove anything."""
     SANDBOX = "sandbox"
-    """A sandbox's, which also has groups, a folder and a swap file of its own."""
+    """A sandbox's, which also has groups, a folder and swap of its own, and may switch zswap on."""
 
 
 def refusal(entry: JournalEntry, paths: Paths, owner: Owner) -> str:
@@ -93,6 +97,7 @@ def refusal(entry: JournalEntry, paths: Paths, owner: Owner) -> str:
             return refusal(inner, paths, owner)
         case FileValue(path=path):
             ours = _in_group(path, paths, GROUP_FILES) or _in_node(path, paths)
+            ours = ours or (owner is Owner.SANDBOX and _in_zswap(path, paths))
         case KeyedValue(path=path):
             ours = _in_group(path, paths, KEYED_FILES)
         case Frozen(path=path):
@@ -108,6 +113,8 @@ def refusal(entry: JournalEntry, paths: Paths, owner: Owner) -> str:
             ours = tid >= _FIRST_PID and _is_value(what, value)
         case SwapFile(path=path):
             ours = owner is Owner.SANDBOX and path.name.endswith(SWAP_SUFFIX)
+        case ZramDevice(path=path):
+            ours = owner is Owner.SANDBOX and ZRAM.fullmatch(str(path)) is not None
         case OwnedGroup() | OwnedFolder():  # their names are checked where they are removed
             ours = owner is Owner.SANDBOX
     if ours:
@@ -131,6 +138,15 @@ def _in_group(path: Path, paths: Paths, names: frozenset[str]) -> bool:
 
 def _in_node(path: Path, paths: Paths) -> bool:
     return path.name in NODE_FILES and path.parent == paths.proc / "sys" / "vm"
+
+
+def _in_zswap(path: Path, paths: Paths) -> bool:
+    return path.name in ZSWAP_FILES and path.parent == zswap_dir(paths)
+
+
+def zswap_dir(paths: Paths) -> Path:
+    """The folder of the settings of zswap."""
+    return paths.sys / "module" / "zswap" / "parameters"
 
 
 def _is_below(path: Path, root: Path) -> bool:

@@ -28,6 +28,7 @@ from stallward.actuator.journal.entries import (
     Stopped,
     SwapFile,
     ThreadValue,
+    ZramDevice,
     setting_of,
 )
 from stallward.actuator.journal.kept_files import KeptFiles
@@ -37,6 +38,7 @@ from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
+from stallward.actuator.kernel.memory.zram import remove_zram
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
@@ -130,6 +132,8 @@ class _Plan:
                     self._add("folders", (entry,), partial(remove_folder, path))
                 case SwapFile(path=path):
                     self._add("swap", (entry,), partial(_remove_swap, path, paths))
+                case ZramDevice(path=path):
+                    self._add("swap", (entry,), partial(_remove_zram_swap, path, paths))
 
     def add_files(self, written: Mapping[Path, tuple[int, ...]]) -> None:
         """Plan the values of files, each of which may have several entries.
@@ -210,7 +214,7 @@ def restore(
     put back before, under which system calls of what runs could fail. A write that blocks in the
     kernel does not hold up the others. Whether the kernel kills under a limit is put back
     after all limits: it would kill what waits under one. Then our own groups are killed and
-    removed, and last our own folders and swap files. If a file has several entries, the first is
+    removed, and last our own folders, swap files and zram devices. If a file has several entries, the first is
     the original.
     A target that has vanished is no failure. Nothing is written to a disk that does not have to
     be undone. What another program wrote since stays. An entry that cannot be one of ours is
@@ -419,6 +423,12 @@ def _remove_swap(path: Path, paths: Paths) -> None:
     if is_swap(path, read_text(paths.proc / "swaps") or ""):
         _swapoff(path)
     path.unlink(missing_ok=True)
+
+
+def _remove_zram_swap(path: Path, paths: Paths) -> None:
+    if is_swap(path, read_text(paths.proc / "swaps") or ""):
+        _swapoff(path)
+    remove_zram(path, paths)
 
 
 def _swapoff(path: Path) -> None:
