@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.recording.split import PARTS, choose_part, load_split
 from stallward.env.recording.stored import RecordingFolder
 from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
+from stallward.env.scenario.scenario import CompressedSwap
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.models.registry import find_twin
 from stallward.training.pipeline.fit import fit_twin
@@ -64,6 +66,16 @@ def test_every_shipped_scenario_has_a_part_and_every_part_has_scenarios() -> Non
     parts = {scenario.name: split.part_of(scenario) for scenario in find_scenarios()}
     assert set(parts.values()) == set(PARTS)
     assert len([part for part in parts.values() if part == "train"]) >= 5
+
+
+def test_compressed_swap_is_not_learned_from_whatever_it_is_in() -> None:
+    split = load_split()
+    scenario = load_scenario("detector-anon")
+    assert split.part_of(scenario) == "train"
+    swap = CompressedSwap(kind="zram", compressor="lzo")
+    for one in (scenario, replace(scenario, application="")):
+        sandbox = replace(one.sandbox, compressed_swap=swap)
+        assert split.part_of(replace(one, sandbox=sandbox)) == "test"
 
 
 def test_values_are_held_out_as_a_whole() -> None:

@@ -18,6 +18,7 @@ from stallward.env.scenario.file import (
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
     Command,
+    CompressedSwap,
     DiskLimit,
     Phase,
     UnitLines,
@@ -94,6 +95,14 @@ def test_a_sandbox_may_have_no_swap_and_a_slow_disk(tmp_path: Path) -> None:
     assert only_ops.disk == DiskLimit(ops_per_s=200)
 
 
+def test_a_sandbox_may_compress_its_swap(tmp_path: Path) -> None:
+    assert parse_scenario(write(tmp_path, GOOD)).sandbox.compressed_swap is None
+    for given, compressor in (("", "lzo"), ('\ncompressor = "zstd"', "zstd")):
+        text = f'limit_mib = 100\ncompressed_swap = "zram"{given}'
+        swap = parse_scenario(write(tmp_path, GOOD.replace("limit_mib = 100", text))).sandbox
+        assert swap.compressed_swap == CompressedSwap(kind="zram", compressor=compressor)
+
+
 def test_every_shipped_scenario_loads_and_five_are_there() -> None:
     names = {scenario.name for scenario in find_scenarios()}
     assert {
@@ -145,6 +154,21 @@ def test_a_workload_is_all_but_the_target(tmp_path: Path) -> None:
             ["swap_mib is 8", "0 or at least 64"],
         ),
         ("limit_mib = 100", "limit_mib = 100\nswap_mib = false", ["swap_mib", "a number"]),
+        (
+            "limit_mib = 100",
+            'limit_mib = 100\ncompressed_swap = "zcache"',
+            ["compressed_swap", "'none', 'zswap', 'zram'"],
+        ),
+        (
+            "limit_mib = 100",
+            'limit_mib = 100\nswap_mib = 0\ncompressed_swap = "zswap"',
+            ["swap_mib is 0"],
+        ),
+        (
+            "limit_mib = 100",
+            'limit_mib = 100\ncompressor = "lzo"',
+            ["nothing is compressed"],
+        ),
         ("limit_mib = 100", "limit_mib = 100\ndisk_mib_per_s = 0", ["disk_mib_per_s", "from 1"]),
         ("limit_mib = 100", "limit_mib = 100\ndisk_ops_per_s = 5", ["disk_ops_per_s", "from 10"]),
         ("summary", "sumary", ["summary", "missing", "sumary"]),

@@ -208,6 +208,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
                 slots=len(self.scenario.background),
                 limit_bytes=spec.limit_bytes,
                 swap_bytes=spec.swap_bytes,
+                compressed_swap=spec.compressed_swap,
                 disk=spec.disk,
                 cache_dir=self._cache_dir,
             )

@@ -77,9 +77,14 @@ class Split:
     def part_of(self, scenario: Scenario) -> Part:
         """The part that a scenario belongs to.
 
+        With compressed swap it is "test", whatever it is made of: no twin has such swap, so
+        nothing can be fitted to its recordings or trained for it.
+
         Raises:
             SplitError: If it has an application, and a value of one of the axes is in no part.
         """
+        if scenario.sandbox.compressed_swap is not None:
+            return "test"
         if not scenario.application:
             return "train"
         parts = [self._part("application", scenario.application)]

@@ -16,7 +16,7 @@ import os
 import signal
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
@@ -40,10 +40,16 @@ from stallward.actuator.sensors.files.meminfo import parse_meminfo
 from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
+from stallward.env.sandbox.compressed_swap import (
+    check_compressed_swap,
+    most_pool_bytes,
+    switch_on,
+)
 from stallward.env.sandbox.data_cache import default_state_dir
+from stallward.env.sandbox.pool_charge import PoolCharge, is_charged_by_kernel
 from stallward.env.sandbox.slow_disk import BLKIO, limit_disks, shared_dirs
 from stallward.env.sandbox.zone_memory import limit_memory, memory_file
-from stallward.env.scenario.scenario import DiskLimit
+from stallward.env.scenario.scenario import CompressedSwap, DiskLimit
 
 _SPARE_BYTES = 256 * 1024 * 1024
 """Memory that must be available beside the sandbox."""
@@ -73,14 +79,19 @@ class Sandbox:
     """Whether its programs may use swap."""
     shared_dirs: tuple[Path, ...] = ()
     """Directories that every program in the zone enters besides those of its own group."""
+    charge: PoolCharge | None = None
+    """Charges the pool of compressed swap to the zone; ``None`` without one, or if the kernel does."""
 
     def set_limit(self, limit_bytes: int) -> None:
-        """Set the memory limit of the zone.
+        """Set the memory limit of the zone, which includes the pool of compressed swap.
 
         Raises:
             SandboxError: If the kernel refuses.
         """
-        limit_memory(self.zone, limit_bytes, swap=self.swap)
+        if self.charge is not None:
+            self.charge.set_limit(limit_bytes)
+        else:
+            limit_memory(self.zone, limit_bytes, swap=self.swap)
 
     def kill(self) -> None:
         """Kill everything in the sandbox, in the load generator's group and in the peer's.
@@ -147,6 +158,7 @@ def open_sandbox(
     slots: int,
     limit_bytes: int,
     swap_bytes: int,
+    compressed_swap: CompressedSwap | None = None,
     disk: DiskLimit | None = None,
     cache_dir: Path,
     state_dir: Path | None = None,
@@ -162,6 +174,8 @@ def open_sandbox(
         limit_bytes: The memory limit of the zone at the start.
         swap_bytes: Size of the swap file, if the node has no swap; 0 for a sandbox without swap,
             which does not use the node's either.
+        compressed_swap: What compresses that swap; with zram, a device of that size takes the
+            place of the file, and the node must not have swap. ``None`` for nothing.
         disk: How slow the disks are for the programs in the sandbox; ``None`` leaves them as they
             are.
         cache_dir: The folder for that swap file, on a disk.
@@ -180,9 +194,12 @@ def open_sandbox(
     except ActuatorError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
     check_memory(limit_bytes, paths)
+    if compressed_swap is not None:
+        check_compressed_swap(compressed_swap, paths)
+    zram = compressed_swap is not None and compressed_swap.kind == "zram"
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
-    if swap_bytes > 0 and swapfile.foreign_swap_bytes(paths.proc) == 0:
+    if swap_bytes > 0 and not zram and swapfile.foreign_swap_bytes(paths.proc) == 0:
         # Absolute, because the process that undoes a crash may work in another folder.
         swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
     sandbox = replace(
@@ -191,28 +208,54 @@ def open_sandbox(
         shared_dirs=shared_dirs(hierarchy.group(f"stallward/{identity}"), disk),
     )
     state_dir = state_dir or default_state_dir()
-    with _ended_by_sigterm(), _undone(_entries(sandbox), paths, state_dir):
+    with _ended_by_sigterm(), _undone(paths, state_dir) as note, contextlib.ExitStack() as stack:
+        note(*_entries(sandbox))
+        if compressed_swap is not None:
+            most_bytes = most_pool_bytes(limit_bytes)
+            pool = switch_on(
+                compressed_swap,
+                size_bytes=swap_bytes,
+                most_bytes=most_bytes,
+                paths=paths,
+                note=note,
+            )
+            if not is_charged_by_kernel(compressed_swap, sandbox.zone):
+                sandbox = replace(sandbox, charge=PoolCharge(sandbox.zone, pool, most_bytes))
         _make(sandbox, limit_bytes, swap_bytes, controllers)
         if disk is not None:
             limit_disks(sandbox.zone, disk, paths)
+        if sandbox.charge is not None:
+            stack.enter_context(sandbox.charge)
         yield sandbox
 
 
 @contextlib.contextmanager
-def _undone(entries: tuple[JournalEntry, ...], paths: Paths, state_dir: Path) -> Iterator[None]:
-    """Have ``entries`` undone when the context or this process ends, whatever ends it."""
+def _undone(paths: Paths, state_dir: Path) -> Iterator[Callable[..., None]]:
+    """Have what is noted undone when the context or this process ends, whatever ends it.
+
+    Yields:
+        What notes entries, before the changes that they undo.
+    """
+    noted: list[JournalEntry] = []
+
+    def note(*entries: JournalEntry) -> None:
+        try:
+            keeper.hold(*entries)
+        except JournalError as error:
+            raise SandboxError(error.cause, next_step=error.next_step) from error
+        noted.extend(entries)
+
     try:
         keeper = Keeper.start(paths, state_dir)
-        keeper.hold(*entries)
     except JournalError as error:
         raise SandboxError(error.cause, next_step=error.next_step) from error
     try:
-        yield
+        yield note
     finally:
         try:
             problems = keeper.restore()
         except JournalError:  # the keeper was killed: do its work here
-            problems = tuple(map(str, restore(entries, paths, Owner.SANDBOX)))
+            problems = tuple(map(str, restore(noted, paths, Owner.SANDBOX)))
         if problems:  # the keeper stays open, and tries again when this process ends
             raise SandboxError(f"The sandbox could not be removed: {' '.join(problems)}")
         keeper.close()

@@ -1,4 +1,4 @@
-"""Makes a swap file, for nodes that have no swap.
+"""Makes a swap file, for nodes that have no swap, and swap on a device.
 
 Its journal entry (``stallward.actuator.journal.entries.SwapFile``) removes it again.
 """
@@ -11,6 +11,7 @@ import os
 import shutil
 import struct
 from pathlib import Path
+from typing import Final
 
 from stallward.actuator.journal.own_entries import SWAP_SUFFIX
 from stallward.actuator.kernel.refusals import Place, next_step
@@ -19,6 +20,9 @@ from stallward.env.errors import SandboxError
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SPARE_BYTES = 512 * 1024 * 1024
 """Disk space that must stay free beside the swap file."""
+
+_PRIORITY_IS_GIVEN: Final = 0x8000
+"""A flag of swapon(2)."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -97,6 +101,37 @@ def _write(path: Path, size_bytes: int, *, filled: bool) -> None:
         os.close(fd)
 
 
-def _swapon(path: Path) -> int:
+def swap_on_device(device: Path, size_bytes: int, *, priority: int) -> None:
+    """Make a block device swap and switch it on.
+
+    Args:
+        device: The device. What it holds is lost.
+        size_bytes: Its size.
+        priority: Devices of a higher one are filled first; swap without one is filled last.
+
+    Raises:
+        SandboxError: If the device cannot be written or the kernel refuses.
+    """
+    try:
+        fd = os.open(device, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.pwrite(fd, header(size_bytes), 0)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise SandboxError(
+            f"Cannot make {device} swap: {error.strerror}.",
+            next_step=next_step(error.errno or 0, device),
+        ) from error
+    code = _swapon(device, _PRIORITY_IS_GIVEN | priority)
+    if code != 0:
+        raise SandboxError(
+            f"The kernel refuses swap on {device}: {os.strerror(code)}.",
+            next_step=next_step(code, device, place=Place.SETTING),
+        )
+
+
+def _swapon(path: Path, flags: int = 0) -> int:
     """Switch swap on; return 0 or the errno."""
-    return 0 if _libc.swapon(os.fsencode(path), 0) == 0 else ctypes.get_errno()
+    return 0 if _libc.swapon(os.fsencode(path), flags) == 0 else ctypes.get_errno()

@@ -16,6 +16,7 @@ from stallward.env.errors import ScenarioError
 from stallward.env.scenario.scenario import (
     BackgroundSpec,
     Command,
+    CompressedSwap,
     DiskLimit,
     LatencyLines,
     Need,
@@ -40,6 +41,8 @@ from stallward.env.scenario.tables import (
 
 _UNITS_S: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """The units of time, in seconds."""
+_COMPRESSOR: Final = "lzo"
+"""The usual algorithm: kernels with zswap or zram have it."""
 
 
 def scenarios_dir() -> Path:
@@ -142,6 +145,11 @@ def _sandbox(table: SandboxTable) -> SandboxSpec:
         limit_bytes=int(table.limit_mib * MIB),
         ample_bytes=int(table.ample_mib * MIB),
         swap_bytes=int(table.swap_mib * MIB),
+        compressed_swap=None
+        if table.compressed_swap == "none"
+        else CompressedSwap(
+            kind=table.compressed_swap, compressor=table.compressor or _COMPRESSOR
+        ),
         disk=None if disk == DiskLimit() else disk,
     )
 

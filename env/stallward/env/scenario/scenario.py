@@ -66,6 +66,16 @@ class DiskLimit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedSwap:
+    """What keeps swapped pages compressed in memory."""
+
+    kind: Literal["zswap", "zram"]
+    """zswap stands before the swap file; a zram device takes its place."""
+    compressor: str
+    """The kernel's name of the algorithm."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SandboxSpec:
     """The memory of the sandbox, and its disk."""
 
@@ -75,6 +85,8 @@ class SandboxSpec:
     """Memory enough for all of them, for the condition ``ample``."""
     swap_bytes: int
     """Size of the swap file that is made if the node has no swap; 0 for no swap at all."""
+    compressed_swap: CompressedSwap | None = None
+    """What compresses the swap; ``None`` for nothing."""
     disk: DiskLimit | None = None
     """How slow the disks are; ``None`` leaves them as they are."""
 

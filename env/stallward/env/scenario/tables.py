@@ -95,6 +95,8 @@ class SandboxTable:
     limit_mib: _ZoneMib
     ample_mib: _ZoneMib
     swap_mib: _SwapMib = 2048.0
+    compressed_swap: Literal["none", "zswap", "zram"] = "none"
+    compressor: _Word | None = None
     disk_mib_per_s: _DiskMib | None = None
     disk_ops_per_s: _DiskOps | None = None
 
@@ -103,6 +105,16 @@ class SandboxTable:
             raise SchemaError(
                 f"swap_mib is {self.swap_mib:g}, but must be 0 or at least {_LEAST_SWAP_MIB}.",
                 next_step="Write 0 for a sandbox without swap.",
+            )
+        if self.compressed_swap != "none" and self.swap_mib == 0:
+            raise SchemaError(
+                f'compressed_swap is "{self.compressed_swap}", but swap_mib is 0.',
+                next_step="Give swap_mib a size.",
+            )
+        if self.compressed_swap == "none" and self.compressor is not None:
+            raise SchemaError(
+                f'compressor is "{self.compressor}", but nothing is compressed.',
+                next_step='Write compressed_swap = "zswap" or "zram", or leave it out.',
             )
         if int(self.ample_mib * MIB) <= int(self.limit_mib * MIB):
             raise SchemaError(

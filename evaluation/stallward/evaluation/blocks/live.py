@@ -29,6 +29,7 @@ from stallward.env.sandbox.block import (
     make_workplace,
     run_block,
 )
+from stallward.env.sandbox.compressed_swap import check_compressed_swap
 from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.peers.programs import versions_of
@@ -154,12 +155,15 @@ def open_session(
         StallwardError: If this user or machine cannot have the sandbox; the message says why.
     """
     require(paths)  # first, because preparing takes minutes and much disk space
+    if scenario.sandbox.compressed_swap is not None:
+        check_compressed_swap(scenario.sandbox.compressed_swap, paths)
     cache_dir = cache_dir or default_cache_dir()
     workplace = make_workplace(scenario, cache_dir)
     with open_sandbox(
         slots=len(scenario.background),
         limit_bytes=scenario.sandbox.limit_bytes,
         swap_bytes=scenario.sandbox.swap_bytes,
+        compressed_swap=scenario.sandbox.compressed_swap,
         disk=scenario.sandbox.disk,
         # A slow disk's limit does not add up over groups, so its zone is one group of blkio.
         controllers=("cpu", "blkio") if scenario.sandbox.disk is None else ("cpu",),
