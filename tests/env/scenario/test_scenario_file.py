@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,28 @@ def test_a_sandbox_may_compress_its_swap(tmp_path: Path) -> None:
         text = f'limit_mib = 100\ncompressed_swap = "zram"{given}'
         swap = parse_scenario(write(tmp_path, GOOD.replace("limit_mib = 100", text))).sandbox
         assert swap.compressed_swap == CompressedSwap(kind="zram", compressor=compressor)
+
+
+def test_a_file_may_say_only_what_differs_from_a_shipped_scenario(tmp_path: Path) -> None:
+    base = load_scenario("redis-sort")
+    text = 'based_on = "redis-sort"\nsummary = "mine"\n[sandbox]\nlimit_mib = 333\n'
+    mine = parse_scenario(write(tmp_path, text))
+    assert (mine.name, mine.summary) == ("mine", "mine")
+    assert mine.sandbox == replace(base.sandbox, limit_bytes=333 * MIB)
+    assert (mine.protected, mine.background) == (base.protected, base.background)
+    assert scenario_from(mine.content, tmp_path / "mine.toml") == mine, "a recording has all of it"
+
+
+@pytest.mark.parametrize("base", ['"redis-sord"', "3", '["redis-sort"]'])
+def test_a_file_is_based_on_a_shipped_scenario_only(tmp_path: Path, base: str) -> None:
+    with pytest.raises(ScenarioError, match=r"based_on is .* no shipped scenario"):
+        parse_scenario(write(tmp_path, f"based_on = {base}\n"))
+
+
+def test_a_based_file_with_a_mistake_is_refused(tmp_path: Path) -> None:
+    for text in ("sandbox = 3", "sand = 3"):
+        with pytest.raises(ScenarioError, match="sand"):
+            parse_scenario(write(tmp_path, f'based_on = "redis-sort"\n{text}\n'))
 
 
 def test_every_shipped_scenario_loads_and_five_are_there() -> None:

@@ -41,6 +41,8 @@ from stallward.env.scenario.tables import (
 
 _UNITS_S: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """The units of time, in seconds."""
+_BASED_ON: Final = "based_on"
+"""The key of a file that takes what it does not say from a shipped scenario."""
 _COMPRESSOR: Final = "lzo"
 """The usual algorithm: kernels with zswap or zram have it."""
 
@@ -97,7 +99,28 @@ def parse_scenario(path: Path) -> Scenario:
         raise ScenarioError(
             f"{path} is not valid TOML: {error}.", next_step=next_step_of(error, "")
         ) from error
-    return scenario_from(values, path)
+    return scenario_from(_completed(values, path), path)
+
+
+def _completed(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The content of a file that may only say what differs from a shipped scenario.
+
+    Raises:
+        ScenarioError: If it names none.
+    """
+    if _BASED_ON not in values:
+        return values
+    name = values[_BASED_ON]
+    if not isinstance(name, str) or name not in (shipped := shipped_files()):
+        raise ScenarioError(
+            f"{path}: {_BASED_ON} is {name!r:.100}, which is no shipped scenario.",
+            next_step="`stallward scenarios` lists them.",
+        )
+    base, sandbox = parse_scenario(shipped[name]).content, values.get("sandbox", {})
+    own = {key: value for key, value in values.items() if key != _BASED_ON}
+    if isinstance(sandbox, Mapping):
+        own["sandbox"] = {**base["sandbox"], **sandbox}
+    return {**base, **own}
 
 
 def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
