@@ -17,6 +17,7 @@ from stallward.env.errors import SandboxError
 from stallward.env.sandbox.compressed_swap import check_compressed_swap
 from stallward.env.sandbox.pool_charge import is_charged_by_kernel
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
+from stallward.env.sandbox.swapfile import foreign_swap_bytes
 from stallward.env.scenario.scenario import CompressedSwap
 
 MIB = 1024 * 1024
@@ -139,11 +140,15 @@ def test_pages_are_compressed_the_zone_pays_for_the_pool_and_nothing_stays(
 def test_a_killed_owner_leaves_no_compressed_swap(tmp_path: Path, swap: CompressedSwap) -> None:
     before = settings(tmp_path)
     argv = [sys.executable, "-c", SCRIPT, str(tmp_path), swap.kind]
+    before_foreign_bytes = foreign_swap_bytes(Path("/proc"))
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline().startswith("stallward/")
-        during = settings(tmp_path)
+        during, during_foreign_bytes = settings(tmp_path), foreign_swap_bytes(Path("/proc"))
         process.send_signal(signal.SIGKILL)
     changed = {name for name in during if during[name] != before[name]}
     assert changed >= ({"enabled", "swaps"} if swap is ZSWAP else {"zram", "swaps"})
+    if swap is ZRAM:
+        assert during["swaps"].startswith("/dev/zram")
+        assert during_foreign_bytes == before_foreign_bytes, "no other sandbox may count on it"
     assert wait_until(lambda: settings(tmp_path) == before), settings(tmp_path)

@@ -148,9 +148,11 @@ def test_swap_of_another_sandbox_does_not_count(tmp_path: Path) -> None:
     (proc / "swaps").write_text(
         "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
         f"/x/1-2{SWAP_SUFFIX}  file\t\t1000\t\t0\t\t-2\n"
+        f"/dev/zram3  partition\t\t4000\t\t0\t\t{swapfile.DEVICE_PRIORITY}\n"
         "/dev/vdb  partition\t\t2000\t\t0\t\t-3\n"
+        "/dev/zram0  partition\t\t500\t\t0\t\t100\n"
     )
-    assert swapfile.foreign_swap_bytes(proc) == 2000 * 1024
+    assert swapfile.foreign_swap_bytes(proc) == 2500 * 1024
 
 
 def test_the_swap_header_is_the_one_of_mkswap(tmp_path: Path) -> None:

@@ -33,8 +33,6 @@ Pool = Callable[[], int]
 """Reads how many bytes of memory a pool takes."""
 _ZSWAP_SETTINGS: Final = ("enabled", "compressor", "max_pool_percent")
 """The settings that are written, in the order in which they are put back."""
-_ZRAM_PRIORITY: Final = 100
-"""Above swap files, which have none, so that pages go to the device as long as it takes them."""
 _MEM_USED: Final = 2
 """The column of mem_used_total in mm_stat."""
 
@@ -155,7 +153,7 @@ def _set_zram_up(
     _choose(folder / "comp_algorithm", compressor)
     write_text(folder / "mem_limit", str(most_bytes))
     write_text(folder / "disksize", str(size_bytes))
-    swapfile.swap_on_device(device, size_bytes, priority=_ZRAM_PRIORITY)
+    swapfile.swap_on_device(device, size_bytes)
 
 
 def _choose(path: Path, compressor: str) -> None:

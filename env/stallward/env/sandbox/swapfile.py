@@ -21,6 +21,9 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _SPARE_BYTES = 512 * 1024 * 1024
 """Disk space that must stay free beside the swap file."""
 
+DEVICE_PRIORITY: Final = 31_000
+"""The priority of a sandbox's zram device. It is above that of swap files, which have none, so that
+pages go to the device as long as it takes them; and nobody else's, so that it marks the device."""
 _PRIORITY_IS_GIVEN: Final = 0x8000
 """A flag of swapon(2)."""
 
@@ -28,14 +31,16 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def foreign_swap_bytes(proc: Path) -> int:
-    """Return the bytes of this node's swap, without swap files of sandboxes.
+    """Return the bytes of this node's swap, without swap files and zram devices of sandboxes.
 
     These do not count, because each vanishes when its sandbox ends.
     """
     total = 0
     for line in (proc / "swaps").read_text().splitlines()[1:]:
         fields = line.split()
-        if len(fields) >= 3 and not fields[0].endswith(SWAP_SUFFIX):
+        if len(fields) < 3 or fields[4:] == [str(DEVICE_PRIORITY)]:
+            continue
+        if not fields[0].endswith(SWAP_SUFFIX):
             total += int(fields[2]) * 1024
     return total
 
@@ -101,13 +106,12 @@ def _write(path: Path, size_bytes: int, *, filled: bool) -> None:
         os.close(fd)
 
 
-def swap_on_device(device: Path, size_bytes: int, *, priority: int) -> None:
-    """Make a block device swap and switch it on.
+def swap_on_device(device: Path, size_bytes: int) -> None:
+    """Make a block device swap and switch it on, with :data:`DEVICE_PRIORITY`.
 
     Args:
         device: The device. What it holds is lost.
         size_bytes: Its size.
-        priority: Devices of a higher one are filled first; swap without one is filled last.
 
     Raises:
         SandboxError: If the device cannot be written or the kernel refuses.
@@ -124,7 +128,7 @@ def swap_on_device(device: Path, size_bytes: int, *, priority: int) -> None:
             f"Cannot make {device} swap: {error.strerror}.",
             next_step=next_step(error.errno or 0, device),
         ) from error
-    code = _swapon(device, _PRIORITY_IS_GIVEN | priority)
+    code = _swapon(device, _PRIORITY_IS_GIVEN | DEVICE_PRIORITY)
     if code != 0:
         raise SandboxError(
             f"The kernel refuses swap on {device}: {os.strerror(code)}.",
