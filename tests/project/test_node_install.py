@@ -73,6 +73,7 @@ INSTEAD = {
 ON_THE_NODE = {
     "ab",
     "arms",
+    "assess",
     "ctl",
     "describe",
     "doctor",
@@ -203,7 +204,7 @@ def for_the_test(words: list[str], pid: int) -> list[str]:
     """The same command for the daemon of the test, whatever daemon this machine has."""
     words = [INSTEAD.get(word, word) for word in words]
     words = [str(pid) if word == "4711" else word for word in words]
-    if words[0] in ("restore", "unit") and "--config" not in words:
+    if words[0] in ("assess", "restore", "unit") and "--config" not in words:
         words += ["--config", CONFIG]
     if "--" in words or "--recording" in words:
         return words

@@ -39,6 +39,7 @@ def test_a_group_is_named_as_it_is(name: str) -> None:
     assert (slot.name, slot.group) == ("backup", "batch.slice/backup.service")
     assert config.control.slo_ms == 20
     assert config.control.dry_run
+    assert config.record is not None, "stallward assess reads it"
     assert config.node.zone == "/"
 
 

@@ -18,6 +18,7 @@ PAGES = Path(__file__).parents[3] / "docs/reference"
 
 COMMANDS = (
     "ab",
+    "assess",
     "catalogue",
     "demo",
     "record",

@@ -49,19 +49,27 @@ def print_json(value: object) -> None:
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print an aligned table; number columns after the first are right-aligned."""
+    for row in table_lines(headers, rows):
+        typer.echo(row)
+
+
+def table_lines(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of such a table."""
     widths = [max(len(printable(row[i])) for row in (headers, *rows)) for i in range(len(headers))]
     right = [
         bool(rows) and all(_numeric(row[i]) for row in rows) and i > 0 for i in range(len(headers))
     ]
     shown = [[printable(cell) for cell in row] for row in (headers, *rows)]
+    lines = []
     for number, row in enumerate(shown):
         cells = [
             cell.rjust(width) if flush else cell.ljust(width)
             for cell, width, flush in zip(row, widths, right, strict=True)
         ]
-        typer.echo("  ".join(cells).rstrip())
+        lines.append("  ".join(cells).rstrip())
         if number == 0:
-            typer.echo("  ".join("-" * width for width in widths))
+            lines.append("  ".join("-" * width for width in widths))
+    return lines
 
 
 def _numeric(cell: str) -> bool:

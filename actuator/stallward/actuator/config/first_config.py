@@ -80,7 +80,12 @@ def first_config(
         ]
     lines += ["", "[control]", f"slo_ms = {target_ms:g}  # the p95 that the application must keep"]
     if not acts:
-        lines.append("dry_run = true  # it only says what it would do; delete this to let it act")
+        lines += [
+            "dry_run = true  # it only says what it would do; delete this to let it act",
+            "",
+            "[record]  # at most 1 GiB, from which `stallward assess` says whether it would help",
+            "dir = '/var/lib/stallward/recording'",
+        ]
     lines += ["", "# Without latencies only stalls on memory show how the application is doing."]
     if log is not None:
         lines += [

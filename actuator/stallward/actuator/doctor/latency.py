@@ -48,7 +48,7 @@ _FEW: Final = 20
 """With fewer latencies nothing is said of their step."""
 _STEPS_MS: Final = (1000.0, 100.0, 10.0, 1.0, 0.1)
 _WHOLE: Final = 1e-6
-_LEAST_STEPS: Final = 10
+LEAST_STEPS: Final = 10
 """A target of fewer steps of its source cannot be told from a miss."""
 _SCRAPES: Final = 4
 """Several, since the totals of several workers show only by falling."""
@@ -211,11 +211,11 @@ def step_ms(latencies_ms: Sequence[float]) -> float | None:
 
 def _too_coarse(step: float | None, slo_ms: float) -> tuple[str, str]:
     """Why a source cannot tell whether a target is met, and what to do; empty if it can."""
-    if step is None or slo_ms >= _LEAST_STEPS * step:
+    if step is None or slo_ms >= LEAST_STEPS * step:
         return "", ""
     return (
         f"its latencies come in steps of {step:g} ms, and the target of {slo_ms:g} ms is fewer than "
-        f"{_LEAST_STEPS} of them",
+        f"{LEAST_STEPS} of them",
         "Use a source with finer times (docs/reference/latency.md), or a larger slo_ms.",
     )
 

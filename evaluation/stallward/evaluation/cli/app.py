@@ -13,6 +13,7 @@ from stallward.actuator.cli.init import init
 from stallward.actuator.cli.top.command import top
 from stallward.evaluation.cli import (
     ab,
+    assess,
     border,
     capacity,
     compare,
@@ -84,6 +85,7 @@ app.command(
     epilog="Example: stallward unit --config /etc/stallward/stallward.toml --install",
 )(node.systemd_unit)
 app.command(epilog="Example: stallward doctor --config /etc/stallward/stallward.toml")(node.doctor)
+app.command(epilog="Example: stallward assess /var/lib/stallward/recording")(assess.assess)
 app.add_typer(ctl, name="ctl")
 app.command(
     "top", epilog="Example: stallward top --replay /var/lib/stallward/recording --at 3600"

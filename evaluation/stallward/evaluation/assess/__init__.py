@@ -1,0 +1,1 @@
+"""``stallward assess``: would it help here? From what a daemon recorded without acting."""

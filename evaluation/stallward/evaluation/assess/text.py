@@ -1,0 +1,174 @@
+"""An assessment in words: one screen, or the parts of a page. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable
+from typing import Final
+
+from stallward.actuator.cli import output
+from stallward.agent.desired import MIB
+from stallward.evaluation.assess.assessment import Advice, Assessment
+from stallward.evaluation.assess.causes import Cause
+from stallward.evaluation.assess.verdict import Reason, ReasonKind, Verdict
+from stallward.evaluation.results.interval import Interval
+
+CAUSES: Final = {
+    Cause.MEMORY: "memory",
+    Cause.DISK: "disk, not memory",
+    Cause.CPU: "processors",
+    Cause.LOAD: "more requests than usual",
+    Cause.UNKNOWN: "none of these",
+}
+_VERDICTS: Final = {
+    Verdict.HELPS_LIKELY: "helps likely",
+    Verdict.MAY_HELP: "may help",
+    Verdict.TOO_EARLY: "too early to say",
+    Verdict.NO: "no",
+}
+_ADVICE_ALONE: Final = (
+    "What that does to latencies, and what is advised then, advice alone cannot say."
+)
+_EXPERIMENT: Final = (
+    "stallward ab start --baseline controller:none --treatment controller:partition"
+)
+_REASONS: Final[dict[ReasonKind, Callable[[Reason], str]]] = {
+    ReasonKind.NO_REQUESTS: lambda _: (
+        "No request latency is recorded. Configure [latency]: docs/reference/latency.md."
+    ),
+    ReasonKind.TOO_LITTLE: lambda r: (
+        f"{r.found:.0f} s with requests are recorded, and {r.bound:.0f} s are needed."
+    ),
+    ReasonKind.ACTED: lambda r: (
+        f"The daemon acted for {100 * r.found:.0f} % of the time, which is left out. Record with "
+        "dry_run = true."
+    ),
+    ReasonKind.NOTHING_MISSED: lambda r: (
+        f"None of {r.bound:.0f} s with requests missed the target."
+    ),
+    ReasonKind.NO_PRESSURE: lambda r: (
+        f"The application waited for memory in {100 * r.found:.0f} % of the missed seconds. Memory "
+        "is not why they miss."
+    ),
+    ReasonKind.AS_USUAL: lambda r: (
+        "Missed seconds do not certainly show more signs of memory than the others: more by at "
+        f"least {100 * r.found:.0f} points, and {100 * r.bound:.0f} are needed."
+    ),
+    ReasonKind.NOTHING_HELD: lambda r: (
+        f"The background holds {r.found / MIB:.0f} MiB in missed seconds. There is nothing to take."
+    ),
+    ReasonKind.COARSE: lambda r: (
+        f"The target of {r.found:g} ms is below {r.bound:g} ms, ten steps of the latencies' source. "
+        "Use one with finer times."
+    ),
+    ReasonKind.NO_SWAP: lambda r: (
+        f"Without swap on cgroup v1, limits can take {r.found / MIB:.0f} of {r.bound / MIB:.0f} MiB "
+        "from what runs. Only pauses protect."
+    ),
+    ReasonKind.SLOW_SWAP: lambda r: (
+        f"A page from swap costs {r.found:.0f} us; on fast disks it is under {r.bound:.0f}. What is "
+        "held back comes back slowly."
+    ),
+    ReasonKind.RARELY_HELD: lambda r: (
+        f"The controller would have held something back in {100 * r.found:.0f} % of the missed "
+        "seconds only."
+    ),
+}
+
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""The headers and the rows."""
+
+
+def answer(found: Assessment) -> str:
+    """The answer in a line."""
+    return f"Does it help here? {_VERDICTS[found.verdict]}"
+
+
+def reasons(found: Assessment) -> list[str]:
+    """Why the answer is not better; a sentence or two each."""
+    return [_REASONS[reason.kind](reason) for reason in found.reasons]
+
+
+def lines_of(found: Assessment) -> list[str]:
+    """The whole screen."""
+    lines = [*record_lines(found), ""]
+    if found.missed_s:
+        lines += [*output.table_lines(*cause_table(found)), signs_line(found), ""]
+    lines.append(advice_line(found.advice))
+    if found.advice is not None:
+        lines += [*output.table_lines(*slot_table(found.advice)), _ADVICE_ALONE]
+    lines += ["", answer(found)]
+    for reason in reasons(found):
+        lines += textwrap.wrap(reason, 98, initial_indent="  - ", subsequent_indent="    ")
+    if found.verdict in (Verdict.HELPS_LIKELY, Verdict.MAY_HELP):
+        lines += ["By how much, an experiment on the node says:", f"  {_EXPERIMENT}"]
+    return lines
+
+
+def record_lines(found: Assessment) -> tuple[str, str]:
+    """What was recorded, and how much of it missed the target."""
+    target = "" if found.target_ms is None else f", target p95 {found.target_ms:.3g} ms"
+    share = found.missed
+    known = "" if share.low is None or share.high is None else f" [{_range(share)}]"
+    return (
+        f"recorded: {found.recorded_s} s, {found.judged_s} with requests{target}",
+        f"missed the target: {found.missed_s} s, {_percent(share.value)}{known}",
+    )
+
+
+def cause_table(found: Assessment) -> Table:
+    """What the missed seconds show signs of."""
+    rows: list[tuple[str, ...]] = []
+    for one in found.causes:
+        share = one.of_missed
+        interval = "-" if share.low is None or share.high is None else _range(share)
+        figures = (_percent(share.value), interval, _percent(one.of_met))
+        rows.append((CAUSES[one.cause], f"{one.missed_s}", *figures))
+    return ("sign of", "missed s", "of missed", "95 %", "of met"), rows
+
+
+def signs_line(found: Assessment) -> str:
+    """How the table is to be read."""
+    met = "" if found.short_of_met is None else f", {_percent(found.short_of_met)} of the others"
+    missed = _percent(found.short_of_missed.value)
+    return (
+        f"A second may show several signs. Memory was short in {missed} of the missed ones{met}."
+    )
+
+
+def advice_line(advice: Advice | None) -> str:
+    """How often something would have been held back."""
+    if advice is None:
+        return 'No controller was asked. Set controller = "partition" with dry_run = true.'
+    return (
+        f"{', '.join(advice.controllers)} would hold something back in {advice.held_missed_s} of "
+        f"{advice.missed_s} missed seconds, {advice.held_s} of {advice.asked_s} in all."
+    )
+
+
+def slot_table(advice: Advice) -> Table:
+    """What would have been done to each slot, and what that costs it."""
+    rows: list[tuple[str, ...]] = [
+        (
+            slot.name,
+            _mib(slot.held_bytes),
+            f"{_percent(slot.paused_of_missed)} / {_percent(slot.paused)}",
+            f"{_percent(slot.limited_of_missed)} / {_percent(slot.limited)}",
+            _mib(slot.taken_bytes),
+        )
+        for slot in advice.slots
+    ]
+    return ("slot", "MiB", "paused: missed / all", "limited: missed / all", "MiB taken"), rows
+
+
+def _range(share: Interval) -> str:
+    return f"{100 * (share.low or 0.0):.3g}..{100 * (share.high or 0.0):.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.3g} %"
+
+
+def _mib(value: float | None) -> str:
+    return "-" if value is None else f"{value / MIB:.0f}"

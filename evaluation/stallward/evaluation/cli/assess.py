@@ -1,0 +1,85 @@
+"""``stallward assess``."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from stallward.actuator.cli import output
+from stallward.actuator.cli.node import DEFAULT_CONFIG, check_config
+from stallward.actuator.cli.options import Json
+from stallward.agent.errors import UsageError
+
+if TYPE_CHECKING:
+    from stallward.evaluation.assess.readings import Readings
+
+
+def assess(
+    recordings: Annotated[
+        list[Path] | None,
+        typer.Argument(help="A daemon's record.dir, or recordings [record.dir of --config]."),
+    ] = None,
+    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write a page with a timeline (HTML).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say whether it would help, from what a daemon recorded without acting.
+
+    Which seconds missed the target and what they waited for, what the controller would have done in
+    them, what that would cost the background, and an answer, which may be no.
+    """
+    from stallward.evaluation.assess.assessment import assess as assess_parts  # noqa: PLC0415
+    from stallward.evaluation.assess.text import lines_of  # noqa: PLC0415
+    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
+
+    parts = _read(recordings) if recordings else [_read_configured(config)]
+    found = assess_parts(parts)
+    if out is not None:
+        from stallward.evaluation.assess.page import assessment_page  # noqa: PLC0415
+        from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
+
+        write_experiment_page(assessment_page(found, parts), out)
+    if as_json:
+        output.print_json(to_json(found))
+        return
+    output.text("\n".join(lines_of(found)))
+
+
+def _read_configured(config: Path) -> Readings:
+    """What the daemon of a configuration recorded, with the names of its slots."""
+    from stallward.actuator.config.load import load_config  # noqa: PLC0415
+    from stallward.evaluation.assess.readings import read_node  # noqa: PLC0415
+
+    check_config(config)
+    loaded = load_config(config)
+    if loaded.record is None:
+        raise UsageError(
+            f"{config} has no [record], so the daemon keeps nothing to assess.",
+            next_step="Add it with a dir, and let the daemon run with dry_run = true.",
+        )
+    readings = read_node(loaded.record.dir)
+    names = tuple(slot.name for slot in loaded.background)
+    return (
+        replace(readings, slot_names=names) if len(names) == len(readings.slot_names) else readings
+    )
+
+
+def _read(places: list[Path]) -> list[Readings]:
+    """What is in some places: the ticks of daemons, or Parquet."""
+    from stallward.evaluation.assess.readings import read_node, readings_of_recording  # noqa: PLC0415
+
+    parts: list[Readings] = []
+    for place in places:
+        if not place.is_dir() or not any(place.glob("**/run.json")):
+            parts.append(read_node(place))
+            continue
+        from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415 - Parquet
+        from stallward.env.recording.recording import load_recording  # noqa: PLC0415
+
+        parts += [readings_of_recording(load_recording(one)) for one in recording_folders([place])]
+    return sorted(parts, key=lambda one: float(one.of("wall_time_s")[0]))
