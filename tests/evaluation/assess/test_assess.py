@@ -237,6 +237,13 @@ def test_each_reason_alone_gives_its_answer_on_one_screen(
     assert sum(line.startswith("  - ") for line in lines) == 1
 
 
+def test_a_sign_that_is_as_frequent_where_the_target_is_met_explains_nothing() -> None:
+    found = assessed([BAD] * 600 + [replace(CALM, stall=0.3)] * 50)  # too few to be usual
+    memory = found.causes[0]
+    assert (memory.of_missed.value, memory.of_met) == (1.0, 1.0)
+    assert [one.kind for one in found.reasons] == [ReasonKind.AS_USUAL]
+
+
 def test_two_reasons_give_the_worse_answer_and_it_stands_first() -> None:
     found = assessed(all_of(day(), swap_mib=0, least_mib=290, held_mib=4))
     assert found.verdict is Verdict.NO
@@ -252,6 +259,12 @@ def test_a_stretch_in_which_the_daemon_acted_is_left_out_as_a_whole() -> None:
     found = assess([readings_of_ticks(ticks, "here")])
     assert (found.recorded_s, found.acted_s, found.judged_s) == (728, 29, 699)
     assert found.verdict is Verdict.HELPS_LIKELY, "four seconds in a hundred are no matter"
+
+
+def test_a_controller_that_was_followed_is_not_among_those_that_were_asked() -> None:
+    followed = [replace(CALM, controller="rule", acts=number == 5) for number in range(30)]
+    found = assessed([*day(length=700), *followed])
+    assert (found.acted_s, found.advice and found.advice.controllers) == (29, ("partition",))
 
 
 def test_ticks_under_an_earlier_target_are_left_out() -> None:

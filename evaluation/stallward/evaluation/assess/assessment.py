@@ -98,10 +98,14 @@ class Assessment:
     """``None`` if no controller was asked."""
 
 
+def free_rows(readings: Readings) -> Mask:
+    """The rows of seconds in which the daemon did not act."""
+    return known_rows(readings) & ~acted_rows(readings)
+
+
 def free_seconds(parts: Sequence[Readings]) -> Seconds:
-    """The seconds of all recordings in which the daemon did not act."""
-    free = [known_rows(part) & ~acted_rows(part) for part in parts]
-    return Seconds.joined([seconds_of(part) for part in parts], free)
+    """These seconds of all recordings."""
+    return Seconds.joined([seconds_of(part) for part in parts], [*map(free_rows, parts)])
 
 
 def assess(parts: Sequence[Readings]) -> Assessment:
@@ -132,9 +136,13 @@ def assess(parts: Sequence[Readings]) -> Assessment:
         )
         for cause, sign in causes_of(seconds).items()
     )
-    advice = _advice(
-        seconds, names, tuple(dict.fromkeys(name for part in parts for name in part.controllers))
-    )
+    asked = {
+        part.controllers[int(number) - 1]: None
+        for part in parts
+        for number in np.unique(part.of("asked")[free_rows(part)])
+        if number > 0.0
+    }
+    advice = _advice(seconds, names, tuple(asked))
     longest_ms = np.concatenate([part.of("latency_max_ms") for part in parts])
     reasons = [
         *about_the_record(seconds, acted_s / recorded_s, longest_ms),

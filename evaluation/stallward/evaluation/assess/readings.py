@@ -45,9 +45,9 @@ _SLOT_SIGNALS: Final = (
     ("granted_slot{}_", ("paused", "limit_bytes")),
 )
 """The same for each slot. *Granted* is what somebody would have done; see :func:`_advice`."""
-_PLAIN: Final = ("time_s", "wall_time_s", "stretch", "target_ms", "tuned", "advises")
+_PLAIN: Final = ("time_s", "wall_time_s", "stretch", "target_ms", "tuned", "asked")
 """Columns of our own: when, what belongs together, the target, whether a setting besides pauses and
-limits was in force, and whether a controller was asked that could have held something back."""
+limits was in force, and who was asked: its number in ``controllers``, from 1, and 0 for nobody."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,7 +58,7 @@ class Readings:
     """By the names of recordings; what was not read is NaN."""
     slot_names: tuple[str, ...]
     controllers: tuple[str, ...] = ()
-    """Who was asked."""
+    """Who was asked what should be held back."""
 
     def of(self, name: str) -> Array:
         """A column; all NaN if there is none."""
@@ -92,7 +92,7 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         MeasureError: If there are no ticks.
     """
     rows, names = array("d"), tuple[str, ...]()
-    controllers: dict[str, None] = {}
+    controllers: dict[str, int] = {}
     before: pb.TickRecord | None = None
     stretch, target_ms = 0.0, math.nan
     for tick in ticks:
@@ -106,14 +106,11 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
             rows, controllers, target_ms = array("d"), {}, ours_ms
         names = tuple(slot.name.rpartition("/")[2] for slot in tick.sample.slots)
         controller, wanted = _advice(tick)
-        if controller:
-            controllers[controller] = None
+        asked = controllers.setdefault(controller, len(controllers) + 1) if controller else 0
         held = tick.sample.profile not in ("", "default") or any(
             not lever.foreign for lever in tick.sample.levers
         )
-        rows.extend(
-            (tick.time_s, tick.wall_time_s, stretch, ours_ms, held, float(bool(controller)))
-        )
+        rows.extend((tick.time_s, tick.wall_time_s, stretch, ours_ms, held, asked))
         rows.extend(_signals(tick.sample, wanted, len(names)))
         before = tick
     if before is None:
@@ -190,15 +187,14 @@ def readings_of_recording(recording: Recording) -> Readings:
     kept = measured[first]
     profile = recording.ticks.get("profile")
     tuned = np.zeros(tick_s.size) if profile is None else ~np.isin(profile, ("", "default"))
-    names = recording.actions["controller"]
-    controllers = tuple(str(name) for name in np.unique(names) if name != "none")
+    names, number = np.unique(recording.actions["controller"], return_inverse=True)
     columns = {
         "time_s": tick_s,
         "wall_time_s": recording.tick("wall_time_s"),
         "stretch": np.cumsum(np.diff(tick_s, prepend=tick_s[0]) > MOST_GAP_S),
         "target_ms": np.full(tick_s.size, run.slo_ms),
         "tuned": tuned,
-        "advises": names != "none",
+        "asked": np.where(names == "none", 0, 1 + np.arange(names.size))[number],
     }
     for title in _titles(len(run.slot_names)):
         advised = recording.actions.get(title)
@@ -206,5 +202,5 @@ def readings_of_recording(recording: Recording) -> Readings:
     return Readings(
         columns={title: np.asarray(one, dtype=np.float64)[kept] for title, one in columns.items()},
         slot_names=run.slot_names,
-        controllers=controllers,
+        controllers=tuple(map(str, names)),
     )

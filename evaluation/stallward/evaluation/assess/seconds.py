@@ -120,7 +120,7 @@ def seconds_of(readings: Readings) -> Seconds:
         disk=stalls("io"),
         cpu=stalls("cpu"),
         requests_per_s=rate(readings.of("latency_completed_total")),
-        asked=readings.of("advises") > 0.0,
+        asked=readings.of("asked") > 0.0,
         paused=np.nan_to_num(readings.of_slots("granted_slot{}_paused")) > 0.0,
         taken_bytes=np.nan_to_num(np.maximum(held_bytes - limit_bytes, 0.0)),
         held_bytes=held_bytes,
