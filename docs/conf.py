@@ -71,6 +71,7 @@ NAVIGATION: Final = {
     ),
     "Understand it": (
         "explanation/how-it-works",
+        "explanation/when-it-helps",
         "explanation/learning",
         "explanation/twin",
         "explanation/off-policy",

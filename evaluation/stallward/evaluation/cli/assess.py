@@ -28,10 +28,11 @@ def assess(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say whether it would help, from what a daemon recorded without acting.
+    """Say whether it would help on this node.
 
-    Which seconds missed the target and what they waited for, what the controller would have done in
-    them, what that would cost the background, and an answer, which may be no.
+    From what a daemon recorded without acting: which seconds missed the target and what they waited
+    for, what the controller would have done in them, what that would cost the background, and an
+    answer, which may be no.
     """
     from stallward.evaluation.assess.assessment import assess as assess_parts  # noqa: PLC0415
     from stallward.evaluation.assess.text import lines_of  # noqa: PLC0415
