@@ -132,9 +132,7 @@ def signs_line(found: Assessment) -> str:
     """How the table is to be read."""
     met = "" if found.short_of_met is None else f", {_percent(found.short_of_met)} of the others"
     missed = _percent(found.short_of_missed.value)
-    return (
-        f"A second may show several signs. Memory was short in {missed} of the missed ones{met}."
-    )
+    return f"A second may show several. Memory was short in {missed} of the missed{met}."
 
 
 def advice_line(advice: Advice | None) -> str:

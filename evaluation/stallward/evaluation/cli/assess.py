@@ -40,15 +40,15 @@ def assess(
 
     parts = _read(recordings) if recordings else [_read_configured(config)]
     found = assess_parts(parts)
+    if as_json:
+        output.print_json(to_json(found))
+    else:
+        output.text("\n".join(lines_of(found)))
     if out is not None:
         from stallward.evaluation.assess.page import assessment_page  # noqa: PLC0415
         from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
 
         write_experiment_page(assessment_page(found, parts), out)
-    if as_json:
-        output.print_json(to_json(found))
-        return
-    output.text("\n".join(lines_of(found)))
 
 
 def _read_configured(config: Path) -> Readings:
