@@ -28,6 +28,7 @@ from stallward.evaluation.cli import (
 from stallward.evaluation.cli.bench import commands
 from stallward.evaluation.cli.catalogue import commands as catalogue
 from stallward.evaluation.cli.lens import profile, resident, workingset
+from stallward.evaluation.cli.plugins import PluggedGroup
 from stallward.evaluation.cli.trace import command as trace_command
 from stallward.evaluation.cli.trace import plot as trace_plot
 
@@ -40,6 +41,7 @@ def _print_version(requested: bool) -> None:
 
 app = typer.Typer(
     name="stallward",
+    cls=PluggedGroup,
     help=(
         "Keeps a latency-critical application fast on a machine whose memory other work wants "
         "too. Start with `stallward demo`."

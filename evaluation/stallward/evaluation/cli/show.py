@@ -6,6 +6,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
+from stallward.evaluation.cli.plugins import PluggedGroup
 
 
 def arms(as_json: Json = False) -> None:
@@ -77,6 +78,7 @@ def scenarios(as_json: Json = False) -> None:
 
 
 describe = typer.Typer(
+    cls=PluggedGroup,
     help="Print a reference page, as Markdown.",
     no_args_is_help=True,
 )

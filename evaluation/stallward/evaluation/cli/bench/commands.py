@@ -12,6 +12,7 @@ from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.harm import harm
 from stallward.evaluation.cli.bench.kills import kills
 from stallward.evaluation.cli.bench.text import print_figures
+from stallward.evaluation.cli.plugins import PluggedGroup
 
 # ---------- ``stallward bench memory``: what the daemon's processes hold
 
@@ -82,6 +83,7 @@ def trace(
 
 
 app = typer.Typer(
+    cls=PluggedGroup,
     help="Measure the daemon's own cost, or the environment's speed.",
     invoke_without_command=True,
     rich_markup_mode=None,

@@ -1,0 +1,156 @@
+"""Packages add commands by entry points; a broken one is said, and stops no other command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from importlib.metadata import Distribution, EntryPoint
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import stallward.evaluation.cli.app  # noqa: F401 - no test is to take the time of this import
+from stallward.evaluation.cli import main, plugins
+
+PLUGIN = """
+import typer
+
+wave = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+@wave.command()
+def any_name(times: int = 1) -> None:
+    '''Wave at the node.'''
+    print("waves", times)
+
+many = typer.Typer(add_completion=False, rich_markup_mode=None, help="Wave in ways.")
+
+@many.command()
+def slowly() -> None:
+    print("waves slowly")
+
+@many.command()
+def fast() -> None:
+    print("waves fast")
+
+PLAIN = 1
+"""
+
+
+class Done(NamedTuple):
+    """What a command has come to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Shell:
+    """Runs commands in this process.
+
+    Args:
+        captured: What they print.
+    """
+
+    def __init__(self, captured: pytest.CaptureFixture[str]) -> None:
+        self._captured = captured
+
+    def __call__(self, *words: str) -> Done:
+        code = main(words)
+        return Done(code, *self._captured.readouterr())
+
+
+@pytest.fixture
+def reads() -> list[str]:
+    """The groups of entry points that were read."""
+    return []
+
+
+@pytest.fixture
+def run(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    reads: list[str],
+) -> Iterator[Shell]:
+    """Runs commands where one package is installed, with good and bad entry points."""
+    info = tmp_path / "waving-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: waving\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[stallward.commands]\n"
+        "wave = waving:wave\n"
+        "waves = waving:many\n"
+        "bench.wave = waving:wave\n"
+        "arms = waving:wave\n"
+        "lost = no_such_module:wave\n"
+        "failing = failing:wave\n"
+        "odd = waving:PLAIN\n"
+    )
+    (tmp_path / "waving.py").write_text(PLUGIN)
+    (tmp_path / "failing.py").write_text("raise RuntimeError('It breaks at import.')\n")
+
+    def installed(group: str) -> list[EntryPoint]:
+        reads.append(group)
+        found = Distribution.discover(path=[str(tmp_path)])
+        return [point for one in found for point in one.entry_points.select(group=group)]
+
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plugins, "entry_points", installed)
+    plugins.all_points.cache_clear()
+    yield Shell(capsys)
+    plugins.all_points.cache_clear()
+    sys.modules.pop("waving", None)
+
+
+def test_a_command_of_another_package_is_called_and_listed(run: Shell) -> None:
+    assert run("wave", "--times", "3").out == "waves 3\n"
+    assert run("waves", "fast").out == "waves fast\n"
+    assert run("bench", "wave").out == "waves 1\n"
+    listed = run("--help").out
+    assert "  wave        Wave at the node.\n" in listed
+    assert "  waves       Wave in ways.\n" in listed
+    assert "Wave at the node." in run("bench", "--help").out
+    assert "wave [OPTIONS]" in run("wave", "--help").out
+
+
+def test_a_package_cannot_replace_a_command_of_the_core(run: Shell) -> None:
+    assert "latd" in run("arms").out
+
+
+def test_a_command_of_the_core_reads_no_entry_points(run: Shell, reads: list[str]) -> None:
+    assert run("--version").code == run("arms").code == run("describe", "observation").code == 0
+    assert reads == []
+    assert run("wave").code == 0
+    assert reads == ["stallward.commands"]
+    assert "failing" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        (
+            "lost",
+            "`stallward lost` (no_such_module:wave) cannot be loaded: No module named "
+            "'no_such_module'. Install another version of waving, or remove it.",
+        ),
+        ("failing", "`stallward failing` (failing:wave) cannot be loaded: It breaks at import. "),
+        ("odd", "`stallward odd` (waving:PLAIN) is no typer.Typer. "),
+    ],
+)
+def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
+    run: Shell, name: str, message: str
+) -> None:
+    for words in ([name], [name, "--help"], [name, "--x", "y", "--", "z"]):
+        done = run(*words)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith(f"stallward: {message}")
+        assert done.err.count("\n") == 1
+    listed = run("--help")
+    assert listed.code == 0
+    assert f"  {name:<10}  It cannot be loaded.\n" in listed.out
+
+
+def test_a_misspelt_command_is_suggested(run: Shell) -> None:
+    assert "Did you mean 'waves', 'wave'" in run("wavess").err
+    assert "Did you mean 'serve'" in run("serv").err
