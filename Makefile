@@ -18,7 +18,7 @@ demo:  ## fit, train and compare on this machine; writes build/demo/report.html
 SIDE_BY_SIDE := -n $(shell cores=$$(nproc); echo $$((cores + (cores + 1) / 2))) --dist loadfile \
   --no-loadscope-reorder
 QUICK := not live and not vm and not kubernetes and not install and not ray
-KERNELS := .venv/bin/python -m stallward.env.precompile
+KERNELS := .venv/bin/python -m stallward.lens.precompile
 
 check:  ## for daily work: linters, types, and the quick tests that a change since the last one reaches
 	@scripts/setup.sh

@@ -9,10 +9,6 @@ from fuzz_mutations import Material
 from fuzz_target import Folder, Target, sound
 from fuzz_targets_kernel import kernel, sample
 
-from stallward.actuator.lens.columns import Value
-from stallward.actuator.lens.csv_file import CsvSink
-from stallward.actuator.lens.tables import TABLES
-from stallward.actuator.lens.tick import Layout, Tick
 from stallward.actuator.sensors.block_io.disks import parse_diskstats
 from stallward.actuator.sensors.files.memory_maps import (
     FIELDS_OF_KEYS,
@@ -20,8 +16,12 @@ from stallward.actuator.sensors.files.memory_maps import (
     parse_mapping_kinds,
 )
 from stallward.actuator.sensors.files.psi_averages import parse_psi_averages
-from stallward.evaluation.errors import TraceFileError
-from stallward.evaluation.lens.traces.file import read_trace
+from stallward.lens.errors import TraceFileError
+from stallward.lens.plot.file import read_trace
+from stallward.lens.trace.columns import Value
+from stallward.lens.trace.csv_file import CsvSink
+from stallward.lens.trace.tables import TABLES
+from stallward.lens.trace.tick import Layout, Tick
 
 _SIZE: Final = re.compile(rb"([A-Za-z_]+):[ \t]+(\d{1,15}) kB")
 

@@ -15,9 +15,9 @@ from fuzz_targets_kernel import kernel
 from stallward.actuator.sensors.page_tables.smaps import REFERENCED, parse_smaps
 from stallward.agent.errors import ProfileError
 from stallward.agent.profile import read_profile
-from stallward.env.errors import TraceError
-from stallward.env.lens.lackey import LackeyReader
-from stallward.env.lens.lackey_kernel import CLASS_NAMES
+from stallward.lens.errors import TraceError
+from stallward.lens.workingset.lackey import LackeyReader
+from stallward.lens.workingset.lackey_kernel import CLASS_NAMES
 
 _CLASSES = {b"I ": "instruction", b" L": "load", b" S": "store", b" M": "modify"}
 _REFERENCE = re.compile(rb"(I | L| S| M) ([0-9a-fA-F]{1,16}),([0-9]{1,5})")

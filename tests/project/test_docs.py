@@ -14,9 +14,9 @@ import pytest
 import typer
 
 from stallward.actuator.config.load import parse_config
-from stallward.actuator.lens.reference_page import trace_page
 from stallward.agent.reference_pages import observation_page
 from stallward.evaluation.cli.app import app
+from stallward.lens.trace.reference_page import trace_page
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -143,7 +143,8 @@ def test_an_unknown_command_or_option_is_found() -> None:
 
 
 def test_every_path_exists() -> None:
-    folders = (ROOT, *(ROOT / one / "stallward" for one in PACKAGES))
+    namespaces = (*PACKAGES, "packages/lens")
+    folders = (ROOT, *(ROOT / one / "stallward" for one in namespaces))
     below = tuple(ROOT / one / "stallward" / one for one in PACKAGES)
     missing = [
         f"{name(page)}: {path}"

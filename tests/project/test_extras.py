@@ -12,9 +12,10 @@ import pytest
 from packaging.requirements import Requirement
 
 from stallward.evaluation import cli
+from stallward.evaluation.cli.plugins import COMMAND_GROUP, EXTRA_OF
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation", "lens")
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {
     line.partition("==")[0]
@@ -81,3 +82,17 @@ def test_a_missing_module_of_nobody_is_no_mistake_of_the_user(
     monkeypatch.setattr("stallward.evaluation.cli.app.app", lacking)
     with pytest.raises(ModuleNotFoundError):
         cli.main(["arms"])
+
+
+def test_every_command_of_a_package_beside_the_core_is_known_with_its_extra() -> None:
+    """Where the package is not installed, its commands say what to install."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    known: dict[str, str] = {}
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        project = tomllib.loads(file.read_text())["project"]
+        (extra,) = [name for name, of_it in extras.items() if of_it == [project["name"]]]
+        assert f"stallward[{extra}]" in extras["all"]
+        known |= dict.fromkeys(project["entry-points"][COMMAND_GROUP], extra)
+    assert known == EXTRA_OF

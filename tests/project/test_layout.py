@@ -7,12 +7,15 @@ import re
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("env", "agent", "actuator", "proto", "training", "models", "evaluation")
+CORE = ("env", "agent", "actuator", "proto", "training", "models", "evaluation")
+FOLDERS = {name: name for name in CORE} | {"lens": "packages/lens"}
+"""The folder of each package: of the core, and beside it."""
 
 
 def tracked(*patterns: str) -> list[Path]:
@@ -27,22 +30,22 @@ def tracked(*patterns: str) -> list[Path]:
     return [ROOT / line for line in listed.stdout.splitlines() if (ROOT / line).exists()]
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_each_folder_is_one_package_of_the_namespace(folder: str) -> None:
+@pytest.mark.parametrize("name", FOLDERS)
+def test_each_folder_is_one_package_of_the_namespace(name: str) -> None:
+    folder = FOLDERS[name]
     namespace = ROOT / folder / "stallward"
-    assert not (namespace / "__init__.py").exists(), "it would hide the other six packages"
-    package = namespace / folder
+    assert not (namespace / "__init__.py").exists(), "it would hide the other packages"
+    package = namespace / name
     assert (package / "__init__.py").exists()
     assert (package / "py.typed").exists()
     strays = [p for p in tracked(f"{folder}/*.py") if package not in p.parents]
     assert strays == []
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
-def test_git_ignores_no_package(folder: str) -> None:
-    done = subprocess.run(
-        ["git", "check-ignore", "-q", f"{folder}/stallward/{folder}/x.py"], cwd=ROOT, check=False
-    )
+@pytest.mark.parametrize("name", FOLDERS)
+def test_git_ignores_no_package(name: str) -> None:
+    module = f"{FOLDERS[name]}/stallward/{name}/x.py"
+    done = subprocess.run(["git", "check-ignore", "-q", module], cwd=ROOT, check=False)
     assert done.returncode == 1
 
 
@@ -60,7 +63,7 @@ def shipped() -> list[Path]:
     """The modules of all packages, without generated ones."""
     return [
         path
-        for folder in FOLDERS
+        for folder in FOLDERS.values()
         for path in tracked(f"{folder}/stallward/*.py")
         if "_pb2" not in path.name
     ]
@@ -95,10 +98,15 @@ def _narrows(test: ast.expr) -> bool:
 
 
 @pytest.mark.slow
-def test_the_wheel_holds_exactly_the_tracked_files(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("project", "folders"), [(".", CORE), ("packages/lens", ["packages/lens"])]
+)
+def test_the_wheel_holds_exactly_the_tracked_files(
+    tmp_path: Path, project: str, folders: Sequence[str]
+) -> None:
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
-        cwd=ROOT,
+        cwd=ROOT / project,
         check=True,
         capture_output=True,
         timeout=120,
@@ -107,7 +115,7 @@ def test_the_wheel_holds_exactly_the_tracked_files(tmp_path: Path) -> None:
     inside = {n for n in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in n}
     expected = {
         str(path.relative_to(ROOT / folder))
-        for folder in FOLDERS
+        for folder in folders
         for path in tracked(f"{folder}/stallward/*")
     }
     assert inside == expected

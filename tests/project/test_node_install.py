@@ -84,7 +84,7 @@ ON_THE_NODE = {
     "trace",
     "unit",
 }
-"""The commands of a node; `record --from` and `ab plan` need Parquet, and a page says so."""
+"""The commands of a node, whose container has the lens, too; `record --from` and `ab plan` need Parquet, and a page says so."""
 PARQUET = ("ab plan", ".parquet")
 ENDLESS = re.compile(
     r"ctl rollout build/policy.onnx --nodes fleet.toml$|ctl apply|restore.* --watch"
@@ -166,7 +166,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.reaches("actuator", "agent", "deploy", "docs", "evaluation", "models", "proto")
+@pytest.mark.reaches(
+    "actuator", "agent", "deploy", "docs", "evaluation", "models", "packages", "proto"
+)
 def test_it_is_small_and_has_nothing_heavy(installed: Path) -> None:
     python = installed / "bin/python"
     code = f"import importlib.util as u; print([n for n in {HEAVY!r} if u.find_spec(n)])"
@@ -321,7 +323,9 @@ def experiment() -> ExperimentState:
 
 
 @pytest.mark.slow
-@pytest.mark.reaches("actuator", "agent", "deploy", "docs", "evaluation", "models", "proto")
+@pytest.mark.reaches(
+    "actuator", "agent", "deploy", "docs", "evaluation", "models", "packages", "proto"
+)
 def test_every_shown_command_works_or_ends_in_one_sentence(ran: list[Ran]) -> None:
     assert len(ran) > 80
     for one in ran:
@@ -334,7 +338,9 @@ def test_every_shown_command_works_or_ends_in_one_sentence(ran: list[Ran]) -> No
 
 
 @pytest.mark.slow
-@pytest.mark.reaches("actuator", "agent", "deploy", "docs", "evaluation", "models", "proto")
+@pytest.mark.reaches(
+    "actuator", "agent", "deploy", "docs", "evaluation", "models", "packages", "proto"
+)
 def test_the_commands_of_a_node_need_no_extra(ran: list[Ran]) -> None:
     lacking = [" ".join(one.words) for one in ran if "stallward[" in one.err]
     assert len(lacking) > 20, "pages of training and comparing are among those that are run"
@@ -343,7 +349,9 @@ def test_the_commands_of_a_node_need_no_extra(ran: list[Ran]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.reaches("actuator", "agent", "deploy", "docs", "evaluation", "models", "proto")
+@pytest.mark.reaches(
+    "actuator", "agent", "deploy", "docs", "evaluation", "models", "packages", "proto"
+)
 def test_they_do_what_they_are_for(ran: list[Ran]) -> None:
     done = {" ".join(one.words[:2]) for one in ran if one.code == 0}
     assert {"ab start", "ab status", "ab stop", "ctl fleet", "ctl load", "ctl mode"} <= done

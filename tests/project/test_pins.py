@@ -43,8 +43,13 @@ def test_the_scripts_install_what_has_a_hash_and_nothing_else() -> None:
 
 
 def test_the_project_is_built_by_the_locked_hatchling() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert project["tool"]["uv"]["no-build-isolation-package"] == [project["project"]["name"]]
+    project, *others = (
+        tomllib.loads(file.read_text(encoding="utf-8"))
+        for file in (ROOT / "pyproject.toml", *sorted(ROOT.glob("packages/*/pyproject.toml")))
+    )
+    names = [one["project"]["name"] for one in (project, *others)]
+    assert project["tool"]["uv"]["no-build-isolation-package"] == names
+    assert all(one["build-system"] == project["build-system"] for one in others)
     (builder,) = map(Requirement, project["build-system"]["requires"])
     development = [group for group in project["dependency-groups"]["dev"] if group == str(builder)]
     assert development, "uv installs it before the project"
@@ -56,4 +61,12 @@ def test_the_project_is_built_by_the_locked_hatchling() -> None:
 
 def test_nothing_that_is_locked_is_built_from_source() -> None:
     from_source = [p["name"] for p in LOCK["package"] if "wheels" not in p]
-    assert from_source == ["stallward"], "its builder would not be pinned"
+    assert from_source == ["stallward", "stallward-lens"], "its builder would not be pinned"
+
+
+def test_a_package_beside_the_core_goes_with_this_version_of_it() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+    for file in ROOT.glob("packages/*/pyproject.toml"):
+        project = tomllib.loads(file.read_text("utf-8"))["project"]
+        assert project["version"] == version
+        assert f"stallward=={version}" in project["dependencies"]

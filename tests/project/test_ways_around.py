@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("agent", "actuator", "env", "evaluation", "training", "models")
+PACKAGES: Final = ("agent", "actuator", "env", "evaluation", "training", "models", "packages/lens")
 
 PRINTING: Final = {
     "actuator/cli/output.py": "it makes everything printable",
@@ -41,7 +41,6 @@ READING: Final = {
     "actuator/runtime/process_setup.py": "files of the kernel",
     "actuator/runtime/locks.py": "locks, with a rule of their own",
     "actuator/runtime/private_files.py": "it writes",
-    "actuator/lens/csv_file.py": "it writes",
     "actuator/journal": "check_believed, on the open file",
     "actuator/ipc/shared_memory.py": "a file beside the journal, with a rule of its own",
     "actuator/policies": "the daemon's own folder, of mode 0700",

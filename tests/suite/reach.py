@@ -1,9 +1,10 @@
 """What a test can reach: the files that it imports or starts, and the data beside them.
 
 A file reaches what its text names: the modules of the product, as an import or in a string (which
-is how a process of another module is started), and the modules beside the tests. A module also
-reaches the data files in its own folder. This names too much rather than too little: a module in a
-comment counts as well. What no module names, such as recordings or the chart, stands in the marker
+is how a process of another module is started), and the modules beside the tests. What finds
+commands by entry points reaches those of the packages beside the core. A module also reaches the
+data files in its own folder. This names too much rather than too little: a module in a comment
+counts as well. What no module names, such as recordings or the chart, stands in the marker
 ``reaches`` of the test.
 """
 
@@ -15,7 +16,12 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+CORE: Final = ("proto", "agent", "models", "actuator", "env", "training", "evaluation")
+PLACES: Final = {
+    **{package: f"{package}/stallward/{package}" for package in CORE},
+    "lens": "packages/lens/stallward/lens",
+}
+"""The folders of the packages."""
 EVERYTHING: Final = (
     "uv.lock",
     "pyproject.toml",
@@ -55,7 +61,7 @@ class Reach:
             if path in found:
                 continue
             found.add(path)
-            if path.suffix == ".py":
+            if path.suffix == ".py" or path.name == "pyproject.toml":
                 left += self._named_by(path)
         return frozenset(found)
 
@@ -88,7 +94,7 @@ class Reach:
         for name in _IMPORT.findall(text):
             if (beside := self._beside_tests.get(name)) is not None:
                 yield beside
-        if "tests" not in path.relative_to(self._root).parts[:1]:
+        if path.suffix == ".py" and "tests" not in path.relative_to(self._root).parts[:1]:
             yield from (p for p in path.parent.iterdir() if p.is_file() and p.suffix != ".py")
         if (conftest := path.with_name("conftest.py")).exists():
             yield conftest
@@ -96,9 +102,11 @@ class Reach:
     def _module(self, name: str) -> Iterator[Path]:
         """The files of a module and of the packages that hold it; of the longest part there is."""
         _, package, *rest = name.split(".")
-        if package not in PACKAGES:
+        if package == "commands":  # the group of entry points: what they name is called
+            yield from self._root.glob("packages/*/pyproject.toml")
+        if package not in PLACES:
             return
-        place = self._root / package / "stallward" / package
+        place = self._root / PLACES[package]
         yield place / "__init__.py"
         for part in rest:
             place /= part

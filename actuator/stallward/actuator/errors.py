@@ -31,7 +31,6 @@ Their classes form a tree::
     ├── ExperimentError            an experiment cannot be started or stopped
     │   └── ExperimentDiskError    ... because it cannot be kept or read
     ├── WorkError                  the work of a slot cannot be read now
-    ├── LensError                  something cannot be traced
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
@@ -208,10 +207,6 @@ class ConfigError(ActuatorError):
 
 class OptionsError(ActuatorError):
     """Raised when a process is started with options that it cannot use."""
-
-
-class LensError(ActuatorError):
-    """Raised when something cannot be traced, or not to the end."""
 
 
 class WorkError(ActuatorError):

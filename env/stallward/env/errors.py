@@ -10,7 +10,6 @@ The class tree::
     ├── StorageError      shared storage that cannot be read or written
     ├── SplitError        a split of the recordings that has a mistake or forbids a use
     ├── TwinError         a twin that cannot be used as given
-    ├── TraceError        a trace of memory references that cannot be read on
     └── SandboxError      a sandbox that cannot be made on this machine by this user
 """
 
@@ -45,10 +44,6 @@ class StorageError(StallwardError):
 
 class TwinError(StallwardError):
     """Raised when a twin's exogenous inputs or parameters cannot be used as given."""
-
-
-class TraceError(StallwardError):
-    """Raised when a trace of memory references is truncated, foreign or of several processes."""
 
 
 class SplitError(StallwardError):

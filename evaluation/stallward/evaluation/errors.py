@@ -8,9 +8,7 @@ The tree::
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison whose blocks cannot be run
         ├── ReplicationError   an experiment of a document that cannot be repeated here
-        ├── ProfilingError     an application that cannot be profiled
         ├── ResultError        a file of results that cannot be read
-        ├── TraceFileError     a trace of memory that cannot be read or drawn
         └── BenchError         a benchmark that cannot be run on this machine
 """
 
@@ -39,16 +37,8 @@ class ReplicationError(EvaluationError):
     """Raised when an experiment of a document cannot be repeated here."""
 
 
-class ProfilingError(EvaluationError):
-    """Raised when an application cannot be profiled."""
-
-
 class ResultError(EvaluationError):
     """Raised when a file of results is missing or has another content."""
-
-
-class TraceFileError(EvaluationError):
-    """Raised when the file of a trace is missing, foreign or has nothing to draw."""
 
 
 class BenchError(EvaluationError):

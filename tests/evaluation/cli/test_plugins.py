@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from importlib.metadata import Distribution, EntryPoint
@@ -103,6 +104,15 @@ def run(
     sys.modules.pop("waving", None)
 
 
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Shell]:
+    """Runs commands where the core alone is installed."""
+    monkeypatch.setattr(plugins, "entry_points", lambda group: ())
+    plugins.all_points.cache_clear()
+    yield Shell(capsys)
+    plugins.all_points.cache_clear()
+
+
 def test_a_command_of_another_package_is_called_and_listed(run: Shell) -> None:
     assert run("wave", "--times", "3").out == "waves 3\n"
     assert run("waves", "fast").out == "waves fast\n"
@@ -149,6 +159,36 @@ def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
     listed = run("--help")
     assert listed.code == 0
     assert f"  {name:<10}  It cannot be loaded.\n" in listed.out
+
+
+def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) -> None:
+    listed = bare("--help").out
+    names = "oracle|explain|arms|bench|describe"
+    assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
+    assert not re.search(r"^  (workingset|trace|plot|resident|profile)\b", listed, re.MULTILINE)
+    assert "pods" in (listed := bare("bench", "--help").out)
+    assert not re.search(r"^  trace\b", listed, re.MULTILINE)
+    assert bare("describe", "observation").code == 0
+
+
+@pytest.mark.parametrize("path", plugins.EXTRA_OF)
+def test_a_command_that_is_not_installed_says_what_to_install(bare: Shell, path: str) -> None:
+    words = path.split(".")
+    for rest in ([], ["--help"], ["node", "--hz", "2", "--", "true"]):
+        assert bare(*words, *rest) == (
+            2,
+            "",
+            f"stallward: `stallward {' '.join(words)}` is not installed. "
+            "Run `pip install 'stallward[lens]'`.\n",
+        )
+
+
+def test_installed_commands_stand_in_their_places(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    listed = Shell(capsys)("--help").out
+    names = "explain|workingset|trace|plot|resident|profile|bench"
+    assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
 
 
 def test_a_misspelt_command_is_suggested(run: Shell) -> None:

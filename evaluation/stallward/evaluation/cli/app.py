@@ -27,10 +27,7 @@ from stallward.evaluation.cli import (
 )
 from stallward.evaluation.cli.bench import commands
 from stallward.evaluation.cli.catalogue import commands as catalogue
-from stallward.evaluation.cli.lens import profile, resident, workingset
-from stallward.evaluation.cli.plugins import PluggedGroup
-from stallward.evaluation.cli.trace import command as trace_command
-from stallward.evaluation.cli.trace import plot as trace_plot
+from stallward.evaluation.cli.plugins import PluggedGroup, stand_in
 
 
 def _print_version(requested: bool) -> None:
@@ -108,19 +105,7 @@ app.command(epilog="Example: stallward ope recordings --arms ppo")(off_policy.op
 app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
     off_policy.explain
 )
-app.command(epilog="Example: stallward workingset -- sqlite3 :memory: 'select 1'")(
-    workingset.workingset
-)
-app.command(epilog="Example: stallward trace process --out trace.parquet -- sqlite3 :memory:")(
-    trace_command.trace
-)
-app.command(epilog="Example: stallward plot trace.parquet")(trace_plot.plot)
-app.command(epilog="Example: stallward resident --pid 4711 --window 1 --seconds 60")(
-    resident.resident
-)
-app.command(epilog="Example: stallward profile --scenario detector-anon --seconds 30")(
-    profile.profile
-)
+stand_in(app, "workingset", "trace", "plot", "resident", "profile")
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)

@@ -6,7 +6,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
-from stallward.evaluation.cli.plugins import PluggedGroup
+from stallward.evaluation.cli.plugins import PluggedGroup, stand_in
 
 
 def arms(as_json: Json = False) -> None:
@@ -100,9 +100,4 @@ def observation() -> None:
     output.text(observation_page())
 
 
-@describe.command(epilog="Example: stallward describe trace")
-def trace() -> None:
-    """List the columns of traces: unit, meaning and source."""
-    from stallward.actuator.lens.reference_page import trace_page  # noqa: PLC0415
-
-    output.text(trace_page())
+stand_in(describe, "describe.trace")

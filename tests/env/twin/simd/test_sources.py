@@ -70,8 +70,8 @@ def test_a_change_of_any_module_that_a_kernel_can_read_changes_its_hash(copy: Pa
 def test_a_change_elsewhere_changes_nothing(copy: Path) -> None:
     kernels = str(copy / place(STEP))
     before = sources.sources_hash(kernels)
-    for name in ("agent/controllers/latd.py", "env/gym/twin_env.py", "env/lens/pages.py"):
-        (copy / name).parent.mkdir(exist_ok=True)
+    for name in ("agent/controllers/latd.py", "env/gym/twin_env.py", "lens/workingset/pages.py"):
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).write_text("X = 1\n")
     forget()
     assert sources.sources_hash(kernels) == before
@@ -146,5 +146,5 @@ def test_precompiling_compiles_every_kernel_of_the_environments() -> None:
         for value in vars(module).values()
         if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "signatures")
     ]
-    assert len(kernels) >= 15
+    assert len(kernels) >= 10
     assert [kernel.__name__ for kernel in kernels if not kernel.signatures] == []

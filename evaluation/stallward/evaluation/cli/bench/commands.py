@@ -12,7 +12,7 @@ from stallward.evaluation.cli.bench.fleets import fleet, rollout, scrape
 from stallward.evaluation.cli.bench.harm import harm
 from stallward.evaluation.cli.bench.kills import kills
 from stallward.evaluation.cli.bench.text import print_figures
-from stallward.evaluation.cli.plugins import PluggedGroup
+from stallward.evaluation.cli.plugins import PluggedGroup, stand_in
 
 # ---------- ``stallward bench memory``: what the daemon's processes hold
 
@@ -57,28 +57,6 @@ def pods(as_json: Json = False) -> None:
 
     with output.progress("bench pods") as report:
         figures = bench_pods(report)
-    print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
-
-
-# ---------- ``stallward bench trace``: what tracing costs
-
-
-def trace(
-    seconds: Annotated[
-        float, typer.Option(min=1.0, max=LONGEST_S, help="Length of each trace.")
-    ] = 10.0,
-    as_json: Json = False,
-) -> None:
-    """Measure the processor time of tracing a process of 100 MB, and of 2 GB.
-
-    Their memory is in pages of 4 KiB, which is the most expensive case.
-    """
-    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-    from stallward.evaluation.bench.overhead import figure_rows  # noqa: PLC0415
-    from stallward.evaluation.bench.trace_cost import MEANINGS, bench_traces  # noqa: PLC0415
-
-    with output.progress("bench trace") as report:
-        figures = bench_traces(seconds=seconds, paths=DEFAULT_PATHS, report=report)
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
@@ -137,7 +115,7 @@ def calls(
     print_figures(figures, figure_rows(figures, MEANINGS), as_json=as_json)
 
 
-app.command("trace", epilog="Example: stallward bench trace --json")(trace)
+stand_in(app, "bench.trace")
 app.command("pods", epilog="Example: stallward bench pods --json")(pods)
 app.command("harm", epilog="Example: stallward bench harm --arms none,partition --rounds 5")(harm)
 app.command("kills", epilog="Example: stallward bench kills --kills 1000")(kills)

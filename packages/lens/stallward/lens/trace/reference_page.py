@@ -1,0 +1,82 @@
+"""The reference page of the columns of traces, generated from the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from stallward.lens.trace.columns import TICK_COLUMNS, Column, ColumnType, Table
+from stallward.lens.trace.tables import TABLES
+
+_UNITS: Final = (
+    ("_bytes", "bytes"),
+    ("_us", "us"),
+    ("_pages", "pages"),
+    ("_percent", "%"),
+    ("_ratio", "0 to 1"),
+    ("_ticks", "1/100 s"),
+)
+_NUMBERS: Final = frozenset({"tick", "pid", "parent_pid", "major", "minor", "rank", "oom_score"})
+"""Columns that count nothing."""
+_INTRO: Final = """# The columns of `stallward trace`
+
+Generated from the tables of the tracers by `stallward describe trace`. [Trace what
+memory does](../how-to/trace-memory.md) shows the command.
+
+A file of a trace has a row for each tick, or for each process at each tick. What could not be
+read is empty in CSV and null in Parquet, never zero. A **counter** only grows: the file has it as
+it was read, the table on the terminal and the pictures have what it grew by in a second. What a
+[recording](recordings.md) has, too, has the same name here; its `zone_` is `group_` here.
+
+Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
+(named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
+machine. The kernel updates the averages of pressure files every 2 s.
+
+`--columns thesis` writes the columns of the script in the appendix of the latd thesis instead, in
+its order and its units, after the count `x` and the local time `time1`. Where the script and its
+text disagree, the text is meant: its `Swap` matched `SwapPss`, too.
+
+Every trace begins with:
+
+"""
+
+
+def trace_page() -> str:
+    """The page as Markdown."""
+    parts = [_INTRO, *_columns(TICK_COLUMNS)]
+    for table in TABLES:
+        parts += ["\n", *_section(table)]
+    return "".join(parts)
+
+
+def _section(table: Table) -> Iterator[str]:
+    yield f"## `trace {table.kind}`\n\n"
+    yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
+    yield from _columns(table.columns)
+    if table.thesis:
+        yield f"\nAppendix {table.appendix} of the thesis:\n\n"
+        yield "| its name | is | unit |\n| --- | --- | --- |\n"
+        for column in table.thesis:
+            yield f"| `{column.name}` | {column.of} | {column.unit} |\n"
+
+
+def _rows(table: Table) -> str:
+    if not table.key:
+        return "A tick has one row"
+    whose = "process" if table.key == ("pid",) else "process or disk, and direction"
+    rows = f"A tick has a row for each {whose}"
+    return f"{rows};\nof processes, for those that have done something" if table.sparse else rows
+
+
+def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
+    yield "| column | unit | what it is | source |\n| --- | --- | --- | --- |\n"
+    for column in columns:
+        kind = " (counter)" if column.counter else ""
+        yield f"| `{column.name}` | {_unit(column)}{kind} | {column.meaning} | {column.source} |\n"
+
+
+def _unit(column: Column) -> str:
+    if column.type is ColumnType.TEXT:
+        return "text"
+    other = "number" if column.name in _NUMBERS else "count"
+    return next((unit for end, unit in _UNITS if column.name.endswith(end)), other)
