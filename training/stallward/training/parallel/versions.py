@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -14,6 +15,8 @@ import stallward
 
 _PACKAGES: Final = ("numpy", "scipy", "numba", "torch", "stable-baselines3", "cmaes", "stallward")
 _CODE: Final = "code of stallward"
+CORE: Final = ("actuator", "agent", "env", "evaluation", "models", "proto", "training")
+"""What computes. A machine may lack the packages beside it, and another one have them."""
 
 
 def versions_here() -> dict[str, str]:
@@ -38,10 +41,11 @@ def difference(wanted: Mapping[str, str], found: Mapping[str, str]) -> str:
 
 @functools.cache
 def code_digest() -> str:
-    """A digest of all our code; development versions have one number and different code."""
+    """A digest of the core's code; development versions have one number and different code."""
     digest = hashlib.sha256()
-    for root in sorted(map(Path, stallward.__path__)):
-        for file in sorted(root.rglob("*.py")):
+    places = itertools.product(CORE, map(Path, stallward.__path__))
+    for package, root in places:
+        for file in sorted((root / package).rglob("*.py")):
             digest.update(f"{file.relative_to(root)}".encode())
             digest.update(hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
