@@ -9,17 +9,17 @@ from fuzz_mutations import Material
 from fuzz_target import Folder, Target, sound
 from fuzz_targets_kernel import kernel, sample
 
-from stallward.actuator.sensors.block_io.disks import parse_diskstats
-from stallward.actuator.sensors.files.memory_maps import (
+from stallward.lens.errors import TraceFileError
+from stallward.lens.plot.file import read_trace
+from stallward.lens.trace.block_io.disks import parse_diskstats
+from stallward.lens.trace.columns import Value
+from stallward.lens.trace.csv_file import CsvSink
+from stallward.lens.trace.memory_maps import (
     FIELDS_OF_KEYS,
     parse_map_sizes,
     parse_mapping_kinds,
 )
-from stallward.actuator.sensors.files.psi_averages import parse_psi_averages
-from stallward.lens.errors import TraceFileError
-from stallward.lens.plot.file import read_trace
-from stallward.lens.trace.columns import Value
-from stallward.lens.trace.csv_file import CsvSink
+from stallward.lens.trace.psi_averages import parse_psi_averages
 from stallward.lens.trace.tables import TABLES
 from stallward.lens.trace.tick import Layout, Tick
 

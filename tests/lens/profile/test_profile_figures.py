@@ -11,7 +11,6 @@ import pytest
 from stallward.agent.errors import ProfileError
 from stallward.agent.profile import read_profile
 from stallward.agent.sample import GroupSample, PsiTotals
-from stallward.env.sandbox.watch.touched_pages import Touched
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import save
 from stallward.lens.errors import ProfilingError
@@ -20,6 +19,7 @@ from stallward.lens.profile.measure import ProfileSettings, measure_profile
 from stallward.lens.profile.observed import ObservedRun, Subject
 from stallward.lens.profile.page import profile_page
 from stallward.lens.profile.text import headline, profile_rows
+from stallward.lens.profile.touched_pages import Touched
 
 MIB = 1 << 20
 NEEDED = 150 * MIB

@@ -12,10 +12,10 @@ from invented_lens import ROLLUP, InventedProc, hierarchy
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.bpf.syscall import BpfRefusedError
 from stallward.actuator.kernel.files import failure, read_bytes
-from stallward.actuator.sensors.block_io.counters import BlockCount, Origin
 from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheReading
 from stallward.agent.sample import NodeSample, PsiTotals
 from stallward.lens.errors import LensError
+from stallward.lens.trace.block_io.counters import BlockCount, Origin
 from stallward.lens.trace.columns import Value
 from stallward.lens.trace.kinds import Key
 from stallward.lens.trace.page_cache import PageCacheLens

@@ -18,11 +18,11 @@ from stallward.env.sandbox.block import Workplace, make_places
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.watch.group_series import GroupSeries
 from stallward.env.sandbox.watch.group_watch import GroupWatch
-from stallward.env.sandbox.watch.touched_pages import TouchedPages
 from stallward.env.scenario.scenario import Command
+from stallward.lens.profile.group_series import GroupSeries
 from stallward.lens.profile.observed import ObservedRun, Subject
+from stallward.lens.profile.touched_pages import TouchedPages
 
 SWAP_BYTES: Final = 2 << 30
 _POLL_S: Final = 0.01

@@ -15,9 +15,9 @@ from stallward.agent.profile import (
     ProfileRun,
     TouchedWindow,
 )
-from stallward.env.sandbox.watch.touched_pages import PERIOD_S, Touched
 from stallward.evaluation.blocks.calibration import AUTO_SLO_FACTOR
 from stallward.lens.profile.observed import ObservedRun, Subject
+from stallward.lens.profile.touched_pages import PERIOD_S, Touched
 
 STALL_SHARE: Final = 0.02
 """An application that tells no work is disturbed if it waits for memory more of the time."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stallward.agent.profile import DemandPoint, WorkUnit
 from stallward.agent.sample import GroupSample
-from stallward.env.sandbox.watch.touched_pages import Touched
+from stallward.lens.profile.touched_pages import Touched
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.sandbox.block import BlockResult, BlockSite, run_block
-from stallward.env.sandbox.watch.group_series import GroupSeries
 from stallward.env.sandbox.watch.group_watch import GroupWatch
-from stallward.env.sandbox.watch.touched_pages import TouchedPages
 from stallward.env.scenario.scenario import BackgroundSpec, Scenario
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.lens.errors import ProfilingError
+from stallward.lens.profile.group_series import GroupSeries
 from stallward.lens.profile.observed import ObservedRun, Subject
+from stallward.lens.profile.touched_pages import TouchedPages
 
 APPLICATION = "application"
 """The name of the protected application of a scenario."""

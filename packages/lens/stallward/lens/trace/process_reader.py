@@ -13,7 +13,6 @@ from stallward.actuator.kernel.process_table import Seen, parse_seen
 from stallward.actuator.kernel.refusals import Place, next_step
 from stallward.actuator.sensors.files.flat import is_count, parse_single
 from stallward.actuator.sensors.files.io_stat import IoBytes
-from stallward.actuator.sensors.files.memory_maps import MapSizes, parse_map_sizes
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
@@ -22,6 +21,7 @@ from stallward.actuator.sensors.files.process_files import (
 from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.actuator.sensors.processes.tree_process import parse_used
 from stallward.lens.errors import LensError
+from stallward.lens.trace.memory_maps import MapSizes, parse_map_sizes
 
 T = TypeVar("T")
 

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.sensors.block_io.disks import parse_diskstats
 from stallward.lens.errors import LensError
+from stallward.lens.trace.block_io.disks import parse_diskstats
 from stallward.lens.trace.columns import Column, ColumnType, Table, Value
 from stallward.lens.trace.process_reader import ProcessReader
 from stallward.lens.trace.targets import Members, Target
 
 if TYPE_CHECKING:
-    from stallward.actuator.sensors.block_io.counters import BlockCount, Origin
+    from stallward.lens.trace.block_io.counters import BlockCount, Origin
 
 BPF: Final = "ebpf"
 PROCESS_IO: Final = "io"
@@ -108,7 +108,7 @@ OpenBlockCounters = Callable[[Path], BlockCounters]
 
 def open_block_counters(sys: Path) -> BlockCounters:
     """Open the counters of this machine."""
-    from stallward.actuator.sensors.block_io.counters import BlockIoCounters  # noqa: PLC0415 - it needs numpy
+    from stallward.lens.trace.block_io.counters import BlockIoCounters  # noqa: PLC0415 - it needs numpy
 
     return BlockIoCounters(sys)
 

@@ -7,14 +7,14 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.sensors.files.memory_maps import (
+from stallward.lens.errors import LensError
+from stallward.lens.trace.columns import Column, Row, Table, ThesisColumn, Value, kib
+from stallward.lens.trace.memory_maps import (
     MappingKinds,
     MapSizes,
     parse_map_sizes,
     parse_mapping_kinds,
 )
-from stallward.lens.errors import LensError
-from stallward.lens.trace.columns import Column, Row, Table, ThesisColumn, Value, kib
 from stallward.lens.trace.process_reader import SMAPS, ProcessReader
 from stallward.lens.trace.targets import Target
 from stallward.lens.trace.tracers.process import IDENTITY

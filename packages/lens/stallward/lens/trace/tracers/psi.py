@@ -8,7 +8,6 @@ from typing import Final
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import reading_error
 from stallward.actuator.sensors.files.psi import PsiReader
-from stallward.actuator.sensors.files.psi_averages import NO_AVERAGES, parse_psi_averages
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 from stallward.lens.errors import LensError
 from stallward.lens.trace.columns import (
@@ -19,6 +18,7 @@ from stallward.lens.trace.columns import (
     ThesisColumn,
     Value,
 )
+from stallward.lens.trace.psi_averages import NO_AVERAGES, parse_psi_averages
 
 _RESOURCES: Final = ("memory", "cpu", "io")
 _LINES: Final = ("some", "full")

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.env.sandbox.watch.touched_pages import TouchedPages
+from stallward.lens.profile.touched_pages import TouchedPages
 
 MIB = 1 << 20
 # Holds 24 MiB, and touches the first of them that it is told to. A change of their protection has

@@ -2,7 +2,7 @@
 
 It is what biotop of bcc shows, with the bytes that were merged into a request after it was made.
 
-The programs are in :mod:`~stallward.actuator.sensors.block_io.programs`. They and their maps
+The programs are in :mod:`~stallward.lens.trace.block_io.programs`. They and their maps
 belong to this process alone: when it closes their descriptors, or is killed, the kernel removes
 them.
 """
@@ -27,7 +27,7 @@ from stallward.actuator.kernel.bpf.syscall import (
     Drain,
     possible_cpus,
 )
-from stallward.actuator.sensors.block_io.programs import (
+from stallward.lens.trace.block_io.programs import (
     DONE,
     ISSUE,
     KEY_BYTES,

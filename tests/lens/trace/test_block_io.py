@@ -11,10 +11,10 @@ import pytest
 
 from stallward.actuator.errors import ActuatorError, NodeError, SensorError
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.sensors.block_io.counters import BlockIoCounters
-from stallward.actuator.sensors.block_io.disks import DiskCount, parse_diskstats
+from stallward.lens.trace.block_io.counters import BlockIoCounters
+from stallward.lens.trace.block_io.disks import DiskCount, parse_diskstats
 
-DISKSTATS = (Path(__file__).parents[3] / "fuzz/samples/diskstats.txt").read_bytes()
+DISKSTATS = (Path(__file__).parents[2] / "fuzz/samples/diskstats.txt").read_bytes()
 P = Path("/proc/diskstats")
 SIZE = 4 << 20
 

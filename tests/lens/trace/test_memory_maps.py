@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors.files.memory_maps import (
+from stallward.lens.trace.memory_maps import (
     MapSizes,
     parse_map_sizes,
     parse_mapping_kinds,
 )
-from stallward.actuator.sensors.files.psi_averages import PsiAverages, parse_psi_averages
+from stallward.lens.trace.psi_averages import PsiAverages, parse_psi_averages
 
-SAMPLES = Path(__file__).parents[3] / "fuzz/samples"
+SAMPLES = Path(__file__).parents[2] / "fuzz/samples"
 SMAPS = (SAMPLES / "smaps.txt").read_bytes()
 ROLLUP = (SAMPLES / "smaps-rollup.txt").read_bytes()
 P = Path("/proc/7/file")
