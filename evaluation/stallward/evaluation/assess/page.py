@@ -11,7 +11,7 @@ from stallward.evaluation.assess import text
 from stallward.evaluation.assess.assessment import Assessment, free_seconds
 from stallward.evaluation.assess.causes import Cause, causes_of
 from stallward.evaluation.assess.readings import Readings
-from stallward.evaluation.lens.axes import HEIGHT, axes, draw
+from stallward.evaluation.report.axes import HEIGHT, axes, draw
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.profile import ApplicationProfile, ProfileRun
+from stallward.evaluation.report.axes import HEIGHT, axes, draw, mark
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,7 +16,6 @@ from stallward.evaluation.report.experiment_page import (
     PageTable,
 )
 from stallward.evaluation.report.svg import line, svg
-from stallward.lens.axes import HEIGHT, axes, draw, mark
 from stallward.lens.profile.text import headline, profile_rows
 
 _MIB: Final = 1 << 20

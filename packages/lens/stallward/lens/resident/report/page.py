@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.evaluation.report.axes import HEIGHT, axes, draw, mark, short_count
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,7 +16,6 @@ from stallward.evaluation.report.experiment_page import (
     PageTable,
 )
 from stallward.evaluation.report.svg import svg
-from stallward.lens.axes import HEIGHT, axes, draw, mark, short_count
 from stallward.lens.resident.report.result import ResidentResult
 from stallward.lens.resident.series import ResidentSeries
 

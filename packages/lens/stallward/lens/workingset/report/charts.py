@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from stallward.evaluation.report.axes import BELOW, HEIGHT, Frame, axes, draw, mark, short_count
 from stallward.evaluation.report.svg import (
     area,
     line,
@@ -14,7 +15,6 @@ from stallward.evaluation.report.svg import (
     tag,
     title,
 )
-from stallward.lens.axes import BELOW, HEIGHT, Frame, axes, draw, mark, short_count
 from stallward.lens.workingset.report.figures import LRU, VMIN, WORKING_SET, PolicyCurve
 from stallward.lens.workingset.report.result import CurvePoint, PhaseFigures, PolicyFigures
 from stallward.lens.workingset.size_distribution import size_distribution

@@ -9,8 +9,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.evaluation.report.axes import short_count
 from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
-from stallward.lens.axes import short_count
 from stallward.lens.workingset.reference_map import WHOLE, AddressRange, ReferenceMap
 
 _LEFT: Final = 128.0
