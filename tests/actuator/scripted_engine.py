@@ -59,7 +59,7 @@ def scripted_engine(
 
 
 def wire_record(outcome: TickOutcome) -> pb.TickRecord:
-    return wire.record_to_wire(tick_record(make_sample(), outcome))
+    return wire.TICK_RECORD.to_wire(tick_record(make_sample(), outcome))
 
 
 def tick_record(sample: Sample, outcome: TickOutcome) -> TickRecord:

@@ -61,7 +61,7 @@ from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.latency.config import GrpcLatency
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
-from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.work.config import FileWork
 from stallward.agent.controller import NodeContext
@@ -439,7 +439,8 @@ def test_a_policy_is_loaded_watched_and_activated(
         assert wait_for(lambda: not frozen(hog))
         assert client.status().controller == "none", "the daemon is configured to do nothing"
     records = [
-        record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
+        TICK_RECORD.from_wire(pb.TickRecord.FromString(data))
+        for data in records_of(little_sandbox)
     ]
     assert [r.sequence for r in records] == list(range(len(records))), "no tick was lost"
     # A busy host is late with any tick; importing the runtime alone takes 200 ms.
@@ -562,7 +563,8 @@ def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: Little
                 break
     assert little_sandbox.leftovers() == []
     records = [
-        record_from_wire(pb.TickRecord.FromString(data)) for data in records_of(little_sandbox)
+        TICK_RECORD.from_wire(pb.TickRecord.FromString(data))
+        for data in records_of(little_sandbox)
     ]
     assert len(records) >= 10
     notes = {note for r in records for note in r.guard_notes}

@@ -31,7 +31,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
-from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -202,7 +202,7 @@ def test_the_guard_ends_a_pause_of_a_tree(box: Box) -> None:
         assert wait_for(lambda: box.stopped() == 0), daemon.last_words()
     assert box.stopped() == 0
     records = [
-        record_from_wire(pb.TickRecord.FromString(data))
+        TICK_RECORD.from_wire(pb.TickRecord.FromString(data))
         for data in read_frames(box.folder / "record" / FRAMES_NAME)
     ]
     longest_s = max(record.sample.slot_states[0].paused_for_s for record in records)

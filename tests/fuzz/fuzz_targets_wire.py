@@ -25,13 +25,7 @@ from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
-from stallward.actuator.record.wire import (
-    desired_from_wire,
-    desired_to_wire,
-    record_from_wire,
-    record_to_wire,
-    sample_to_wire,
-)
+from stallward.actuator.record.wire import DESIRED_STATE, SAMPLE, TICK_RECORD
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
@@ -173,7 +167,7 @@ def _commands() -> tuple[Target, ...]:
     def check(content: bytes, value: Any) -> None:
         answer, granted, later = value
         sound(content, granted)
-        desired_from_wire(desired_to_wire(granted))
+        DESIRED_STATE.from_wire(DESIRED_STATE.to_wire(granted))
         for message in (answer, *later):
             if message is not None:
                 result = pb.LoopMessage.FromString(message).result
@@ -186,10 +180,10 @@ def _commands() -> tuple[Target, ...]:
             message = pb.TickRecord.FromString(content)
         except Exception as error:
             raise FramesError("not a message") from error
-        return record_from_wire(message)
+        return TICK_RECORD.from_wire(message)
 
     def check_record(_content: bytes, value: Any) -> None:
-        again = record_from_wire(record_to_wire(value))
+        again = TICK_RECORD.from_wire(TICK_RECORD.to_wire(value))
         assert repr(again) == repr(value), "it does not survive the wire"
 
     return (
@@ -207,7 +201,7 @@ def _commands() -> tuple[Target, ...]:
 def make_record() -> bytes:
     """A serialised tick record with a value in most of its parts."""
     record = pb.TickRecord(sequence=3, time_s=5.5, wall_time_s=1.7e9, mode=pb.MODE_SHADOW)
-    record.sample.CopyFrom(sample_to_wire(make_sample()))
+    record.sample.CopyFrom(SAMPLE.to_wire(make_sample()))
     record.decision.controller = "latd"
     record.decision.propensity = 0.5
     record.decision.desired.slots.add(paused=True, limit_bytes=1 << 29)

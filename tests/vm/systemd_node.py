@@ -28,7 +28,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.desired import ProcessRef
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -154,7 +154,7 @@ class Node:
     def results(self) -> list[LeverResult]:
         """All that the daemon's levers have done so far."""
         path = self.manager.path(f"/var/lib/stallward/recording/{FRAMES_NAME}")
-        records = (record_from_wire(pb.TickRecord.FromString(f)) for f in read_frames(path))
+        records = (TICK_RECORD.from_wire(pb.TickRecord.FromString(f)) for f in read_frames(path))
         return [result for record in records for result in record.applied]
 
 

@@ -40,7 +40,7 @@ from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.registry import make_controller
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -94,7 +94,7 @@ def records_of(config: DaemonConfig) -> list[TickRecord]:
     assert config.record is not None
     path = config.record.dir / FRAMES_NAME
     frames = read_frames(path) if path.exists() else ()
-    return [record_from_wire(pb.TickRecord.FromString(data)) for data in frames]
+    return [TICK_RECORD.from_wire(pb.TickRecord.FromString(data)) for data in frames]
 
 
 def full_state(zone: Zone) -> DesiredState:

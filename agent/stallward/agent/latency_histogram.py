@@ -55,6 +55,11 @@ class LatencyHistogram:
         buckets = tuple(sorted(counts))
         return cls(buckets=buckets, counts=tuple(counts[bucket] for bucket in buckets))
 
+    @classmethod
+    def of_pairs(cls, *, buckets: Iterable[int], counts: Iterable[int]) -> Self:
+        """The histogram of buckets and their counts, which may be damaged: as far as both go."""
+        return cls.of(dict(zip(buckets, counts, strict=False)))
+
     def as_counts(self) -> dict[int, int]:
         """The counts by the numbers of their buckets."""
         return dict(zip(self.buckets, self.counts, strict=True))

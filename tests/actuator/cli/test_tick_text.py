@@ -8,11 +8,11 @@ import pytest
 
 from stallward.actuator.cli.status_text import status_rows, status_values
 from stallward.actuator.cli.tick_text import TickPrinter
-from stallward.actuator.client.status import status_from_wire
+from stallward.actuator.client.status import STATUS
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
-from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import (
@@ -127,7 +127,7 @@ def test_a_status_says_what_became_of_the_latency_sources_input() -> None:
         first_malformed="a:00x|ms",
         names=["b", "c.d"],
     )
-    status = status_from_wire(pb.StatusResponse(latency_source=source))
+    status = STATUS.from_wire(pb.StatusResponse(latency_source=source))
     rows = dict(status_rows(status))
     assert rows["latencies from"] == (
         "statsd, 1200 accepted, 3 malformed, 17 ignored names, has no timing named a, but these: b"
@@ -137,7 +137,7 @@ def test_a_status_says_what_became_of_the_latency_sources_input() -> None:
     assert (latency["accepted"], latency["ignored_names"], latency["lost"]) == (1200, 17, 0)
     assert latency["other_names"] == ["b", "c.d"]
     assert json.dumps(latency)
-    nowhere = status_from_wire(pb.StatusResponse())
+    nowhere = STATUS.from_wire(pb.StatusResponse())
     assert dict(status_rows(nowhere))["latencies from"] == "nowhere"
     assert status_values(nowhere)["latency"] is None
 
@@ -147,7 +147,7 @@ def test_the_status_says_where_the_work_of_each_slot_is_counted() -> None:
         pb.WorkSourceStatus(source=pb.WORK_SOURCE_CPU, unit="cpu-s"),
         pb.WorkSourceStatus(source=pb.WORK_SOURCE_FILE, unit="steps", fault="/n is not reported"),
     ]
-    status = status_from_wire(pb.StatusResponse(slots=["a", "b"], work_sources=sources))
+    status = STATUS.from_wire(pb.StatusResponse(slots=["a", "b"], work_sources=sources))
     rows = dict(status_rows(status))
     assert rows["work of a"] == "its processor time"
     assert rows["work of b"] == "steps, from file, /n is not reported"
@@ -158,26 +158,26 @@ def test_the_status_says_where_the_work_of_each_slot_is_counted() -> None:
 
 def test_the_status_says_what_the_canary_does() -> None:
     wire = pb.StatusResponse()
-    assert dict(status_rows(status_from_wire(wire)))["canary"] == "off"
+    assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "off"
     wire.canary.SetInParent()
-    assert dict(status_rows(status_from_wire(wire)))["canary"] == "watches nothing now"
+    assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "watches nothing now"
     wire.canary.MergeFrom(pb.CanaryStatus(watching=True, left_s=90.0, attainment_before=0.985))
-    row = dict(status_rows(status_from_wire(wire)))["canary"]
+    row = dict(status_rows(STATUS.from_wire(wire)))["canary"]
     assert row == "90 s left; target kept unknown, before 98.5 %"
-    values = status_values(status_from_wire(wire))["canary"]
+    values = status_values(STATUS.from_wire(wire))["canary"]
     assert (values["watching"], values["attainment"]) == (True, None)
     gone = pb.StatusResponse(canary=pb.CanaryStatus(returned="The policy x was turned off."))
-    assert dict(status_rows(status_from_wire(gone)))["canary"] == "The policy x was turned off."
+    assert dict(status_rows(STATUS.from_wire(gone)))["canary"] == "The policy x was turned off."
 
 
 def test_a_status_begins_with_how_the_application_is_and_what_is_held() -> None:
     wire = pb.StatusResponse(
         slots=["training"],
         slo_ms=100.0,
-        last_tick=record_to_wire(_record(1, 0)),
+        last_tick=TICK_RECORD.to_wire(_record(1, 0)),
         missing=[f"signal {number}: not here" for number in range(9)],
     )
-    status = status_from_wire(wire)
+    status = STATUS.from_wire(wire)
     rows = dict(status_rows(status))
     assert rows["latency"].endswith("of at most 100 ms")
     assert "training 300" in rows["memory, MiB"]

@@ -211,8 +211,8 @@ def _record(engine: Engine, sample: Sample, remote: DesiredState | None = None) 
 
 
 def _over_the_wire(record: TickRecord) -> TickRecord:
-    data = wire.record_to_wire(record).SerializeToString()
-    return wire.record_from_wire(pb.TickRecord.FromString(data))
+    data = wire.TICK_RECORD.to_wire(record).SerializeToString()
+    return wire.TICK_RECORD.from_wire(pb.TickRecord.FromString(data))
 
 
 SPECS = ["latd", "latd-cgroup", "latd-grow", "none", "excite"]

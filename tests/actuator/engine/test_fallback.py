@@ -70,7 +70,7 @@ def test_an_unusable_answer_is_not_followed(answer: Any, fault: FaultKind) -> No
     assert (outcome.fallback, outcome.fault.controller) == (True, "rule")
     assert outcome.fault.kind is fault
     assert outcome.decision.controller == "default"
-    wire.record_to_wire(tick_record(make_sample(), outcome)).SerializeToString()
+    wire.TICK_RECORD.to_wire(tick_record(make_sample(), outcome)).SerializeToString()
 
 
 def test_a_reason_that_the_wire_does_not_take_is_cleaned() -> None:

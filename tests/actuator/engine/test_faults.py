@@ -38,8 +38,8 @@ from stallward.actuator.record.reasons import (
     WrongSlots,
 )
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.reasons_wire import reasons_from_wire, reasons_to_wire
 from stallward.actuator.record.tick_record import Circumstances, Mode
+from stallward.actuator.record.wire import REASONS, reasons_of
 from stallward.actuator.service.metrics.counts import fallback_reason
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, SlotDesire, Tuning
@@ -172,7 +172,7 @@ def test_every_fault_names_itself_and_its_numbers(tick: Any, cause: Cause, says:
     assert outcome.fallback
     assert reason_notes(outcome.reasons) == (says,)
     assert fallback_reason(wire_record(outcome)) == outcome.fault.kind.value
-    assert reasons_from_wire(wire_record(outcome)) == outcome.reasons
+    assert reasons_of(wire_record(outcome)) == outcome.reasons
 
 
 def test_a_late_decision_says_how_late() -> None:
@@ -199,7 +199,7 @@ def test_a_sample_without_an_observation_says_why() -> None:
     assert "too large" in outcome.fault.cause.error
     (note,) = reason_notes(outcome.reasons)
     assert note == f"fallback, invalid sample: rule: {outcome.fault.cause.error}"
-    wire = pb.TickRecord(reasons=reasons_to_wire(outcome.reasons))
+    wire = pb.TickRecord(reasons=REASONS.to_wire(outcome.reasons))
     assert fallback_reason(wire) == "invalid_sample"
 
 
@@ -236,7 +236,7 @@ def test_no_fault_is_untested() -> None:
 def test_every_kind_of_fault_has_its_label() -> None:
     for kind in FaultKind:
         fault = Fault(controller="x", cause=NoDetails(kind=kind))
-        wire = reasons_to_wire(Reasons(fault=fault))
+        wire = REASONS.to_wire(Reasons(fault=fault))
         assert fallback_reason(pb.TickRecord(reasons=wire)) == kind.value
 
 

@@ -24,8 +24,8 @@ from stallward.actuator.record.reasons import (
     NoDetails,
 )
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.actuator.record.tick_record import TickRecord
+from stallward.actuator.record.wire import reasons_of
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.sample import (
@@ -43,7 +43,7 @@ def test_reasons_of_a_newer_version_are_read_as_far_as_they_are_known() -> None:
     message.reasons.fault.controller = "rule"
     message.reasons.fault.kind = pb.FAULT_KIND_LATE
     message.reasons.changes.add(rule=99, wish=99, slot=1, group="hog1")
-    reasons = reasons_from_wire(message)
+    reasons = reasons_of(message)
     late = NoDetails(kind=FaultKind.LATE)
     assert reasons.fault == Fault(controller="rule", cause=late)
     (change,) = reasons.changes
@@ -101,8 +101,8 @@ def test_a_nan_among_the_numbers_is_no_difference() -> None:
     number = record.reasons.changes[0].found
     assert number is not None
     assert math.isnan(number)
-    data = wire.record_to_wire(record).SerializeToString()
-    assert _replayed([wire.record_from_wire(pb.TickRecord.FromString(data))]) is None
+    data = wire.TICK_RECORD.to_wire(record).SerializeToString()
+    assert _replayed([wire.TICK_RECORD.from_wire(pb.TickRecord.FromString(data))]) is None
 
 
 class RecordedController:
@@ -133,7 +133,7 @@ def _old_frames() -> list[pb.TickRecord]:
 
 def test_records_with_sentences_are_read() -> None:
     messages = _old_frames()
-    records = [wire.record_from_wire(message) for message in messages]
+    records = [wire.TICK_RECORD.from_wire(message) for message in messages]
     assert [record.guard_notes for record in records] == [tuple(m.guard_notes) for m in messages]
     assert sum(map(len, (record.guard_notes for record in records))) > 20
     kinds = {r.sequence: r.reasons.fault.kind for r in records if r.reasons.fault is not None}
@@ -152,7 +152,7 @@ def test_records_with_sentences_are_read() -> None:
 
 def test_records_with_sentences_lose_nothing_when_they_are_written_again() -> None:
     for message in _old_frames():
-        again = wire.record_to_wire(wire.record_from_wire(message))
+        again = wire.TICK_RECORD.to_wire(wire.TICK_RECORD.from_wire(message))
         assert list(again.guard_notes) == list(message.guard_notes)
 
 
@@ -166,7 +166,9 @@ def _with_todays_features(records: list[TickRecord]) -> list[TickRecord]:
 
 
 def test_records_with_sentences_replay() -> None:
-    records = _with_todays_features([wire.record_from_wire(message) for message in _old_frames()])
+    records = _with_todays_features(
+        [wire.TICK_RECORD.from_wire(message) for message in _old_frames()]
+    )
     settings = EngineSettings(context=CONTEXT, budgets=Budgets(return_after_ticks=1), late_s=1.0)
     default = RecordedController("default")
     assert (
@@ -185,5 +187,5 @@ def test_columns_hold_sentences_of_old_and_new_records() -> None:
     assert old == ["; ".join(message.guard_notes) for message in _old_frames()]
     engine = scripted_engine(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
     new = [tick_record(s, engine.step(s, late=False)) for s in map(make_sample, range(2))]
-    column = action_columns([wire.record_to_wire(record) for record in new])["guard_notes"]
+    column = action_columns([wire.TICK_RECORD.to_wire(record) for record in new])["guard_notes"]
     assert column.to_pylist() == ["hog1: nice raised to 0 as no slot goes first"] * 2

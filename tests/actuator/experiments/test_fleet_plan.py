@@ -13,7 +13,7 @@ from stallward.actuator.errors import ExperimentError
 from stallward.actuator.experiments.fleet import FleetPlan, differing_policies, newest_of
 from stallward.actuator.experiments.plan import Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
-from stallward.actuator.experiments.wire import Experiment, plan_from_wire, plan_to_wire
+from stallward.actuator.experiments.wire import EXPERIMENT_PLAN, Experiment
 
 ONE, OTHER = Candidate(policy="controller:pi"), Candidate(policy="controller:rule")
 PLAN = ExperimentPlan(
@@ -37,7 +37,9 @@ def test_draws_follow_from_the_seed_and_the_names_alone(names: set[str], seed: i
     assert {plan.fleet_seed for plan in drawn.values()} == {seed}
     shares = Counter(plan.treatment for plan in drawn.values())
     assert abs(shares[ONE] - shares[OTHER]) <= 1
-    assert all(plan_from_wire(plan_to_wire(plan)) == plan for plan in drawn.values())
+    assert all(
+        EXPERIMENT_PLAN.from_wire(EXPERIMENT_PLAN.to_wire(plan)) == plan for plan in drawn.values()
+    )
 
 
 def test_another_seed_draws_other_treatments_and_other_orders() -> None:

@@ -16,7 +16,7 @@ from stallward.actuator.record.reasons import (
     Reasons,
 )
 from stallward.actuator.record.reasons_text import change_text, reason_notes
-from stallward.actuator.record.reasons_wire import reasons_to_wire
+from stallward.actuator.record.wire import REASONS
 from stallward.actuator.service.metrics.counts import guard_rule
 from stallward.agent.desired import MIB, DesiredState, ProcessRef, SlotDesire
 from stallward.agent.file_pages import FilePages
@@ -275,7 +275,7 @@ def _only(changes: Iterable[GuardChange]) -> GuardChange:
 
 
 def _label(change: GuardChange) -> str | None:
-    return guard_rule(reasons_to_wire(Reasons(changes=(change,))).changes[0])
+    return guard_rule(REASONS.to_wire(Reasons(changes=(change,))).changes[0])
 
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: f"{case.wish.value}-{case.rule.value}")

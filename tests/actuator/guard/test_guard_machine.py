@@ -453,8 +453,8 @@ class GuardedNode(RuleBasedStateMachine):
     def check_grant(self, outcome: TickOutcome, sample: Sample, before: GuardMemory) -> None:
         guard, granted = self.engine.guard, outcome.granted
         assert guard.invalid(granted) is None, "what is granted can be expressed"
-        wire.desired_to_wire(granted).SerializeToString()
-        wire.decision_to_wire(outcome.decision).SerializeToString()
+        wire.DESIRED_STATE.to_wire(granted).SerializeToString()
+        wire.DECISION.to_wire(outcome.decision).SerializeToString()
         assert np.isfinite(outcome.observation).all()
         self.check_bounds(granted, sample)
         self.check_fallback(outcome)

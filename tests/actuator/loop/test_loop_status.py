@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from stallward.actuator.cli.status_text import status_rows, status_values
-from stallward.actuator.client.status import DaemonStatus, status_from_wire
+from stallward.actuator.client.status import STATUS, DaemonStatus
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
     JournalConfig,
@@ -113,7 +113,7 @@ def test_a_status_says_what_the_loop_knows(case: Case) -> None:
     assert (list(status.slots), status.controller) == (["bg"], "none")
     assert list(status.missing) == ["io_max: no disk"]
     assert [list(one.pods) for one in status.slot_pods] == [["work/a-0", "work/b-0"]]
-    shown = status_from_wire(status)
+    shown = STATUS.from_wire(status)
     assert dict(status_rows(shown))["pods of bg"] == "work/a-0, work/b-0"
     assert status_values(shown)["pods"] == [["work/a-0", "work/b-0"]]
 
@@ -165,7 +165,7 @@ def _status(tmp_path: Path, budgets: Budgets, *times_s: float) -> DaemonStatus:
         wish = DesiredState(slots=(SlotDesire(paused=True),))
         for time_s in times_s:
             case.engine.step(replace(sample, time_s=time_s), remote=wish)
-        return status_from_wire(case.status.make(ticks=len(times_s), calm=True))
+        return STATUS.from_wire(case.status.make(ticks=len(times_s), calm=True))
 
 
 def test_a_status_says_how_long_work_was_held_back_without_pressure(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from stallward.actuator.record.reading import read_records
 from stallward.actuator.record.reasons import ControllerRaised, Fault, Reasons
 from stallward.actuator.record.shadow_summary import ShadowSummary, ShadowTally
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord
-from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.controller import Decision
 from stallward.agent.desired import FLUSH, MIB, DesiredState, SlotDesire
 from stallward.agent.errors import UsageError
@@ -142,7 +142,7 @@ def test_a_record_on_the_disk_is_read_and_said(tmp_path: Path) -> None:
     writer = FrameWriter(tmp_path / FRAMES_NAME)
     for k in range(101):
         record = tick(k, limited(100), PAUSED if k > 50 else limited(100), p95_ms=42.0)
-        writer.append(record_to_wire(record).SerializeToString())
+        writer.append(TICK_RECORD.to_wire(record).SerializeToString())
     writer.close()
     summary = summarised(list(read_records(tmp_path)))
     assert ("hog: paused", "0.0 %", "50.0 %") in shadow_rows(summary, ("hog",))

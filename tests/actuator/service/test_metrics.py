@@ -26,7 +26,7 @@ from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord, TickTimings
-from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.actuator.runtime.addresses import Address
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import (
@@ -63,7 +63,7 @@ def tick(sequence: int, sample: Sample, **changes: object) -> pb.TickRecord:
         "mode": Mode.ACTIVE,
         **changes,
     }
-    return record_to_wire(TickRecord(**values))  # type: ignore[arg-type]
+    return TICK_RECORD.to_wire(TickRecord(**values))  # type: ignore[arg-type]
 
 
 def at(time_s: float, **changes: object) -> Sample:

@@ -16,12 +16,12 @@ from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
 from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
+    POLICY,
+    STATUS,
+    STORED_POLICY,
     DaemonStatus,
     PolicyInfo,
     StoredPolicyInfo,
-    policy_from_wire,
-    status_from_wire,
-    stored_from_wire,
 )
 from stallward.actuator.errors import (
     DaemonError,
@@ -30,20 +30,13 @@ from stallward.actuator.errors import (
     RequestError,
 )
 from stallward.actuator.experiments.plan import ExperimentPlan
-from stallward.actuator.experiments.wire import Experiment, experiment_from_wire, plan_to_wire
+from stallward.actuator.experiments.wire import EXPERIMENT, EXPERIMENT_PLAN, Experiment
 from stallward.actuator.record.advice.advice import Advice
-from stallward.actuator.record.advice.wire import advice_from_wire
+from stallward.actuator.record.advice.wire import ADVICE
 from stallward.actuator.record.reasons import Reasons
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.reasons_wire import reasons_from_wire
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.actuator.record.wire import (
-    desired_from_wire,
-    desired_to_wire,
-    mode_from_wire,
-    mode_to_wire,
-    record_from_wire,
-)
+from stallward.actuator.record.wire import DESIRED_STATE, MODE, TICK_RECORD, reasons_of
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.runtime.keepalive import keepalive_options
 from stallward.agent.desired import DesiredState
@@ -114,7 +107,7 @@ class Experiments:
             PolicyError: If there is no such policy.
             DaemonError: If the daemon cannot be reached, or cannot write.
         """
-        request = pb.StartExperimentRequest(plan=plan_to_wire(plan))
+        request = pb.StartExperimentRequest(plan=EXPERIMENT_PLAN.to_wire(plan))
         return self._call(self._stub.StartExperiment, request, _START_TIMEOUT_S)
 
     def get(self) -> Experiment | None:
@@ -144,11 +137,11 @@ class Experiments:
             )
         except grpc.RpcError as error:
             raise to_error(error, self._daemon) from error
-        return experiment_from_wire(answer.experiment)
+        return EXPERIMENT.from_wire(answer.experiment)
 
     def _call(self, method: Any, request: Any, timeout_s: float) -> Experiment:
         try:
-            return experiment_from_wire(method(request, timeout=timeout_s).experiment)
+            return EXPERIMENT.from_wire(method(request, timeout=timeout_s).experiment)
         except grpc.RpcError as error:
             raise to_error(error, self._daemon) from error
 
@@ -182,7 +175,7 @@ def push_policy(stub: pb_grpc.ActuatorServiceStub, content: bytes, name: str) ->
             if not (late and tries_left):
                 raise
             time.sleep(_PAUSE_S)
-    return stored_from_wire(answer.policy)
+    return STORED_POLICY.from_wire(answer.policy)
 
 
 def _parts(content: bytes, start: int, sha256: str, name: str) -> Iterator[pb.PushPolicyRequest]:
@@ -257,7 +250,7 @@ class ActuatorClient:
             try:
                 # gRPC waits for the socket; the call returns early while the loop restarts.
                 answer = self._stub.Status(pb.StatusRequest(), timeout=left_s, wait_for_ready=True)
-                return status_from_wire(answer)
+                return STATUS.from_wire(answer)
             except grpc.RpcError as error:
                 if time.monotonic() + _RETRY_S >= deadline_s:
                     raise DaemonUnavailableError(
@@ -273,7 +266,7 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached.
         """
         answer = self._call(self._stub.Status, pb.StatusRequest())
-        return status_from_wire(answer)
+        return STATUS.from_wire(answer)
 
     def apply(self, desired: DesiredState, *, lease_s: float, holder: str) -> Granted:
         """Hold a desired state for ``lease_s`` seconds (0.1 to 60).
@@ -284,14 +277,14 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached.
         """
         try:
-            wire = desired_to_wire(desired)
+            wire = DESIRED_STATE.to_wire(desired)
         except ValueError as error:
             raise RequestError(f"The desired state cannot be sent: {error}.") from error
         request = pb.ApplyRequest(desired=wire, lease_s=lease_s, holder=holder)
         answer = self._call(self._stub.Apply, request, precondition=LeaseHeldError)
         return Granted(
-            granted=desired_from_wire(answer.granted),
-            reasons=reasons_from_wire(answer),
+            granted=DESIRED_STATE.from_wire(answer.granted),
+            reasons=reasons_of(answer),
             lease_remaining_s=answer.lease_remaining_s,
         )
 
@@ -334,7 +327,7 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached.
         """
         answer = self._call(self._stub.ListPolicies, pb.ListPoliciesRequest())
-        return tuple(map(stored_from_wire, answer.policies))
+        return tuple(map(STORED_POLICY.from_wire, answer.policies))
 
     def roll_back(self) -> PolicyInfo | None:
         """Activate the policy that was active before; ``None`` if the default controller decides.
@@ -344,7 +337,7 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached.
         """
         answer = self._call(self._stub.RollBack, pb.RollBackRequest(), timeout_s=_LOAD_TIMEOUT_S)
-        return policy_from_wire(answer.policy) if answer.HasField("policy") else None
+        return POLICY.from_wire(answer.policy) if answer.HasField("policy") else None
 
     def load(self, policy: str) -> PolicyInfo:
         """Load a policy, by path on the node, name or digest; its mode is off at first.
@@ -356,7 +349,7 @@ class ActuatorClient:
         """
         request = pb.LoadRequest(path=policy)
         answer = self._call(self._stub.Load, request, timeout_s=_LOAD_TIMEOUT_S)
-        return policy_from_wire(answer.policy)
+        return POLICY.from_wire(answer.policy)
 
     def set_mode(self, mode: Mode) -> Mode:
         """Turn the loaded policy active, shadow, advice or off.
@@ -365,9 +358,9 @@ class ActuatorClient:
             RequestError: If none is loaded.
             DaemonError: If the daemon cannot be reached.
         """
-        request = pb.SetModeRequest(mode=mode_to_wire(mode))
+        request = pb.SetModeRequest(mode=MODE.to_wire(mode))
         answer = self._call(self._stub.SetMode, request)
-        return mode_from_wire(answer.mode) or mode
+        return MODE.get(answer.mode) or mode
 
     def report(self, batches: Iterable[Sequence[Reported]]) -> ReportSummary:
         """Report requests of the protected application until ``batches`` ends.
@@ -395,7 +388,7 @@ class ActuatorClient:
             DaemonError: If the daemon cannot be reached or ends.
         """
         for answer in self._stream(self._stub.Watch(pb.WatchRequest(every=every))):
-            yield Watched(record=record_from_wire(answer.record), skipped=answer.skipped)
+            yield Watched(record=TICK_RECORD.from_wire(answer.record), skipped=answer.skipped)
 
     def advice(self, *, last: int = 0, follow: bool = True) -> Iterator[Advised]:
         """Iterate over what a policy in advice mode would do, as its advice changes.
@@ -409,7 +402,7 @@ class ActuatorClient:
         """
         request = pb.AdviseRequest(last=last, follow=follow)
         for answer in self._stream(self._stub.Advise(request)):
-            yield Advised(advice=advice_from_wire(answer.advice), skipped=answer.skipped)
+            yield Advised(advice=ADVICE.from_wire(answer.advice), skipped=answer.skipped)
 
     def _stream(self, call: Any) -> Iterator[Any]:
         """The answers of a call that streams, until it or the client is closed."""

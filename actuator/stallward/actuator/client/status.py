@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from stallward.actuator.experiments.wire import Phase, phase_from_wire
-from stallward.actuator.latency.counts import COUNTS, LatencyCounts
+from stallward.actuator.experiments.wire import PHASE, Phase
+from stallward.actuator.latency.counts import LatencyCounts
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.actuator.record.wire import mode_from_wire, record_from_wire
-from stallward.actuator.record.work_wire import work_source_from_wire
+from stallward.actuator.record.wire import MODE, TICK_RECORD, WORK_SOURCE
 from stallward.agent.sample import WorkSource
+from stallward.proto.codec import Codec, Own, Parts
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
@@ -124,81 +125,30 @@ class DaemonStatus:
     """
 
 
-def policy_from_wire(wire: pb.PolicyStatus) -> PolicyInfo:
-    """Return the policy of a wire message."""
-    return PolicyInfo(
-        name=wire.name, path=wire.path, schema_hash=wire.schema_hash, sha256=wire.sha256
-    )
+POLICY: Final = Codec(PolicyInfo, pb.PolicyStatus)
+STORED_POLICY: Final = Codec(StoredPolicyInfo, pb.StoredPolicy)
+_LATENCY: Final = Codec(
+    LatencyInfo,
+    pb.LatencySourceStatus,
+    fields={"counts": Codec(LatencyCounts, pb.LatencySourceStatus)},
+)
 
 
-def stored_from_wire(wire: pb.StoredPolicy) -> StoredPolicyInfo:
-    """Return the stored policy of a wire message."""
-    return StoredPolicyInfo(
-        name=wire.name, sha256=wire.sha256, size_bytes=wire.size_bytes, stored_s=wire.stored_s
-    )
+def _pods_parts(status: DaemonStatus) -> Parts:
+    return {"slot_pods": [{"pods": pods} for pods in status.pods]}
 
 
-def status_from_wire(wire: pb.StatusResponse) -> DaemonStatus:
-    """Return the status of a wire message."""
-    return DaemonStatus(
-        version=wire.version,
-        node_kind=wire.node_kind,
-        controller=wire.controller,
-        mode=mode_from_wire(wire.mode) or Mode.OFF,
-        policy=policy_from_wire(wire.policy) if wire.HasField("policy") else None,
-        slo_ms=wire.slo_ms if wire.HasField("slo_ms") else None,
-        slots=tuple(wire.slots),
-        pods=tuple(tuple(slot.pods) for slot in wire.slot_pods),
-        lease_held=wire.lease_held,
-        lease_remaining_s=wire.lease_remaining_s,
-        last_tick=record_from_wire(wire.last_tick) if wire.HasField("last_tick") else None,
-        ticks=wire.ticks,
-        records_dropped=wire.records_dropped,
-        refused=tuple(sorted(wire.refused.items())),
-        missing=tuple(wire.missing),
-        uptime_s=wire.uptime_s,
-        loop_restarts=wire.loop_restarts,
-        fallbacks=tuple(sorted(wire.fallbacks.items())),
-        stepped_aside=wire.stepped_aside,
-        latency=_latency(wire.latency_source) if wire.HasField("latency_source") else None,
-        work=tuple(
-            WorkInfo(source=work_source_from_wire(one.source), unit=one.unit, fault=one.fault)
-            for one in wire.work_sources
-        ),
-        hold_budget=_hold_budget(wire.hold_budget) if wire.HasField("hold_budget") else None,
-        canary=_canary(wire.canary) if wire.HasField("canary") else None,
-        experiment=phase_from_wire(wire.experiment) if wire.HasField("experiment") else None,
-    )
+def _pods(message: pb.StatusResponse) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(slot.pods) for slot in message.slot_pods)
 
 
-def _canary(wire: pb.CanaryStatus) -> CanaryInfo:
-    before = wire.HasField("attainment_before")
-    return CanaryInfo(
-        watching=wire.watching,
-        left_s=wire.left_s,
-        attainment=wire.attainment if wire.HasField("attainment") else None,
-        attainment_before=wire.attainment_before if before else None,
-        returned=wire.returned,
-    )
-
-
-def _hold_budget(wire: pb.HoldBudgetStatus) -> HoldBudgetInfo:
-    known = wire.HasField("since_pressure_s")
-    return HoldBudgetInfo(
-        used_s=wire.used_s,
-        allowed_s=wire.allowed_s,
-        refusing=wire.refusing,
-        since_pressure_s=wire.since_pressure_s if known else None,
-    )
-
-
-def _latency(wire: pb.LatencySourceStatus) -> LatencyInfo:
-    return LatencyInfo(
-        source=wire.source,
-        fault=wire.fault,
-        counts=LatencyCounts(
-            **{name: getattr(wire, name) for name in COUNTS},
-            first_malformed=wire.first_malformed,
-            names=tuple(wire.names),
-        ),
-    )
+STATUS: Final = Codec(
+    DaemonStatus,
+    pb.StatusResponse,
+    fields={
+        "latency": "latency_source",
+        "work": "work_sources",
+        "pods": Own(_pods_parts, _pods),
+    },
+    use=(POLICY, _LATENCY, MODE, PHASE, TICK_RECORD, WORK_SOURCE),
+)

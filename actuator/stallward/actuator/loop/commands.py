@@ -12,14 +12,8 @@ from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.policies.named_controller import PREFIX, digest_of, specification_of
 from stallward.actuator.record.reasons_text import problem_text
-from stallward.actuator.record.reasons_wire import reasons_to_wire
 from stallward.actuator.record.tick_record import Mode
-from stallward.actuator.record.wire import (
-    desired_from_wire,
-    desired_to_wire,
-    mode_from_wire,
-    mode_to_wire,
-)
+from stallward.actuator.record.wire import DESIRED_STATE, MODE, REASONS
 from stallward.agent.controller import Controller, PolicyController
 from stallward.agent.errors import ControllerError, StallwardError
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -135,7 +129,7 @@ class CommandHandler:
             raise _Refusal(
                 code=INVALID, message=f"lease_s is {request.lease_s:g}, outside {bounds}."
             )
-        desired = desired_from_wire(request.desired)
+        desired = DESIRED_STATE.from_wire(request.desired)
         problem = self._engine.invalid(desired)
         if problem is not None:
             text = problem_text(problem)
@@ -146,8 +140,8 @@ class CommandHandler:
     def _applied(self, ticket: int, outcome: TickOutcome, now_s: float) -> bytes:
         remaining_s = self._leases.remaining_s(now_s)
         answer = pb.ApplyResponse(
-            granted=desired_to_wire(outcome.granted),
-            reasons=reasons_to_wire(outcome.reasons),
+            granted=DESIRED_STATE.to_wire(outcome.granted),
+            reasons=REASONS.to_wire(outcome.reasons),
             lease_remaining_s=remaining_s,
         )
         return _result(ticket, apply=answer)
@@ -175,7 +169,7 @@ class CommandHandler:
         self.policy = policy_status(result.controller, result.name)
 
     def _set_mode(self, wire: pb.Mode) -> pb.SetModeResponse:
-        mode = mode_from_wire(wire)
+        mode = MODE.get(wire)
         if mode is None:
             raise _Refusal(
                 code=INVALID, message="SetMode needs a mode: off, shadow, advice or active."
@@ -183,4 +177,4 @@ class CommandHandler:
         if self._engine.policy is None and mode is not Mode.OFF:
             raise _Refusal(code=PRECONDITION, message="No policy is loaded. Load one first.")
         self._engine.set_mode(mode)
-        return pb.SetModeResponse(mode=mode_to_wire(self._engine.mode))
+        return pb.SetModeResponse(mode=MODE.to_wire(self._engine.mode))

@@ -22,7 +22,7 @@ from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import Circumstances, TickRecord, TickTimings
-from stallward.actuator.record.work_wire import work_source_to_wire
+from stallward.actuator.record.wire import WORK_SOURCE
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.work.config import unit_of
 from stallward.agent.controller import needs_threads
@@ -97,7 +97,7 @@ class LoopStatus:
         return pb.StatusResponse(
             node_kind=sources.node.hierarchy.kind,
             controller="remote" if lease else engine.in_force.name,
-            mode=wire.mode_to_wire(engine.mode),
+            mode=wire.MODE.to_wire(engine.mode),
             policy=sources.commands.policy,
             slots=self._slots,
             lease_held=lease is not None,
@@ -123,7 +123,7 @@ class LoopStatus:
         sources = self._sources
         return [
             pb.WorkSourceStatus(
-                source=work_source_to_wire(WorkSource(slot.work.source)),
+                source=WORK_SOURCE.to_wire(WorkSource(slot.work.source)),
                 unit=unit_of(slot.work),
                 fault=fault,
             )
@@ -388,7 +388,7 @@ class Ticker:
             circumstances=outcome.circumstances,
             slo_ms=self._config.control.slo_ms,
         )
-        data = wire.record_to_wire(record).SerializeToString()
+        data = wire.TICK_RECORD.to_wire(record).SerializeToString()
         self._service.send(frame_tick(data))
         if self._recorder is not None:
             self._recorder.send(data)

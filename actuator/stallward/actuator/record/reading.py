@@ -11,7 +11,7 @@ from stallward.actuator.errors import FramesError
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.segments import read_segments
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.actuator.record.wire import record_from_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.errors import UsageError
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -62,4 +62,4 @@ def read_records(source: Path) -> Iterator[TickRecord]:
         UsageError: If there are none.
         FramesError: If a file cannot be read.
     """
-    return map(record_from_wire, read_ticks(frames_file(source)))
+    return map(TICK_RECORD.from_wire, read_ticks(frames_file(source)))

@@ -29,7 +29,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
     WrongSlots,
 )
-from stallward.actuator.record.threads.text import THREAD_RULES, whose_threads
+from stallward.actuator.record.threads_text import THREAD_RULES, whose_threads
 
 _UNKNOWN: Final = "this version does not know why"
 

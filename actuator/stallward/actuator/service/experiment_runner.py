@@ -21,7 +21,7 @@ from stallward.actuator.experiments.block_tally import (
 from stallward.actuator.experiments.file import load_state, save_state
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan
 from stallward.actuator.experiments.state import ExperimentState, Progress
-from stallward.actuator.experiments.wire import Phase, histogram_from_wire
+from stallward.actuator.experiments.wire import HISTOGRAM, Phase
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.arm_switch import ArmSwitch, LoadRefusedError
 from stallward.actuator.service.loop_link import LoopLink
@@ -247,7 +247,7 @@ def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFact
         work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
         if one_unit
         else (),
-        new_requests=histogram_from_wire(latency.new_requests) if counted else None,
+        new_requests=HISTOGRAM.from_wire(latency.new_requests) if counted else None,
         fallback=record.fallback,
         leased=record.decision.leased,
         fits=fits,

@@ -22,6 +22,7 @@ from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LOAD_ANSWER_S, LoopLink
 from stallward.actuator.service.report_servicer import ReportServicer
+from stallward.proto.codec import Codec
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MAX_CHUNK_BYTES: Final = 1 << 20
@@ -33,6 +34,7 @@ _CODES: Final = (
     (PolicyDiskError, grpc.StatusCode.RESOURCE_EXHAUSTED),
     (PolicyStoreError, grpc.StatusCode.INVALID_ARGUMENT),
 )
+_STORED_POLICY: Final = Codec(StoredPolicy, pb.StoredPolicy)
 _Context = grpc.aio.ServicerContext[Any, Any]
 _T = TypeVar("_T")
 
@@ -87,7 +89,7 @@ class PolicyServicer(ReportServicer):
             policy = await self._stored(context, lambda: store.complete(sha256, name))
         finally:
             self._pushing.discard(sha256)
-        return pb.PushPolicyResponse(policy=_to_wire(policy))
+        return pb.PushPolicyResponse(policy=_STORED_POLICY.to_wire(policy))
 
     async def _begin_push(self, context: _Context, sha256: str) -> str:
         """Note that a policy is being sent; nobody else may send it meanwhile."""
@@ -103,7 +105,7 @@ class PolicyServicer(ReportServicer):
         """The policies in the store."""
         store = await self._needed_store(context)
         policies = await self._stored(context, store.policies)
-        return pb.ListPoliciesResponse(policies=map(_to_wire, policies))
+        return pb.ListPoliciesResponse(policies=map(_STORED_POLICY.to_wire, policies))
 
     async def Load(  # noqa: N802
         self, request: pb.LoadRequest, context: _Context
@@ -219,12 +221,3 @@ def _digest_of(path: Path) -> str | None:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None
-
-
-def _to_wire(policy: StoredPolicy) -> pb.StoredPolicy:
-    return pb.StoredPolicy(
-        name=policy.name,
-        sha256=policy.sha256,
-        size_bytes=policy.size_bytes,
-        stored_s=policy.stored_s,
-    )

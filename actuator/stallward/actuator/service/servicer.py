@@ -11,7 +11,7 @@ import grpc
 
 from stallward.actuator.errors import ExperimentDiskError, ExperimentError
 from stallward.actuator.experiments.plan import ExperimentPlan
-from stallward.actuator.experiments.wire import experiment_to_wire, phase_to_wire, plan_from_wire
+from stallward.actuator.experiments.wire import EXPERIMENT, EXPERIMENT_PLAN, PHASE, Experiment
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.advice.log import AdviceLog
 from stallward.actuator.service.arm_switch import LoadRefusedError
@@ -111,13 +111,26 @@ class ExperimentServicer(PolicyServicer):
         self, request: pb.StartExperimentRequest, context: _Context
     ) -> ExperimentPlan:
         try:
-            return plan_from_wire(request.plan)
+            return EXPERIMENT_PLAN.from_wire(request.plan)
         except ExperimentError as error:
             await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 def _shown(runner: ExperimentRunner) -> pb.Experiment | None:
-    return None if runner.state is None else experiment_to_wire(runner.state, runner.phase)
+    """Return the experiment that runs, or else the last one, as clients see it."""
+    state = runner.state
+    if state is None:
+        return None
+    return EXPERIMENT.to_wire(
+        Experiment(
+            plan=state.plan,
+            progress=state.progress,
+            began_s=state.began_s,
+            ended_s=state.ended_s,
+            blocks=state.blocks,
+            phase=runner.phase,
+        )
+    )
 
 
 _VERSION: Final = version("stallward")
@@ -184,7 +197,7 @@ class Servicer(ExperimentServicer):
         if self.runner is not None:
             unkept = self.runner.problem
             if self.runner.phase is not None:
-                status.experiment.CopyFrom(phase_to_wire(self.runner.phase))
+                status.experiment.CopyFrom(PHASE.to_wire(self.runner.phase))
         status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
         status.records_dropped += self._link.watchers.skipped
         return status

@@ -28,7 +28,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.reasons_wire import reasons_from_wire
+from stallward.actuator.record.wire import reasons_of
 from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.tables import Column, read_table, write_table
@@ -189,7 +189,7 @@ def _action_text(decision: pb.Decision) -> str:
 
 def _notes_text(record: pb.TickRecord) -> str:
     """The reasons in a tick record as sentences; empty if there are none."""
-    return "; ".join(reason_notes(reasons_from_wire(record)))
+    return "; ".join(reason_notes(reasons_of(record)))
 
 
 def _applied_text(record: pb.TickRecord) -> str:

@@ -13,7 +13,7 @@ from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.desired import RELEASED, DesiredState
@@ -152,7 +152,7 @@ def run_ticks(node: TwinNode, request: RunRequest, length_s: float) -> Iterator[
     for _ in range(round(length_s / context.tick_period_s)):
         sample = node.sample()
         outcome = engine.step(sample, late=False)
-        yield record_to_wire(
+        yield TICK_RECORD.to_wire(
             TickRecord(
                 sequence=sample.sequence,
                 time_s=sample.time_s,

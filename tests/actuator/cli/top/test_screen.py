@@ -16,7 +16,7 @@ from stallward.actuator.cli.top.history import History
 from stallward.actuator.cli.top.screen import TopScreen
 from stallward.actuator.cli.top.source import replayed
 from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
-from stallward.actuator.record.wire import record_to_wire
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli.app import app
 
@@ -26,7 +26,7 @@ def recording(tmp_path: Path) -> Path:
     writer = FrameWriter(tmp_path / FRAMES_NAME)
     for number in range(600):  # five minutes; at 4 min the group is limited
         record = tick(number, limit_mib=100 if number >= 480 else None, p95_ms=float(number))
-        writer.append(record_to_wire(record).SerializeToString())
+        writer.append(TICK_RECORD.to_wire(record).SerializeToString())
     writer.close()
     return tmp_path
 

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from stallward.actuator.errors import FleetError, RequestError
 from stallward.actuator.experiments.fleet import FleetPlan
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
-from stallward.actuator.experiments.wire import Experiment, plan_to_wire
+from stallward.actuator.experiments.wire import EXPERIMENT_PLAN, Experiment
 from stallward.evaluation.cli import main
 
 Nodes = dict[str, Node]
@@ -109,9 +110,11 @@ def test_a_daemon_that_does_not_know_of_many_nodes_refuses(
     made = nodes()
 
     def older(wanted: ExperimentPlan) -> object:
-        return plan_to_wire(replace(wanted, fleet_seed=None))
+        return EXPERIMENT_PLAN.to_wire(replace(wanted, fleet_seed=None))
 
-    monkeypatch.setattr("stallward.actuator.client.client.plan_to_wire", older)
+    monkeypatch.setattr(
+        "stallward.actuator.client.client.EXPERIMENT_PLAN", SimpleNamespace(to_wire=older)
+    )
     with pytest.raises(FleetError, match="a: Its daemon does not know"):
         experiments.start(fleet, wanted(tmp_path))
     assert {node.experiment().progress for node in made.values()} == {Progress.STOPPED}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallward.actuator.client.fleet.rollout.node_calls import NodeLooks
-from stallward.actuator.client.status import DaemonStatus, status_from_wire
+from stallward.actuator.client.status import STATUS, DaemonStatus
 from stallward.actuator.policies.rollout.contrast import Tally
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -21,7 +21,7 @@ def status(
         tick.sample.latency.p95_ms = p95_ms
     if intervened:
         tick.reasons.changes.add(rule=pb.GUARD_RULE_MAX_PAUSE, wish=pb.WISH_SLOT, group="hog")
-    return status_from_wire(wire)
+    return STATUS.from_wire(wire)
 
 
 def test_looks_and_how_often_they_change_are_counted() -> None:

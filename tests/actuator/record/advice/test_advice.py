@@ -8,7 +8,7 @@ import pytest
 
 from stallward.actuator.record.advice.advice import Advice, Adviser
 from stallward.actuator.record.advice.text import advice_text
-from stallward.actuator.record.advice.wire import advice_from_wire, advice_to_wire
+from stallward.actuator.record.advice.wire import ADVICE
 from stallward.actuator.record.reasons import Fault, OutsideTraining, Reasons
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord
 from stallward.agent.controller import Decision
@@ -150,6 +150,6 @@ def test_advice_survives_the_wire() -> None:
     adviser = Adviser(0.0, 100.0)
     ticks = [tick(0, RELEASED), tick(1, LIMITED), tick(2, None, fault=FAULT)]
     for given in told(adviser, *ticks):
-        assert advice_from_wire(advice_to_wire(given)) == given
+        assert ADVICE.from_wire(ADVICE.to_wire(given)) == given
     bare = replace(told(Adviser(0.0, None), tick(0, PAUSED))[0], p95_ms=None, left_out=3)
-    assert advice_from_wire(advice_to_wire(bare)) == bare
+    assert ADVICE.from_wire(ADVICE.to_wire(bare)) == bare

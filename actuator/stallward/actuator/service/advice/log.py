@@ -46,17 +46,17 @@ class AdviceLog:
             return
         # Here: they need numpy, which takes 7 MB, and most nodes never have a policy in this mode.
         from stallward.actuator.record.advice.advice import Adviser  # noqa: PLC0415
-        from stallward.actuator.record.advice.wire import advice_to_wire  # noqa: PLC0415
-        from stallward.actuator.record.wire import record_from_wire  # noqa: PLC0415
+        from stallward.actuator.record.advice.wire import ADVICE  # noqa: PLC0415
+        from stallward.actuator.record.wire import TICK_RECORD  # noqa: PLC0415
 
         if self._adviser is None:
             self._adviser = Adviser(self._interval_s, self._slo_ms)
-        advice = self._adviser.take(record_from_wire(record))
+        advice = self._adviser.take(TICK_RECORD.from_wire(record))
         if record.mode != pb.MODE_ADVICE:
             self._adviser = None
         if advice is None:
             return
-        message = advice_to_wire(advice)
+        message = ADVICE.to_wire(advice)
         self._kept.append(message)
         self.watchers.send(message)
         for tell in self.tellers:

@@ -16,7 +16,7 @@ from stallward.actuator.ipc.channels import MessageSocket, frame_status, frame_t
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.actuator.record.wire import mode_to_wire, record_to_wire
+from stallward.actuator.record.wire import MODE, TICK_RECORD
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
 from stallward.env.twin.node import TwinNode
@@ -69,7 +69,7 @@ class TwinLoop:
         """Decide once, and let :data:`TICK_S` pass on the twin."""
         sample = self._node.sample()
         outcome = self._engine.step(sample, late=False)
-        record = record_to_wire(self._record(sample, outcome))
+        record = TICK_RECORD.to_wire(self._record(sample, outcome))
         self._service.send(frame_tick(record.SerializeToString()))
         self.sent += 1
         answers = self._commands.after_tick(outcome, time.monotonic())
@@ -98,7 +98,7 @@ class TwinLoop:
         status = pb.StatusResponse(
             node_kind="twin",
             controller=self._engine.in_force.name,
-            mode=mode_to_wire(self._engine.mode),
+            mode=MODE.to_wire(self._engine.mode),
             policy=self._commands.policy,
             slots=self._slots,
             ticks=self.sent,

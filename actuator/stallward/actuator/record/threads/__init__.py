@@ -1,1 +1,0 @@
-"""The application's threads on the wire."""
