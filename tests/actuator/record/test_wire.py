@@ -381,7 +381,8 @@ def _full(wire: type[Message]) -> Any:
         if field.message_type is not None and field.message_type.GetOptions().map_entry:
             getattr(message, field.name)["key"] = 1
         elif field.message_type is not None:
-            inner = _full(GetMessageClass(field.message_type))
+            descriptor: Any = field.message_type
+            inner = _full(GetMessageClass(descriptor))
             if field.is_repeated:
                 getattr(message, field.name).append(inner)
             else:
@@ -422,19 +423,24 @@ def test_every_cause_of_a_fault_is_read() -> None:
         assert type(FAULT.from_wire(message).cause).__name__.lower() == field.name.replace("_", "")
 
 
+FIRST: Any = 1
+UNKNOWN: Any = 77
+"""Numbers of enumerations, for which the stubs ask for members."""
+
+
 @pytest.mark.parametrize(
     ("message", "complaint"),
     [
         (pb.Experiment(plan={"pairs": 1, "block_s": 60}), "there is no progress 0"),
-        (pb.Experiment(progress=77), "pairs is 0, outside 1"),
+        (pb.Experiment(progress=UNKNOWN), "pairs is 0, outside 1"),
         (pb.Experiment(plan={"pairs": 1, "block_s": 60, "primary": 77}), "primary is 77"),
         (
-            pb.Experiment(plan={"pairs": 1, "block_s": 60}, progress=1, blocks=[{}]),
+            pb.Experiment(plan={"pairs": 1, "block_s": 60}, progress=FIRST, blocks=[{}]),
             "there is no arm 0",
         ),
         (
             pb.Experiment(
-                plan={"pairs": 1, "block_s": 60}, progress=1, blocks=[{"arm": 1, "loss": 77}]
+                plan={"pairs": 1, "block_s": 60}, progress=FIRST, blocks=[{"arm": 1, "loss": 77}]
             ),
             "there is no loss of a block 77",
         ),
@@ -453,7 +459,7 @@ def test_values_of_a_later_version_are_read_as_the_nearest_that_is_known() -> No
         (WorkSource.CPU, WorkFault.UNREADABLE),
         (WorkSource.CPU, WorkFault.NONE),
     ]
-    assert TICK_RECORD.from_wire(pb.TickRecord(mode=77)).mode is Mode.OFF
+    assert TICK_RECORD.from_wire(pb.TickRecord(mode=UNKNOWN)).mode is Mode.OFF
     (change,) = REASONS.from_wire(pb.Reasons(changes=[{"rule": 77, "unit": 77}])).changes
     assert (change.rule, change.unit) == (GuardRule.OTHER, Unit.NONE)
 
