@@ -143,7 +143,7 @@ def test_a_record_that_cannot_be_made_ends_no_tick(
     def broken(_record: Any) -> pb.TickRecord:
         raise RuntimeError("nobody has thought of this")
 
-    monkeypatch.setattr(wire, "TICK_RECORD.to_wire", broken)
+    monkeypatch.setattr(wire.TICK_RECORD, "to_wire", broken)
     for _ in range(3):
         ticking.tick()
     assert len(ticking.node.applied) == 3, "the levers follow"
