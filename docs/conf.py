@@ -118,7 +118,7 @@ def _add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
             entries = "\n".join(pages)
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{entries}\n```\n"
     if page == "lab/index":
-        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n:reversed:\n\n20*\n```\n"
+        source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
 
 
 class Mermaid(SphinxDirective):
