@@ -24,7 +24,7 @@ from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
 # ---------- How well the background groups get on: the share of their time that is their own work.
 # A group that lacks memory spends its time in page faults, waiting for pages, or paused. What is left
 # is the processor time outside the kernel, and for programs that compute it follows their work closely
-# (docs/lab/2026-11-30-the-border.md). It is taken as a share of the time in which the group was
+# (docs/lab/border.md). It is taken as a share of the time in which the group was
 # active, so that a group that comes and goes can be compared with itself.
 
 LEAST_ACTIVE_SHARE: Final = 0.02
