@@ -11,7 +11,7 @@ The spreads come from means of a minute in the recordings of the scenarios for t
 validation: the difference between the 90th and the 10th percentile of log(live / twin), divided
 by 2.56. They are cut at 0.6, because the ratio is large where one of the two is close to 0. Rates
 are logarithms already; their spreads are cut at 0.3, with which one standard deviation around 150
-pages/s reaches from 40 to 870. ``docs/lab/2026-11-23-sim-to-real-gap.md`` has the table.
+pages/s reaches from 40 to 870. ``docs/lab/twin/features.csv`` has the table.
 """
 
 from __future__ import annotations
