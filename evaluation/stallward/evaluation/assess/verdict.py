@@ -26,7 +26,7 @@ MOST_ACTED_SHARE: Final = 0.05
 """If the daemon acted for more of the time than this, the rest does not stand for all of it."""
 SLOW_PAGE_US: Final = 150.0
 """Fast disks took 15 to 65 us of stall for a page from swap, slow ones 218 to 580
-(docs/lab/2026-11-28-memory-on-a-slow-disk.md)."""
+(docs/lab/disk-and-cpu.md)."""
 _LEAST_SWAP_S: Final = 10
 """With fewer readings of a page's cost nothing is said of it."""
 
