@@ -82,6 +82,7 @@ def init(
         output.line(f"cannot protect: {obstacle}")
     if diagnosis.protectable:
         output.line(f"next: stallward serve --config {out}")
+        output.line(f"or, for systemd to keep it: stallward unit --config {out} --install")
     else:
         output.line(f"next: stallward doctor --config {out}")
         raise typer.Exit(1)
