@@ -146,5 +146,5 @@ def test_precompiling_compiles_every_kernel_of_the_environments() -> None:
         for value in vars(module).values()
         if getattr(value, "__module__", "") == module.__name__ and hasattr(value, "signatures")
     ]
-    assert len(kernels) >= 10
+    assert len(kernels) >= 5
     assert [kernel.__name__ for kernel in kernels if not kernel.signatures] == []
