@@ -397,8 +397,9 @@ def test_real_programs_answer_and_work(
             for slot, group in enumerate(scenario.background)
             if group.phases[0].start_s < 2.0
         }
-        if None not in rates.values():
-            break  # on a busy host a program may not finish its first unit in 3 s
+        # On a busy host 3 s may be too short for a first unit, and for answers to the last requests.
+        if all(rates.values()) and result.measured.ok.mean() > 0.99:
+            break
     assert len(result.measured.ok) > 200
     mine = f"stallward-block-{os.getpid()}-*"
     assert [path for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)] == []
