@@ -18,6 +18,7 @@ from stallward.evaluation.results.interval import Interval
 
 ALIKE = figure(1.0, 0.8, 1.25)
 LOWER = figure(0.1, 0.05, 0.2)
+HARDLY_LOWER = figure(0.995, 0.99, 0.999)
 HIGHER = figure(3.0, 2.0, 4.0)
 
 
@@ -143,6 +144,7 @@ def test_the_sentence_says_that_the_twin_was_measured() -> None:
         (LOWER, ALIKE, "The rule is the better of the two here."),
         (ALIKE, HIGHER, "The rule is the better of the two here."),
         (ALIKE, ALIKE, "This run cannot say whether the policy or the rule is better:"),
+        (ALIKE, HARDLY_LOWER, "This run cannot say whether the policy or the rule is better:"),
     ],
 )
 def test_the_policy_is_called_better_only_where_it_is(

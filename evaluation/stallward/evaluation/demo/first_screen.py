@@ -24,6 +24,8 @@ DEFAULT: Final = "partition"
 """The arm of the controller that decides by default."""
 FRESH: Final = "fresh"
 """The arm of the policy that the demo trains."""
+_NOTICEABLE: Final = 1.02
+"""A certain difference by a smaller factor makes no controller the better one."""
 HEADERS: Final = ("arm", "", "p95 ms", "target met", "work done", "killed")
 
 _MEANINGS: Final = {
@@ -135,8 +137,8 @@ def _effect(table: Table, arm: str) -> str:
 
 def _policy_note(table: Table) -> str:
     """Whether the shipped policy is better than the rule, in latency and in work."""
-    latency = _change(_p95_ratio(table, "ppo", DEFAULT))
-    work = _change(_work_ratio(table, "ppo", DEFAULT))
+    latency = _change(_p95_ratio(table, "ppo", DEFAULT), least=_NOTICEABLE)
+    work = _change(_work_ratio(table, "ppo", DEFAULT), least=_NOTICEABLE)
     gains = (latency == "lower") + (work == "higher")
     losses = (latency == "higher") + (work == "lower")
     differences = _against(table, "ppo", DEFAULT)
@@ -202,11 +204,13 @@ def _ratio(table: Table, arm: str, other: str, of: Callable[[Contrast], Interval
     return UNKNOWN
 
 
-def _change(ratio: Interval) -> Change:
-    """Whether a ratio is certainly below or above 1 by its interval."""
-    if ratio.low is None or ratio.high is None or ratio.low <= 1.0 <= ratio.high:
+def _change(ratio: Interval, least: float = 1.0) -> Change:
+    """Whether a ratio is certainly below or above 1 by its interval, by the factor ``least``."""
+    if ratio.low is None or ratio.high is None:
         return "unclear"
-    return "lower" if ratio.high < 1.0 else "higher"
+    if ratio.high < 1.0 / least:
+        return "lower"
+    return "higher" if ratio.low > least else "unclear"
 
 
 def _inverse(ratio: Interval) -> Interval:
