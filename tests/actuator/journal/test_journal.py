@@ -34,8 +34,9 @@ from stallward.actuator.journal.entries import (
     to_line,
 )
 from stallward.actuator.journal.kept_files import KeptFiles
-from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner, zswap_dir
+from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import is_swap, restore
+from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
 

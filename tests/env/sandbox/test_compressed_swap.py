@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.journal.entries import JournalEntry, ZramDevice
-from stallward.actuator.journal.own_entries import Owner, refusal, zswap_dir
+from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.restore import restore
+from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox.compressed_swap import check_compressed_swap, switch_on

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.journal.own_entries import zswap_dir
+from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox.compressed_swap import check_compressed_swap

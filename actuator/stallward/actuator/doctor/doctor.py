@@ -19,6 +19,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
+from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import (
@@ -168,7 +169,7 @@ def _swap(paths: Paths) -> Finding:
     lines = (read_text(paths.proc / "swaps") or "").splitlines()[1:]
     devices = [line.split()[0] for line in lines if line.split()]
     zram = [device for device in devices if device.startswith("/dev/zram")]
-    zswap = paths.sys / "module/zswap/parameters"
+    zswap = zswap_dir(paths)
     where = [f"{', '.join(zram)} compresses it into memory"] if zram else []
     if devices and (read_text(zswap / "enabled") or "").strip() == "Y":
         percent = (read_text(zswap / "max_pool_percent") or "?").strip()

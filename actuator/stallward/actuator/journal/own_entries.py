@@ -27,7 +27,7 @@ from stallward.actuator.journal.entries import (
     ThreadValue,
     ZramDevice,
 )
-from stallward.actuator.kernel.memory.zram import ZRAM
+from stallward.actuator.kernel.memory.compressed_swap import ZRAM, zswap_dir
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE
 
@@ -142,11 +142,6 @@ def _in_node(path: Path, paths: Paths) -> bool:
 
 def _in_zswap(path: Path, paths: Paths) -> bool:
     return path.name in ZSWAP_FILES and path.parent == zswap_dir(paths)
-
-
-def zswap_dir(paths: Paths) -> Path:
-    """The folder of the settings of zswap."""
-    return paths.sys / "module" / "zswap" / "parameters"
 
 
 def _is_below(path: Path, root: Path) -> bool:

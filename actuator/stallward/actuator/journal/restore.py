@@ -37,8 +37,8 @@ from stallward.actuator.journal.written_values import may_be_ours
 from stallward.actuator.kernel.cgroup_dirs import Walk
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
+from stallward.actuator.kernel.memory.compressed_swap import remove_zram
 from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
-from stallward.actuator.kernel.memory.zram import remove_zram
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
@@ -214,8 +214,8 @@ def restore(
     put back before, under which system calls of what runs could fail. A write that blocks in the
     kernel does not hold up the others. Whether the kernel kills under a limit is put back
     after all limits: it would kill what waits under one. Then our own groups are killed and
-    removed, and last our own folders, swap files and zram devices. If a file has several entries, the first is
-    the original.
+    removed, and last our own folders, swap files and zram devices. If a file has several entries,
+    the first is the original.
     A target that has vanished is no failure. Nothing is written to a disk that does not have to
     be undone. What another program wrote since stays. An entry that cannot be one of ours is
     refused.

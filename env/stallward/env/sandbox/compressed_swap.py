@@ -18,9 +18,14 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, ZramDevice
-from stallward.actuator.journal.own_entries import zswap_dir
 from stallward.actuator.kernel.files import read_text, write_text
-from stallward.actuator.kernel.memory.zram import add_zram, can_add_zram, remove_zram, zram_dir
+from stallward.actuator.kernel.memory.compressed_swap import (
+    add_zram,
+    can_add_zram,
+    remove_zram,
+    zram_dir,
+    zswap_dir,
+)
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
 from stallward.env.errors import SandboxError

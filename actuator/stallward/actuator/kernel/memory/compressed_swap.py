@@ -1,4 +1,4 @@
-"""zram: block devices that keep what is written to them compressed in memory."""
+"""Swap that stays compressed in memory: zram devices, and the settings of zswap."""
 
 from __future__ import annotations
 
@@ -13,10 +13,15 @@ from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.paths import Paths
 
 ZRAM: Final = re.compile(r"/dev/zram(\d{1,6})", re.ASCII)
-"""The path of a device, with its number."""
+"""The path of a zram device, with its number."""
 _CONTROL: Final = "class/zram-control"
 _BUSY_TRIES: Final = 20
 _BUSY_S: Final = 0.05
+
+
+def zswap_dir(paths: Paths) -> Path:
+    """The folder of the settings of zswap."""
+    return paths.sys / "module" / "zswap" / "parameters"
 
 
 def can_add_zram(paths: Paths) -> bool:
