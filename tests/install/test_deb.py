@@ -168,9 +168,13 @@ def test_it_is_installed_watches_a_service_and_is_removed(root: Path) -> None:
     assert not (root / "opt/stallward").exists(), "byte code goes, too"
     assert (root / "etc/stallward/stallward.toml").exists(), "the configuration stays"
 
+    unit = root / "etc/systemd/system/stallward.service"
+    unit.parent.mkdir(parents=True, exist_ok=True)
+    unit.write_text("# Written by an administrator\n")
     purged = enter(root, "apt purge stallward")
     assert purged.returncode == 0
     assert not (root / "etc/stallward").exists()
+    assert unit.exists(), "it was not made by `stallward unit`"
 
 
 def test_commands_have_pages_and_completions(package: tuple[str, Path], tmp_path: Path) -> None:
