@@ -284,15 +284,15 @@ def test_a_reader_that_is_killed_is_said_and_replaced(site: Site, reader: Reader
     pid = site.map_file()
     pidfd = os.pidfd_open(pid)
     try:
-        with reader.within(pid, lambda: False) as ask:
+        with reader.within(pid, lambda: False) as inside:
             killed = reader.pid
             assert killed is not None
             os.kill(killed, signal.SIGKILL)
             with pytest.raises(LeverError, match="killed"):
-                ask(pidfd, [], WILLNEED)
-        with reader.within(pid, lambda: False) as ask:
+                inside.advise(pidfd, [], WILLNEED)
+        with reader.within(pid, lambda: False) as inside:
             assert reader.pid not in {None, killed}
-            assert ask(pidfd, [], WILLNEED) == 0
+            assert inside.advise(pidfd, [], WILLNEED) == 0
     finally:
         os.close(pidfd)
     assert site.listed() == {pid}
@@ -336,10 +336,10 @@ def test_a_group_that_is_frozen_while_pages_are_asked_for_keeps_nothing(
     freeze = site.slot.unified_dir / "cgroup.freeze"
     pidfd = os.pidfd_open(pid)
     try:
-        with reader.within(pid, lambda: True) as ask:
+        with reader.within(pid, lambda: True) as inside:
             freeze.write_text("1")
             with pytest.raises(LeverError, match="in time"):
-                ask(pidfd, [], WILLNEED)
+                inside.advise(pidfd, [], WILLNEED)
         wait_until(lambda: site.listed() == {pid}, "the reader has left")
         with pytest.raises(LeverError, match="paused"), reader.within(pid, lambda: False):
             pass
@@ -348,3 +348,37 @@ def test_a_group_that_is_frozen_while_pages_are_asked_for_keeps_nothing(
         os.close(pidfd)
     with reader.within(pid, lambda: False):
         assert reader.pid is not None
+
+
+def test_pages_are_marked_from_within_the_group_unless_it_is_paused(
+    site: Site, reader: Reader
+) -> None:
+    pid = site.map_file()
+    with site.path.open("rb") as file:
+        os.pread(file.fileno(), PAGE_BYTES, 0)
+        cached = cached_pages(file.fileno()).cached
+        with reader.within(pid, lambda: False, reads=False) as inside:
+            assert site.listed() == {pid, reader.pid}
+            assert inside.mark(file.fileno(), 0, SIZE) == cached
+        if not site.v2:
+            return
+        assert site.slot.unified_dir is not None
+        freeze = site.slot.unified_dir / "cgroup.freeze"
+        freeze.write_text("1")
+        try:
+            with reader.within(pid, lambda: False, reads=False) as inside:
+                assert site.listed() == {pid}
+                assert inside.mark(file.fileno(), 0, SIZE) == cached
+        finally:
+            freeze.write_text("0")
+
+
+def test_a_reader_that_touches_what_is_cut_off_ends_alone(site: Site, reader: Reader) -> None:
+    """A file that becomes shorter is a bus error for who touches its pages at that moment."""
+    pid = site.map_file()
+    with site.path.open("rb") as file, reader.within(pid, lambda: False, reads=False) as inside:
+        assert reader.pid is not None
+        os.kill(reader.pid, signal.SIGBUS)
+        with pytest.raises(LeverError, match="killed"):
+            inside.mark(file.fileno(), 0, SIZE)
+    assert site.listed() == {pid}

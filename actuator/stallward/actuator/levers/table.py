@@ -373,9 +373,10 @@ _NOTES: Final = """
   anyway; referenced bits and places in the kernel's lists come back as pages are used; dropped
   pages are read again when they are needed. It is done to background processes only, but for
   `willneed` and the three that use pages, which the application's may have. These (`mark`,
-  `activate`, `activate-mark`) use the pages in memory once, twice or three times, by reading
-  those that cachestat(2) counts. From the disk nothing is read but what a mark of the kernel's own
-  readahead starts. `clear` takes all file pages of the victim:
+  `activate`, `activate-mark`) use the pages in memory once, twice or three times: the reader (see
+  below) touches those that cachestat(2) counts in a mapping of the file, from which the kernel does
+  not read ahead, and ends the mapping, which marks each folio once. It stays outside a group that
+  is paused. `clear` takes all file pages of the victim:
   clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
   file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
   CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.

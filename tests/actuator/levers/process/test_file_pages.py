@@ -153,8 +153,19 @@ def source(*pids: int, check: Callable[[], None] = lambda: None) -> FilePagesSou
     return FilePagesSource(members=lambda: pids, holds=lambda pid: pid in pids, check=check)
 
 
+READERS: list[Reader] = []
+
+
+@pytest.fixture(autouse=True)
+def _no_reader_is_left() -> Iterator[None]:
+    yield
+    while READERS:
+        READERS.pop().close()
+
+
 def lever_on(*slots: FilePagesSource, protected: FilePagesSource | None = None) -> FilePagesLever:
-    return FilePagesLever(slots, protected or source(), PROC, Reader(Hierarchy(), PROC))
+    READERS.append(Reader(Hierarchy(), PROC))
+    return FilePagesLever(slots, protected or source(), PROC, READERS[-1])
 
 
 def settle(lever: FilePagesLever, wish: FilePages | None) -> list[LeverResult]:
@@ -235,6 +246,7 @@ def test_marked_pages_are_referenced_without_their_process(mapper: Mapper) -> No
     assert result.ok, result
     assert result.value.startswith(f"mark {PAGES} pages")
     assert mapper.flagged(REFERENCED) == PAGES
+    assert mapper.flagged(ACTIVE) == 0, "one use of a folio counts once, however large it is"
 
 
 @needs_all
@@ -268,6 +280,38 @@ def test_what_is_not_in_memory_is_not_read_to_be_marked(mapper: Mapper, action: 
     assert result.ok, result
     time.sleep(0.2)
     assert mapper.cached() == cached
+
+
+@needs_all
+@pytest.mark.parametrize("action", ["mark", "activate-mark"])
+def test_the_kernel_does_not_read_ahead_where_pages_are_marked(
+    mapper: Mapper, action: str
+) -> None:
+    """A page in memory bears the mark at which the kernel reads the next ones."""
+    with mapper.path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        for page in range(4):
+            os.pread(file.fileno(), PAGE_BYTES, page * PAGE_BYTES)
+    time.sleep(0.2)  # the kernel reads ahead
+    cached = mapper.cached()
+    assert 4 < cached < PAGES
+    (result,) = settle(lever_on(source(mapper.pid)), wish(action))
+    assert result.value.startswith(f"{action} {cached} pages"), result
+    time.sleep(0.2)
+    assert mapper.cached() == cached
+
+
+@needs_all
+def test_of_a_file_that_became_shorter_what_is_left_is_marked(mapper: Mapper) -> None:
+    lever = lever_on(source(mapper.pid))
+    mapper.do("read")
+    os.truncate(mapper.path, PAGES // 2 * PAGE_BYTES)
+    (result,) = settle(lever, wish("mark"))
+    assert result.ok, result
+    assert result.value.startswith(f"mark {PAGES // 2} pages")
+    os.truncate(mapper.path, 0)
+    (result,) = settle(lever, wish("mark"))
+    assert result.value.startswith("mark 0 pages")
 
 
 @needs_all

@@ -1,12 +1,11 @@
-"""What the page cache holds of a file, writing its dirty pages back, and marking pages as used.
+"""What the page cache holds of a file, and writing its dirty pages back.
 
-By cachestat(2), which Linux has since 6.5, sync_file_range(2), and preadv2(2) without waiting.
+By cachestat(2), which Linux has since 6.5, and sync_file_range(2).
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -84,56 +83,6 @@ def write_back(fd: int, most_pages: int) -> int:
         _start_writing(fd, first * part_bytes, part_bytes)
         written += dirty
     return written
-
-
-def mark_used(
-    fd: int,
-    offset_bytes: int,
-    length_bytes: int,
-    grab_pages: int,
-    stop: Callable[[], bool] = lambda: False,
-) -> int:
-    """Mark the cached pages of a part of a file as used, without reading others.
-
-    A read marks the pages that it copies (``mark_page_accessed`` in mm/filemap.c). Only cached
-    pages are read: since Linux 6.12 a read that must not wait (RWF_NOWAIT) still starts to read
-    what is missing. Where it comes upon a mark of the kernel's own readahead, that goes on.
-
-    Args:
-        fd: The file.
-        offset_bytes: Where the part begins.
-        length_bytes: Its length.
-        grab_pages: How many pages are read in one call.
-        stop: Asked before each part; ends it.
-
-    Returns:
-        The pages that were marked.
-
-    Raises:
-        OSError: With the kernel's error; EOPNOTSUPP where the file system cannot do that.
-    """
-    buffer = memoryview(bytearray(grab_pages * PAGE_BYTES))
-    end = min(offset_bytes + length_bytes, os.fstat(fd).st_size)
-    parts = [(offset_bytes // PAGE_BYTES, -(-end // PAGE_BYTES))]
-    marked = 0
-    while parts and not stop():
-        first, last = parts.pop()
-        count = last - first
-        cached = (
-            cached_pages(fd, first * PAGE_BYTES, count * PAGE_BYTES).cached if count > 0 else 0
-        )
-        if not cached:
-            continue
-        if count > 1 and (cached < count or count > grab_pages):
-            middle = first + count // 2
-            parts += [(middle, last), (first, middle)]
-            continue
-        try:
-            read = os.preadv(fd, [buffer[: count * PAGE_BYTES]], first * PAGE_BYTES, os.RWF_NOWAIT)
-        except BlockingIOError:
-            continue  # it went meanwhile
-        marked += -(-read // PAGE_BYTES)
-    return marked
 
 
 def _start_writing(fd: int, offset_bytes: int, length_bytes: int) -> None:

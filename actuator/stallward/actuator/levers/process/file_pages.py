@@ -2,11 +2,11 @@
 
 ``flush`` writes dirty pages of the victim's first file back, ``clear`` takes its file pages for
 unreferenced (/proc/PID/clear_refs), ``cold`` makes them the next to be reclaimed, ``pageout``
-reclaims them, ``mark``, ``activate`` and
-``activate-mark`` use those in memory once, twice or three times (by reading them) and ``willneed``
-reads them in (process_madvise), on the account of the victim's group. A thread does it, once a tick for as long as it is wanted. Nothing needs to be undone: what
-was written back would have been written anyway, a page that is used again is referenced and active
-again, and one that was dropped comes back when it is needed.
+reclaims them, ``mark``, ``activate`` and ``activate-mark`` use those in memory once, twice or three
+times (by touching them in a mapping) and ``willneed`` reads them in (process_madvise), both from
+within the victim's group. A thread does it, once a tick for as long as it is wanted. Nothing needs
+to be undone: what was written back would have been written anyway, a page that is used again is
+referenced and active again, and one that was dropped comes back when it is needed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
-from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, mark_used, write_back
+from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, write_back
 from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
 from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite
@@ -34,8 +34,8 @@ from stallward.actuator.levers.process.file_victims import (
     open_mapped,
     read_candidate,
 )
-from stallward.actuator.levers.process.page_advice import advise_ranges
-from stallward.actuator.levers.process.reader.reader import Reader
+from stallward.actuator.levers.process.page_advice import CALL_BYTES, advise_ranges
+from stallward.actuator.levers.process.reader.reader import Inside, Reader
 from stallward.actuator.record.desired.text import file_pages_text
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
@@ -268,8 +268,8 @@ class FilePagesLever(LeverDefaults):
         if wanted.action != "willneed":
             done = advise_ranges(process_madvise, pidfd, ranges, number, superseded)
         else:
-            with self._reader.within(pid, superseded) as advise:
-                done = advise_ranges(advise, pidfd, ranges, number, superseded)
+            with self._reader.within(pid, superseded) as inside:
+                done = advise_ranges(inside.advise, pidfd, ranges, number, superseded)
         return done // PAGE_BYTES
 
     def _flush(self, pid: int) -> int:
@@ -290,30 +290,40 @@ class FilePagesLever(LeverDefaults):
     def _mark(
         self, pid: int, found: Sequence[Mapping], wanted: FilePages, superseded: Superseded
     ) -> int:
-        return sum(
-            self._mark_mapping(pid, mapping, wanted, superseded)
-            for mapping in file_mappings(found, wanted.scope)
-        )
+        with self._reader.within(pid, superseded, reads=False) as inside:
+            return sum(
+                self._mark_mapping(inside, pid, mapping, wanted, superseded)
+                for mapping in file_mappings(found, wanted.scope)
+            )
 
     def _mark_mapping(
-        self, pid: int, mapping: Mapping, wanted: FilePages, superseded: Superseded
+        self,
+        inside: Inside,
+        pid: int,
+        mapping: Mapping,
+        wanted: FilePages,
+        superseded: Superseded,
     ) -> int:
+        try:
+            fd = open_mapped(self._proc, pid, mapping)
+        except OSError as error:
+            if error.errno in ABSENT:
+                return 0
+            raise
         marked = 0
-        for _ in range(MARKS[wanted.action]):
-            # Of reads by the same descriptor, one after the other from the same folio, only the
-            # first one counts as a use.
-            try:
-                fd = open_mapped(self._proc, pid, mapping)
-            except OSError as error:
-                if error.errno in ABSENT:
-                    return marked
-                raise
-            try:
-                marked = mark_used(
-                    fd, mapping.offset, mapping.length, wanted.grab_pages, superseded
-                )
-            finally:
-                os.close(fd)
+        try:
+            for offset in range(0, mapping.length, CALL_BYTES):
+                for _ in range(MARKS[wanted.action]):
+                    if superseded():
+                        return marked
+                    pages = inside.mark(
+                        fd,
+                        mapping.offset + offset,
+                        min(CALL_BYTES, mapping.length - offset),
+                    )
+                marked += pages
+        finally:
+            os.close(fd)
         return marked
 
     def _clear(self, pid: int) -> int:

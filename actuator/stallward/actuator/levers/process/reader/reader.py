@@ -1,8 +1,8 @@
-"""Asks for pages from within the group that has to pay for them.
+"""Asks for pages, and marks them as used, from within the group that has to pay for them.
 
 Pages of a file that are read in are charged to the group of the process that asks for them,
 whoever maps the file. (Pages in swap are not: they go back to the group that they were swapped out
-of.) So a small process of the daemon is moved into the victim's memory group for the time of a
+of.) Marking a page as used reads it in if it leaves the cache at that moment. So a small process of the daemon is moved into the victim's memory group for the time of a
 request, and back. :mod:`stallward.actuator.levers.process.reader.reader_process` is its side.
 
 On a hybrid node it enters the memory hierarchy only, where nothing is frozen. With cgroup v2 it is
@@ -19,8 +19,8 @@ import select
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
-from functools import partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -29,11 +29,11 @@ from stallward.actuator.kernel.cgroup_members import PROCS
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.memory.memory_groups import memory_folder
-from stallward.actuator.kernel.memory.remote_advice import Advise, process_madvise
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.levers.process.reader.reader_process import (
     ANSWER,
     HEAD,
+    MARK_USED,
     MESSAGE_BYTES,
     RANGE,
     READY,
@@ -51,6 +51,37 @@ _SUPERSEDED_S: Final = 0.5
 """How long it is still waited for when something else is wanted; starting another costs more."""
 _END_S: Final = 1.0
 _STEP_S: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """The calls that a reader makes for one request.
+
+    Args:
+        ask: Sends a call and receives its answer.
+        superseded: Whether something else is wanted by now.
+    """
+
+    ask: Callable[[Superseded, int, int, list[tuple[int, int]]], int]
+    superseded: Superseded
+
+    def advise(self, pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
+        """Call :func:`~stallward.actuator.kernel.memory.remote_advice.process_madvise`.
+
+        Raises:
+            OSError: With the kernel's error.
+            LeverError: If the reader does not answer, or was killed.
+        """
+        return self.ask(self.superseded, pidfd, advice, ranges)
+
+    def mark(self, fd: int, offset_bytes: int, length_bytes: int) -> int:
+        """Call :meth:`~stallward.actuator.kernel.memory.mark_used.Marker.mark_used`.
+
+        Raises:
+            OSError: With the kernel's error.
+            LeverError: If the reader does not answer, or was killed.
+        """
+        return self.ask(self.superseded, fd, MARK_USED, [(offset_bytes, length_bytes)])
 
 
 class Reader:
@@ -75,29 +106,35 @@ class Reader:
         return None if self._process is None else self._process.pid
 
     @contextlib.contextmanager
-    def within(self, pid: int, superseded: Superseded) -> Iterator[Advise]:
-        """Give a system call that charges what it reads in to the memory group of ``pid``.
+    def within(self, pid: int, superseded: Superseded, *, reads: bool = True) -> Iterator[Inside]:
+        """Give calls that charge what they read in to the memory group of ``pid``.
 
         Args:
             pid: The process whose pages are meant.
             superseded: Whether something else is wanted by now.
+            reads: Whether pages are to be read in. If not, a group that is paused is not entered.
 
         Raises:
             ProcessLookupError: If the process has ended.
-            LeverError: If its group is paused, or the reader does not start or answer.
+            LeverError: If pages are to be read in for a group that is paused, or the reader does
+                not start or answer.
             GroupError: If the group of the process, or of the daemon, is not found.
             KernelFileError: If the reader cannot be moved.
         """
         folder = memory_folder(self._proc, pid, self._hierarchy)
         home = memory_folder(self._proc, os.getpid(), self._hierarchy)
-        if folder is None or home is None or folder == home:
-            yield process_madvise
-            return
-        _refuse_paused(folder)
+        if folder is not None and _is_paused(folder):
+            if reads:
+                raise LeverError(f"File pages are not read in while {folder.name} is paused.")
+            folder = home
         reader = self._started(superseded)
+        calls = Inside(self._ask, superseded)
+        if folder is None or home is None or folder == home:
+            yield calls
+            return
         try:
             write_text(folder / PROCS, str(reader.pid))
-            yield partial(self._ask, superseded)
+            yield calls
         finally:
             self._leave(home)
 
@@ -134,19 +171,19 @@ class Reader:
         return process
 
     def _ask(
-        self, superseded: Superseded, pidfd: int, ranges: list[tuple[int, int]], advice: int
+        self, superseded: Superseded, fd: int, call: int, ranges: list[tuple[int, int]]
     ) -> int:
-        message = HEAD.pack(advice) + b"".join(RANGE.pack(*one) for one in ranges)
+        message = HEAD.pack(call) + b"".join(RANGE.pack(*one) for one in ranges)
         try:
             if self._connection is None:
                 raise BrokenPipeError
-            socket.send_fds(self._connection, [message], [pidfd])
+            socket.send_fds(self._connection, [message], [fd])
             answer = self._receive(_ANSWER_S, superseded)
         except ConnectionError:
             answer = b""
         if len(answer) != ANSWER.size:
             self.close()
-            raise LeverError("The reader was killed while it read pages in.")
+            raise LeverError("The reader was killed while it used pages.")
         done, number = ANSWER.unpack(answer)
         if number:
             raise OSError(number, os.strerror(number))
@@ -200,8 +237,7 @@ class Reader:
         self._ended = left
 
 
-def _refuse_paused(folder: Path) -> None:
-    """Refuse to enter a group in which nothing runs; a group of v1 has neither file."""
+def _is_paused(folder: Path) -> bool:
+    """Whether nothing runs in a group; one of v1 has neither file."""
     frozen = "frozen 1" in (read_text(folder / "cgroup.events") or "").splitlines()
-    if frozen or read_text(folder / "cgroup.freeze") == "1":
-        raise LeverError(f"File pages are not read in while {folder.name} is paused.")
+    return frozen or read_text(folder / "cgroup.freeze") == "1"

@@ -1,9 +1,9 @@
-"""The process of a reader: makes process_madvise(2) calls for the daemon, wherever it is moved to.
+"""The process of a reader: reads pages in and marks them as used, in the group that it is moved to.
 
 The daemon starts it as ``python -m stallward.actuator.levers.process.reader.reader_process
-OPTIONS``. Each message on its ``SOCK_SEQPACKET`` socket is one call, with the pidfd of the
-process whose pages are meant. It holds nothing between two calls, so it may be frozen or killed at
-any time. It ends with the thread that started it, frozen or not.
+OPTIONS``. Each message on its ``SOCK_SEQPACKET`` socket is one call: process_madvise(2) with the
+pidfd of the process whose pages are meant, or the marking of cached pages of an open file. It holds
+nothing between two calls, so it may be frozen or killed at any time. It ends with the thread that started it, frozen or not.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.kernel.memory.mark_used import Marker
 from stallward.actuator.kernel.memory.remote_advice import process_madvise
 from stallward.actuator.runtime.process_start import run_process
 
 READY: Final = b"ready"
 HEAD: Final = struct.Struct("=i")
-"""The advice, before the ranges of a message."""
+"""The advice or :data:`MARK_USED`, before the ranges of a message."""
+MARK_USED: Final = -1
 RANGE: Final = struct.Struct("=QQ")
-"""Address and bytes of one range."""
+"""Bytes of one range, after its address or its offset in the file."""
 ANSWER: Final = struct.Struct("=qi")
-"""The bytes advised on, and the errno of a call that failed, else 0."""
+"""The bytes advised on, or the pages marked, and the errno of a call that failed, else 0."""
 MESSAGE_BYTES: Final = 65536
 _PR_SET_PDEATHSIG: Final = 1
 
@@ -42,23 +44,28 @@ class ReaderOptions:
     """The process that started it."""
 
 
-def _answer(message: bytes, pidfd: int) -> bytes:
-    (advice,) = HEAD.unpack_from(message)
-    ranges = [(address, size) for address, size in RANGE.iter_unpack(message[HEAD.size :])]
+def _answer(marker: Marker, message: bytes, fd: int) -> bytes:
+    (call,) = HEAD.unpack_from(message)
+    ranges = [(start, size) for start, size in RANGE.iter_unpack(message[HEAD.size :])]
     try:
-        return ANSWER.pack(process_madvise(pidfd, ranges, advice), 0)
+        if call == MARK_USED:
+            done = sum(marker.mark_used(fd, start, size) for start, size in ranges)
+        else:
+            done = process_madvise(fd, ranges, call)
+        return ANSWER.pack(done, 0)
     except OSError as error:
         return ANSWER.pack(0, error.errno or 0)
 
 
 def _serve(connection: socket.socket) -> None:
     connection.send(READY)
+    marker = Marker()
     while True:
         message, fds, _, _ = socket.recv_fds(connection, MESSAGE_BYTES, 1)
         if not message:
             return
         try:
-            answer = _answer(message, *fds)
+            answer = _answer(marker, message, *fds)
         finally:
             for fd in fds:
                 os.close(fd)
