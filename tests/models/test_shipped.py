@@ -12,6 +12,7 @@ from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import find_policy, find_twin, load_policy, twin_names
+from stallward.training.export.card import card
 
 RECORDINGS = Path(__file__).parents[2] / "recordings"
 _MAX_BYTES = 30 * 1000 * 1000
@@ -44,8 +45,16 @@ def test_the_default_policy_loads_and_its_card_belongs_to_it() -> None:
     assert set(provenance["twins"]) <= {n for n, part in parts.items() if part == "train"}
     assert set(provenance["judged_on"]) <= {n for n, p in parts.items() if p == "validation"}
     assert len(provenance["seeds"]) >= 2, "nobody could say how much chance there is in it"
-    card = path.with_suffix(".md").read_text(encoding="utf-8")
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in card
+    text = path.with_suffix(".md").read_text(encoding="utf-8")
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in text
+
+
+def test_the_card_of_the_default_policy_is_generated_from_its_file() -> None:
+    path = find_policy("default")
+    made = card("default", load_policy(path).metadata, path.stat().st_size)
+    assert path.with_suffix(".md").read_text(encoding="utf-8") == made, (
+        "stale: write card(name, load_policy(path).metadata, size) of training/export/card.py"
+    )
 
 
 def test_there_are_enough_recordings_of_real_pressure_and_all_are_readable(

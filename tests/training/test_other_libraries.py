@@ -72,7 +72,6 @@ def test_the_metadata_of_the_card_are_the_results_that_are_in_the_policy() -> No
     assert data["library_name"] == "stallward"
     (model,) = data["model-index"]
     outcomes = load_policy(path).metadata.provenance["evaluation"]["ppo"]
-    # The card begins with those that the policy was chosen by.
     assert {result["dataset"]["name"] for result in model["results"]} == set(outcomes)
     assert len(model["results"]) == len(outcomes)
     for result in model["results"]:

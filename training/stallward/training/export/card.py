@@ -9,23 +9,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from stallward.agent.action_table import LEVELS, ActionTableName
-from stallward.agent.control_law.thresholds import as_values
+from stallward.agent.controllers.policy_metadata import PolicyMetadata
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.encoder import BASIC, schema_hash
+from stallward.agent.observation.encoder import BASIC
 from stallward.env.objective import SUFFERED
-from stallward.env.scenario.file import find_scenarios
-from stallward.training.network.arrays import TrainedPolicy
 
 # ---------- The parts of a policy's card that other programs read: its metadata, and how to use it.
 
 _ENVIRONMENT: Final = "stallward/Twin-v0"
-_METRICS: Final = {
-    "score": "score (background progress less penalties)",
-    "score_low": "95 % lower confidence bound of the score",
-    "progress": "background progress, relative to full speed",
-    "window_violated": "share of windows that miss the target",
-}
-"""The figures of the evaluation that the metadata state, and what they are."""
+_METRICS: Final = ("score", "score_low", "progress", "window_violated")
+"""The figures of the evaluation that the metadata state."""
 
 
 def metadata(name: str, provenance: Mapping[str, Any]) -> list[str]:
@@ -49,43 +42,47 @@ def metadata(name: str, provenance: Mapping[str, Any]) -> list[str]:
     if outcomes:
         lines += ["model-index:", f"- name: {_quoted(name)}", "  results:"]
     for scenario, outcome in outcomes.items():
+        metrics = (f"{{type: {key}, value: {outcome[key]:.3f}}}" for key in _METRICS)
         lines += [
             "  - task: {type: reinforcement-learning}",
             f"    dataset: {{type: {_quoted(_ENVIRONMENT)}, name: {_quoted(scenario)}}}",
-            "    metrics:",
-        ]
-        lines += [
-            f"    - {{type: {key}, value: {outcome[key]:.3f}, name: {_quoted(words)}}}"
-            for key, words in _METRICS.items()
+            f"    metrics: [{', '.join(metrics)}]",
         ]
     return [*lines, "---"]
 
 
-def usage(name: str, policy: TrainedPolicy) -> list[str]:
+def usage(name: str, policy: PolicyMetadata) -> list[str]:
     """The section that says how to run the policy, in an environment and on a node.
 
     Args:
         name: The name of the policy, and of its file.
-        policy: The policy.
+        policy: The metadata of its file.
     """
-    settings: dict[str, Any] = {"ticks_per_action": policy.ticks_per_action}
+    settings = [f'"ticks_per_action": {policy.ticks_per_action}']
     if policy.table is not LEVELS:
-        settings["action_table"] = policy.table.name
-        settings["partition"] = as_values(policy.partition)
+        settings += [
+            f'"action_table": {_quoted(policy.table.name)}',
+            '"partition": json.loads(facts["stallward.partition"])',
+        ]
     return [
         "## Use",
         "",
         "The graph takes observations as the environments give them, and returns actions.",
         "",
         "```python",
+        "import json",
+        "",
         "import gymnasium",
         "import onnxruntime",
         "",
         f"session = onnxruntime.InferenceSession({_quoted(f'{name}.onnx')})",
+        "facts = session.get_modelmeta().custom_metadata_map",
         "env = gymnasium.make(",
         f'    "stallward.env.gym:{_ENVIRONMENT}",',
         *([] if policy.features is BASIC else [f'    features="{policy.features.name}",']),
-        *_dictionary("    settings=", settings),
+        "    settings={",
+        *(f"        {setting}," for setting in settings),
+        "    },",
         ")",
         "observation, _ = env.reset(seed=1)",
         "truncated = False",
@@ -94,22 +91,12 @@ def usage(name: str, policy: TrainedPolicy) -> list[str]:
         "    observation, reward, _, truncated, info = env.step(actions[0])",
         "```",
         "",
+        "`facts` has everything that is known of the policy; its training, with every figure of",
+        'every arm and the recordings behind each twin, is `json.loads(facts["stallward.provenance"])`.',
+        "",
         f"On a node: `stallward ctl push {name}.onnx`.",
         "",
     ]
-
-
-def _dictionary(before: str, values: Mapping[str, Any]) -> list[str]:
-    """The lines of a Python dictionary, one entry on each."""
-    indent = " " * (len(before) - len(before.lstrip()))
-    lines = [f"{before}{{"]
-    for key, value in values.items():
-        name = f"{indent}    {_quoted(key)}: "
-        if isinstance(value, Mapping):
-            lines += _dictionary(name, value)
-        else:
-            lines.append(f"{name}{_quoted(value) if isinstance(value, str) else repr(value)},")
-    return [*lines, f"{indent}}},"]
 
 
 def _quoted(words: str) -> str:
@@ -117,9 +104,6 @@ def _quoted(words: str) -> str:
     return json.dumps(words, ensure_ascii=False)
 
 
-_COLUMNS: Final = (
-    "score", "score_low", "progress", "window_violated", "excess", "slow", "switches_per_s",
-)  # fmt: skip
 _COST_NAMES: Final = {
     "window_violated": "windows that miss the target",
     "excess": "mean latency beyond that with ample memory",
@@ -133,8 +117,8 @@ _BASELINES: Final = {
     "partition": "`partition`",
 }
 """The arms that a policy should beat, with their names on the card."""
-_SHOWN_AS_TEXT: Final = ("evaluation", "allowed", "curve", "curves_by_seed", "groups")
-"""Keys of the provenance that the card shows in another form than JSON."""
+_SHOWN_POINTS: Final = 20
+"""How many points of a training curve the card shows."""
 _DECIDES: Final[dict[ActionTableName, tuple[str, ...]]] = {
     "levels": (
         "Decides which background groups to pause, how much memory to leave them and which",
@@ -148,15 +132,13 @@ _DECIDES: Final[dict[ActionTableName, tuple[str, ...]]] = {
 }
 
 
-def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_limit: float) -> str:
+def card(name: str, policy: PolicyMetadata, size_bytes: int) -> str:
     """The policy's card, in Markdown.
 
     Args:
         name: The name of the policy.
-        policy: The policy with its provenance.
-        digest: The SHA-256 of its file.
+        policy: The metadata of its file.
         size_bytes: The size of its file.
-        ood_limit: Share of features out of range above which the policy is not trusted.
     """
     facts = policy.provenance
     lines = [
@@ -166,10 +148,10 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         *_DECIDES[policy.table.name],
         f"A decision holds for {policy.ticks_per_action} ticks of 0.1 s.",
         "",
-        f"- File: {size_bytes} bytes, SHA-256 `{digest}`",
-        f"- Schema: `{schema_hash(policy.table, policy.features)}`"
+        f"- File: {size_bytes} bytes, SHA-256 `{policy.sha256}`",
+        f"- Schema: `{policy.schema_hash}`"
         f" ({policy.features.size} features, action table `{policy.table.name}`)",
-        f"- Out of distribution: more than {ood_limit:.0%} of the features outside the range",
+        f"- Out of distribution: more than {policy.ood_limit:.0%} of the features outside the range",
         "  seen in training; the daemon's default rule then decides.",
         "",
         *usage(name, policy),
@@ -177,14 +159,6 @@ def card(name: str, policy: TrainedPolicy, digest: str, size_bytes: int, ood_lim
         *_results(facts),
         *_weaknesses(facts),
         *_seeds(facts),
-        "## Training",
-        "",
-        "```json",
-        json.dumps(
-            {k: v for k, v in facts.items() if k not in _SHOWN_AS_TEXT}, indent=1, default=str
-        ),
-        "```",
-        "",
     ]
     return "\n".join(lines)
 
@@ -193,18 +167,17 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
     trained, validation = sorted(facts.get("twins", ())), facts.get("judged_on", ())
     if not trained:
         return []
-    known = {*trained, *validation}
-    unseen = sorted(s.name for s in find_scenarios() if s.name not in known)
-    both = f"those of {_listed(validation)}, and half on these"
-    chosen_on = "the same" if set(validation) == set(trained) else both
+    both = (
+        f"half by the twins of {_listed(validation)}, which are not trained on, and half by these"
+    )
+    chosen_by = "by the same twins" if set(validation) == set(trained) else both
     return [
         "## Data",
         "",
-        f"- Trained on the twins of {_listed(trained)}; the recordings they were fitted to are",
-        "  named below.",
+        f"- Trained on the twins of {_listed(trained)}.",
         *_groups(facts.get("groups", {})),
-        f"- The seed was chosen on {chosen_on}.",
-        f"- Shipped scenarios that it has never seen: {_listed(unseen) or 'none'}.",
+        f"- The seed was chosen {chosen_by}.",
+        "- It has seen no other scenario.",
         "",
     ]
 
@@ -226,64 +199,68 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _results(facts: Mapping[str, Any]) -> list[str]:
-    """The table of outcomes, with a row for every scenario and arm."""
+    """The table of outcomes, with a row for every scenario."""
     evaluation = facts.get("evaluation")
     if not evaluation:
         return ["## Results on the twin", "", "Not evaluated.", ""]
+    others = [arm for arm in evaluation if arm != "ppo"]
+    columns = ("policy", "lower bound", *others, "progress", "missed windows", "allowed")
     rows = [
         "## Results on the twin",
         "",
-        "| scenario | arm | " + " | ".join(_COLUMNS) + " |",
-        "| --- | --- |" + " ---: |" * len(_COLUMNS),
+        "| scenario | " + " | ".join(columns) + " |",
+        "| --- |" + " ---: |" * len(columns),
     ]
-    for scenario in evaluation["ppo"]:
-        for arm, outcomes in evaluation.items():
-            cells = " | ".join(f"{outcomes[scenario][c]:.3f}" for c in _COLUMNS)
-            rows.append(f"| {scenario} | {arm} | {cells} |")
-        limits = facts["allowed"][scenario]
-        free = [f"{limits[c]:.3f}" if c in limits else "" for c in _COLUMNS]
-        rows.append(f"| {scenario} | *allowed* | " + " | ".join(free) + " |")
+    for scenario, outcome in evaluation["ppo"].items():
+        scores = [outcome["score"], outcome["score_low"]]
+        scores += [evaluation[arm][scenario]["score"] for arm in others]
+        shares = [outcome["progress"], outcome["window_violated"]]
+        shares += [facts["allowed"][scenario]["window_violated"]]
+        cells = [*(f"{score:.3f}" for score in scores), *(f"{share:.1%}" for share in shares)]
+        rows.append(f"| `{scenario}` | " + " | ".join(cells) + " |")
     return [
         *rows,
         "",
-        "`score` is background progress less penalties for what goes beyond what is allowed,",
-        "`score_low` its 95 % lower confidence bound over draws; `window_violated` is the share",
-        "of windows that miss the target, `excess` by how many times the mean latency is longer",
-        "than with ample memory, `slow` the share of requests slower than 1.15 times its p99;",
-        "`static` is the best static setting found for all that were trained on; `rule`, `pi` and",
-        "`partition` have the thresholds that they were shipped with or given. All met the same",
-        "draws, by which none of them was chosen.",
+        "The first columns are scores: background progress less penalties for exceeding what is",
+        "allowed, with the policy's 95 % lower confidence bound over draws. The last three are",
+        "the policy's background progress, its share of windows that miss the target, and the",
+        "share that is allowed. `static` is the best static setting for all training scenarios;",
+        "`rule`, `pi` and `partition` have the thresholds that they were shipped with or given.",
+        "All arms met the same draws, which were not used to choose any of them.",
         "",
     ]
 
 
 def _weaknesses(facts: Mapping[str, Any]) -> list[str]:
     """The scenarios in which the policy exceeds what is allowed or does not beat a baseline."""
-    weaknesses = []
     evaluation = facts.get("evaluation", {})
-    for scenario, outcome in evaluation.get("ppo", {}).items():
+    outcomes = evaluation.get("ppo", {})
+    weaknesses = []
+    for scenario, outcome in outcomes.items():
         allowed = facts["allowed"][scenario]
         over = [
-            f"{_COST_NAMES[cost]} {outcome[cost]:.2%}, allowed {allowed[cost]:.2%}"
+            f"{_COST_NAMES[cost]} {outcome[cost]:.2%} (allowed {allowed[cost]:.2%})"
             for cost in SUFFERED
             if outcome[cost] > allowed[cost]
         ]
         if over:
-            weaknesses.append(f"- `{scenario}`: {'; '.join(over)}.")
-        for arm, baseline in _BASELINES.items():
-            other = evaluation.get(arm, {}).get(scenario, {}).get("score", -math.inf)
-            if outcome["score"] <= other:
-                weaknesses.append(
-                    f"- `{scenario}`: no better than {baseline} "
-                    f"(score {outcome['score']:.3f} and {other:.3f})."
-                )
+            weaknesses.append(f"- `{scenario}`: {', '.join(over)}.")
+    for arm, baseline in _BASELINES.items():
+        others = evaluation.get(arm, {})
+        behind = [
+            scenario
+            for scenario, outcome in outcomes.items()
+            if scenario in others and outcome["score"] <= others[scenario]["score"]
+        ]
+        if behind:
+            weaknesses.append(f"- No better than {baseline}: {_listed(behind)}.")
     return [
         "## Known weaknesses",
         "",
         *weaknesses,
-        "- All of this is on the twin; its own comparison with the node says what its errors are.",
-        "  On other applications and machines the policy has been measured only where a live",
-        "  comparison says so. The guard of the daemon always holds.",
+        "- All of this was measured on the twin, which differs from a node. On other applications",
+        "  and machines only a live comparison tells how the policy does. The daemon's guard",
+        "  always holds.",
         "",
     ]
 
@@ -299,18 +276,17 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         for seed, merit, low in zip(seeds, merits, lows, strict=True)
     ]
     millions = facts["steps"] / 1e6
-    lines = [f"    line [{', '.join(f'{v:g}' for v in curve)}]" for curve in curves if curve]
+    lines = [f"    line [{', '.join(_thinned(curve))}]" for curve in curves if curve]
     return [
         "## Seeds",
         "",
-        "| seed | by which it is chosen | lowest `score_low` of those judged on |",
+        "| seed | merit | lowest `score_low` of the scenarios judged on |",
         "| --- | ---: | ---: |",
         *rows,
         "",
-        "Chosen by half of that bound and half of the mean bound of the scenarios trained on.",
-        "",
-        "Score while training, without exploring, the mean over what is trained on; one line a",
-        "seed. Before the first point the policy is `partition`.",
+        "A seed's merit is the mean of that bound and of the mean bound over the scenarios trained",
+        "on. The chart shows each seed's mean score on what it is trained on, without exploring,",
+        "from the first evaluation on; before training the policy is `partition`.",
         "",
         "```mermaid",
         f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{_COLOURS}"}}}}}}}}%%',
@@ -321,3 +297,9 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "```",
         "",
     ]
+
+
+def _thinned(curve: Sequence[float]) -> list[str]:
+    """The last value of each of equal parts of a curve, as the chart has them."""
+    step = max(1, math.ceil(len(curve) / _SHOWN_POINTS))
+    return [f"{value:.3g}" for value in curve[step - 1 :: step]]

@@ -128,9 +128,9 @@ def export_policy(policy: TrainedPolicy, path: Path) -> str:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         building.write_bytes(payload)
-        load_policy(building)
+        metadata = load_policy(building).metadata
         path.with_suffix(".md").write_text(
-            card(path.stem, policy, digest, len(payload), OOD_LIMIT), encoding="utf-8"
+            card(path.stem, metadata, len(payload)), encoding="utf-8"
         )
         building.replace(path)
     except OSError as error:
