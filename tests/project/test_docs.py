@@ -15,6 +15,8 @@ import typer
 
 from stallward.actuator.config.load import parse_config
 from stallward.agent.reference_pages import observation_page
+from stallward.env.recording.split import load_split
+from stallward.env.scenario.file import find_scenarios
 from stallward.evaluation.cli.app import app
 from stallward.lens.trace.reference_page import trace_page
 
@@ -184,3 +186,14 @@ def test_every_test_that_the_threat_model_names_is_there() -> None:
     ]
     assert len(named) > 40
     assert missing == []
+
+
+def test_the_table_of_scenarios_has_those_that_ship() -> None:
+    split = load_split()
+    rows = [
+        f"| `{one.name}` | {split.part_of(one)} | {one.sandbox.limit_bytes >> 20} | {one.summary} |"
+        for one in find_scenarios()
+    ]
+    lines = (ROOT / "docs/reference/scenarios.md").read_text().splitlines()
+    start = lines.index("| scenario | part | MiB | what it is |") + 2
+    assert lines[start : start + len(rows) + 1] == [*rows, ""], "as `stallward scenarios` says"
