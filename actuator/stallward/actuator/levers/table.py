@@ -302,25 +302,20 @@ starts; `stallward ctl status` lists those that are missing, and why.
 All levers have this in common:
 
 - **Saved first.** Before a setting is changed for the first time, the guardian has its original in
-  the journal. A setting that cannot be journaled is not changed.
+  the journal.
 - **Read back.** The daemon reports and holds what the kernel took. Rounding to pages is no
   failure; another value is.
 - **Never waiting.** A write that may block is done by a thread of its own. One that takes longer
-  than 2 s is reported as pending, and does not keep the other levers from being restored. If no
-  thread can be started, that is reported, and tried again at every tick.
+  than 2 s is reported as pending, and does not keep the other levers from being restored.
 - **Never more than before.** A limit is not raised above the group's own.
-- **Foreign changes are respected.** The daemon reads every held setting again in turn, one a tick.
-  A setting that something else has changed is left alone until the controller wants another value
-  or `control.foreign_wait_s` has passed. The tick record says so (`levers`, `foreign`), the change
-  is counted, and restoring keeps the foreign value, also one that was set
-  [while the daemon wrote](../explanation/pod-limits.md). A group that was removed and made anew
-  does not count as a foreign change.
-- **Restored.** All levers are put back on stop, on a lapsed lease and after a crash, even if some
-  of them fail.
-- **Dry run.** With `control.dry_run = true` the daemon decides and records but changes nothing.
-  `applied` in the tick record says what would have been done, marked `dry_run`.
-- **By hand.** `stallward ctl apply` has an option for each, and its `--help` gives the units. The
-  guard says what it does not grant.
+- **Foreign changes are respected.** The daemon reads every held setting again in turn. A setting
+  that something else has changed is left alone until the controller wants another value or
+  `control.foreign_wait_s` has passed, and restoring keeps the foreign value
+  ([pods](../explanation/pod-limits.md)). A group that was removed and made again does not count.
+- **Restored** on stop, on a lapsed lease and after a crash.
+- **Dry run.** With `control.dry_run = true` nothing is changed, and `applied` in the tick record
+  says what would have been done.
+- **By hand.** `stallward ctl apply` has an option for each, and its `--help` gives the units.
 
 ## What each lever changes
 
@@ -331,10 +326,9 @@ block.
 _RIGHTS: Final = """
 ## What rights each lever needs
 
-The files of a group are root's, or those of the user whom it is delegated to. Writing to them
-takes CAP_DAC_OVERRIDE where they are another user's, and a cgroup file system that is not mounted
-read-only. For processes of the daemon's own user no capability is needed. A lever whose right is
-refused is missing, or says so at its first use; the others go on. The [systemd
+The files of a group are root's, or those of the user whom it is delegated to; others need
+CAP_DAC_OVERRIDE to write them. For processes of the daemon's own user no capability is needed. A
+lever whose right is refused is missing, or says so at its first use. The [systemd
 unit](restoring.md#systemd) grants all of these, and the chart in `deploy/chart` all but the
 settings of `vm`, which no container may write.
 
@@ -351,48 +345,35 @@ _NOTES: Final = """
 - A hard limit is never written below what the group uses: memory is reclaimed first, and what
   cannot be reclaimed is reported. So lowering a hard limit kills nothing; growing into it does,
   and the [guard](guard.md#what-a-program-notices-of-a-limit) keeps it away from what grows.
-- v1 has memory.force_empty, but that takes everything. A limit that is set for a moment takes what
-  is asked for.
 - v1 CPU and disk levers need the group in the hierarchy of that controller. Where the group is not
-  in it, the lever is missing. The daemon makes no groups there.
-- The nice value orders threads of the same CPU group. It needs CAP_SYS_NICE, without which it
-  could not be undone. It stands in for the CPU weight where the CPU controller is off for a group:
-  each step of 1 is a factor of 1.25. Where the kernel groups threads by session
-  (`kernel.sched_autogroup_enabled` is 1, as in most distributions) it orders those of one session
-  only, so services need a CPU weight: `CPUWeight=` of their unit turns the controller on.
-- A thread's timeslice is taken by Linux 6.12 and later, which the daemon tries on a thread of its
-  own: it sets one and reads it back. Where it is not taken the lever is missing. No other setting
-  stands in for it, because a nice value would change the thread's share.
+  in it, the lever is missing.
+- The nice value orders threads of the same CPU group, and needs CAP_SYS_NICE to be undone. It is
+  used in place of the CPU weight where the CPU controller is off for a group: each step of 1 is a
+  factor of 1.25. Where the kernel groups threads by session (`kernel.sched_autogroup_enabled` is 1,
+  as in most distributions) it orders only those of one session, so services need a CPU weight:
+  `CPUWeight=` of their unit turns the controller on.
+- A thread's timeslice needs Linux 6.12. Nothing replaces it, because a nice value would change the
+  thread's share.
 - Disk weights act only where the disk's scheduler (or iocost) knows them. Elsewhere the lever is
   missing, even if the files exist.
 - Paging out (`limit` on a process tree, `pages` with pageout) takes anonymous pages only as far as
-  there is swap. Without swap, or once it is full, nothing happens to them, and process_madvise(2)
-  reports no error. So a limit on a process tree looks at what stays resident, and reports that.
-  Unchanged file pages are dropped in any case.
-- What `file_pages` does needs no undoing. Pages that were written back would have been written
-  anyway; referenced bits and places in the kernel's lists come back as pages are used; dropped
-  pages are read again when they are needed. It is done to background processes only, but for
-  `willneed` and the three that use pages, which the application's may have. These (`mark`,
-  `activate`, `activate-mark`) use the pages in memory once, twice or three times: the reader (see
-  below) touches those that cachestat(2) counts in a mapping of the file, from which the kernel does
-  not read ahead, and ends the mapping, which marks each folio once. It stays outside a group that
-  is paused. `clear` takes all file pages of the victim:
-  clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
-  file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
-  CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.
-- A file that is read in is charged to the group of the process that asks. So what `file_pages`
-  reads in (`willneed`) is asked for from within the victim's memory group, by a small process of
-  the daemon, the reader. It is moved into that group for the request and back, so that the group's
-  limit holds. A request takes 6 ms longer for that (14 in one of ten, 80 the first time), and the
-  reader 9 MiB of the daemon's own group. Nothing counts it as a member of a group. On a hybrid
-  node it enters the memory hierarchy only, which freezes nothing. With cgroup v2 it does not enter
-  a group that is paused; one that is frozen there by chance is killed after 5 s; and while it is
-  there, what it waits for counts as the group's stall. It ends with the daemon, also by `kill -9`.
-  A daemon in a cgroup namespace of its own cannot find the groups, and says so. Of each range the
-  kernel reads in no more than the disk's readahead, so ranges are 128 KiB long at most.
-- Pages in swap are charged to the group that they were swapped out of, whoever asks. So `pages`
-  asks from outside. Its `willneed` leaves out mappings of files, of which the kernel would read
-  the file and not the swapped pages.
+  there is swap. So a limit on a process tree reports what stays resident. Unchanged file pages are
+  dropped in any case.
+- `file_pages` needs no undoing, because pages come back as they are used. It acts on background
+  processes only, but for `willneed` and the three that use pages, which the application's may have.
+  `mark`, `activate` and `activate-mark` use the pages in memory once, twice or three times: the
+  reader touches those that cachestat(2) counts, without reading ahead, outside a group that is
+  paused. `clear` takes all file pages of the victim (clear_refs(5)). Counting the pages of a file
+  needs Linux 6.5, and CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, which the systemd unit does not
+  grant: only experiments use it.
+- A file that is read in is charged to the group of the process that asks. So a small process of the
+  daemon, the *reader*, is moved into the victim's memory group for each request and back. A request
+  takes 6 ms longer for that (14 in one of ten, 80 the first time), and the reader 9 MiB of the
+  daemon's own group. With cgroup v2 it does not enter a group that is paused, and its waiting
+  counts as the group's stall. In a cgroup namespace of its own the daemon cannot find the groups.
+  Ranges are 128 KiB long at most, because the kernel reads no more than the disk's readahead.
+- Pages in swap are charged to the group that they were swapped out of. So `pages` asks from
+  outside, and its `willneed` leaves out mappings of files.
 - The first rate limit of a disk makes the kernel empty its queue, which may take a while: a thread
   waits for it. Loop devices, zram and device mappings are not limited; the disks below them are.
 """

@@ -20,6 +20,8 @@ from stallward.agent.desired import SLOTS
 
 _HEAD = "| signal | unit | meaning | cgroup v2 | hybrid | no cgroups | read |"
 _RULE = "| --- | --- | --- | --- | --- | --- | --- |"
+_HEAD_SAME = "| signal | unit | meaning | source | read |"
+_RULE_SAME = "| --- | --- | --- | --- | --- |"
 
 
 def _row(signal: Signal) -> str:
@@ -29,6 +31,13 @@ def _row(signal: Signal) -> str:
 
 
 def _table(signals: tuple[Signal, ...]) -> list[str]:
+    """A table of signals, with one column of sources where they are the same on every node."""
+    if all(signal.v2 == signal.hybrid == signal.none for signal in signals):
+        rows = [
+            f"| `{s.name}` | {s.unit} | {s.meaning} | {f'`{s.v2}`' if s.v2 else ''} | {s.when} |"
+            for s in signals
+        ]
+        return [_HEAD_SAME, _RULE_SAME, *rows, ""]
     return [_HEAD, _RULE, *(_row(signal) for signal in signals), ""]
 
 
@@ -79,20 +88,15 @@ count from the creation of their group, or from boot; rates are computed from tw
 are three kinds of node: *cgroup v2* with all controllers; *hybrid*, with the v1 memory controller
 beside a v2 hierarchy; and *no cgroups*.
 
-A value that cannot be is not taken: a number beyond 2^63 is a negative one that a kernel or a
-container's file system printed without its sign, and no part of `/proc/meminfo` is more than its
-total. Such a value, a malformed line, or one that stands twice is absent alone; the others in the
-file are read, and the fault is reported. Of a file that is cut short, whole lines are used, and
-sums are absent of which a part may be in the lost rest. Where there is no swap, free swap is 0,
-whatever the file says. Devices in `io.stat` without counters (loop devices) hold nothing.
-A stall total that grows by 2 s more than the time between two reads does not grow: some kernels
-[add 4.3 s to one at once](https://bugzilla.kernel.org/show_bug.cgi?id=219194).
+An impossible value, a malformed line or one that stands twice is absent alone, and the fault is
+reported: a number beyond 2^63, or a part of `/proc/meminfo` above its total. Of a file that is cut
+short, whole lines are used. Where there is no swap, free swap is 0. A stall total that grows by 2 s
+more than the time between two reads does not grow, because some kernels [add 4.3 s to one at
+once](https://bugzilla.kernel.org/show_bug.cgi?id=219194).
 
-The files of PSI are there also where PSI is switched off, as some distributions ship it: then it
-is absent, and the reason says to boot with `psi=1`. Of a single group it is switched off by a 0 in
-its `cgroup.pressure`, which the reason names. `run_delay_us` is absent where
-`/proc/PID/schedstat` holds only zeros, since the kernel counts no run delays (boot with
-`delayacct`).
+Where PSI is switched off it is absent, and the reason says to boot with `psi=1`, or names the
+`cgroup.pressure` of the group. `run_delay_us` is absent where the kernel counts no run delays (boot
+with `delayacct`).
 
 The column *read* says how often a signal is read:
 
@@ -130,12 +134,11 @@ def _about_threads() -> tuple[str, ...]:
 def _about_groups() -> str:
     return f"""\
 `working_set_bytes` estimates what the group needs so as not to refault: usage plus the evicted
-memory that it wants back within {WINDOW_S:g} s. The latter is the smaller of what has been evicted
-and not come back, and the refaults of {WINDOW_S:g} s, for file pages and for anonymous ones, which
-are in swap then. Without refaults the estimate stays for {HOLD_S:g} s and is absent then, since
-idle memory cannot be told from memory in use. Where it is not known what has been evicted (on
-hybrid nodes, for the zone and for groups of more than eight processes), it is usage plus refaults,
-at most twice the usage.
+memory that it wants back within {WINDOW_S:g} s, which is the smaller of what has been evicted and not
+come back and the refaults of {WINDOW_S:g} s. Without refaults the estimate stays for {HOLD_S:g} s and
+is then absent, because idle memory cannot be told from memory in use. Where it is unknown what has
+been evicted (on hybrid nodes, for the zone and for groups of more than eight processes), it is usage
+plus refaults, at most twice the usage.
 
 `io_read_bytes` and `io_written_bytes` of cgroup v2 count a byte once for each stacked device (LVM,
 dm-crypt). On hybrid nodes they count what processes caused, because the v1 blkio controller counts

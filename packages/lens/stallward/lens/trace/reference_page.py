@@ -25,16 +25,15 @@ memory does](../how-to/trace-memory.md) shows the command.
 
 A file of a trace has a row for each tick, or for each process at each tick. What could not be
 read is empty in CSV and null in Parquet, never zero. A **counter** only grows: the file has it as
-it was read, the table on the terminal and the pictures have what it grew by in a second. What a
-[recording](recordings.md) has, too, has the same name here; its `zone_` is `group_` here.
+it was read, the table on the terminal and the pictures have its growth in a second. The names are
+those of a [recording](recordings.md), where `group_` is `zone_`.
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
 (named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
 machine. The kernel updates the averages of pressure files every 2 s.
 
 `--columns thesis` writes the columns of the script in the appendix of the latd thesis instead, in
-its order and its units, after the count `x` and the local time `time1`. Where the script and its
-text disagree, the text is meant: its `Swap` matched `SwapPss`, too.
+its order and its units, after the count `x` and the local time `time1`.
 
 Every trace begins with:
 
@@ -54,10 +53,7 @@ def _section(table: Table) -> Iterator[str]:
     yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
     yield from _columns(table.columns)
     if table.thesis:
-        yield f"\nAppendix {table.appendix} of the thesis:\n\n"
-        yield "| its name | is | unit |\n| --- | --- | --- |\n"
-        for column in table.thesis:
-            yield f"| `{column.name}` | {column.of} | {column.unit} |\n"
+        yield f"\nWith `--columns thesis` it has those of appendix {table.appendix}.\n"
 
 
 def _rows(table: Table) -> str:
