@@ -50,6 +50,7 @@ NAVIGATION: Final = {
     "Use it": (
         "tutorial/first-comparison",
         "how-to/protect-your-application",
+        "how-to/run-an-experiment",
         "how-to/run-in-kubernetes",
         "how-to/use-the-client",
         "how-to/roll-out-a-policy",
