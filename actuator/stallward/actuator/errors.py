@@ -128,7 +128,7 @@ class ApiError(PodsError):
 
 
 class ApiGoneError(ApiError):
-    """Raised when a watch of pods cannot go on, so that they must be listed anew."""
+    """Raised when a watch of pods cannot continue, so that they must be listed again."""
 
 
 class ApiSilentError(ApiError):
@@ -182,7 +182,7 @@ class PolicyDiskError(PolicyStoreError):
 
 
 class RolloutError(ActuatorError):
-    """Raised when a rollout to many nodes cannot be begun, gone on with or kept on the disk."""
+    """Raised when a rollout to many nodes cannot be begun, continued or kept on the disk."""
 
 
 class ExperimentError(ActuatorError):

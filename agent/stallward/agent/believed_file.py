@@ -37,7 +37,7 @@ def may_be_believed(status: os.stat_result, program: os.stat_result | None = Non
 
 
 def check_believed(path: Path, status: os.stat_result) -> None:
-    """Refuse what is no file, or one that others can write.
+    """Refuse what is not a file, or one that others can write.
 
     Args:
         path: Its path, for the message.

@@ -74,7 +74,7 @@ class PolicyError(StallwardError):
 
 
 class ProfileError(StallwardError):
-    """Raised when a file is no profile of an application, or of another version."""
+    """Raised when a file is not a profile of an application, or of another version."""
 
 
 class SchemaError(StallwardError):
@@ -90,4 +90,4 @@ class UsageError(StallwardError):
 
 
 class UnbelievedFileError(StallwardError):
-    """Raised when a file is no file, too large, or one that others than root can have written."""
+    """Raised when something is not a file, larger than allowed, or one that others than root can have written."""

@@ -107,7 +107,7 @@ def observation_page() -> str:
             "",
             "A limit level is a share of what the group used when unlimited:",
             f"{ratios}.",
-            "Level 0 is no limit, and no limit is below the group's floor.",
+            "Level 0 means no limit, and no limit is below the group's floor.",
             "",
             "| profile | name | settings |",
             "| --- | --- | --- |",

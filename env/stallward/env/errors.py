@@ -35,7 +35,7 @@ class RecordingError(StallwardError):
 
 
 class CatalogueError(StallwardError):
-    """Raised when a place is no catalogue of recordings, or one of another version or damaged."""
+    """Raised when a place is not a catalogue of recordings, or one of another version or damaged."""
 
 
 class StorageError(StallwardError):

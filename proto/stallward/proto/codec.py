@@ -362,7 +362,7 @@ def make_message(kind: type[_M], parts: Parts) -> _M:
 
 
 def _fitting(parts: Parts, message: Any) -> Parts:
-    """Return the fields with values that fit; what is no number or text stays as it is.
+    """Return the fields with values that fit; what is neither a number nor text stays as it is.
 
     Args:
         parts: The fields.

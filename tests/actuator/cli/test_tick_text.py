@@ -160,7 +160,7 @@ def test_the_status_says_what_the_canary_does() -> None:
     wire = pb.StatusResponse()
     assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "off"
     wire.canary.SetInParent()
-    assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "watches nothing now"
+    assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "not watching now"
     wire.canary.MergeFrom(pb.CanaryStatus(watching=True, left_s=90.0, attainment_before=0.985))
     row = dict(status_rows(STATUS.from_wire(wire)))["canary"]
     assert row == "90 s left; target kept unknown, before 98.5 %"

@@ -30,7 +30,7 @@ class RecipeError(TrainingError):
 
 
 class SearchError(TrainingError):
-    """Raised when a search of recipes cannot start or go on."""
+    """Raised when a search of recipes cannot start or continue."""
 
 
 class ExportError(StallwardError):

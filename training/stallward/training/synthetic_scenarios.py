@@ -214,7 +214,7 @@ def _add_idle_loss(
 
 
 def _split_pages(anon: float, file: float, share: float | None) -> tuple[float, float]:
-    """Split pages anew, with ``share`` of them file pages; ``None`` leaves them as they are."""
+    """Split pages again, with ``share`` of them file pages; ``None`` leaves them as they are."""
     if share is None:
         return anon, file
     return (1.0 - share) * (anon + file), share * (anon + file)

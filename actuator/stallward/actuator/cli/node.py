@@ -60,7 +60,7 @@ def restore(
 ) -> None:
     """Put back what a dead daemon left changed.
 
-    It starts none, and prints what it undid. It may be run at any time and again. Exit code 0:
+    It starts no daemon, and prints what it undid. It may be run at any time and again. Exit code 0:
     everything is as it was; 1: something could not be undone, and stays in the journal; 2: it
     could not be tried, e.g. because a daemon runs.
 
@@ -124,7 +124,7 @@ def systemd_unit(
 
 def doctor(
     config: Annotated[
-        Path | None, typer.Option(help="A daemon's TOML file: look at what it names, too.")
+        Path | None, typer.Option(help="A daemon's TOML file: look at what it names as well.")
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Also list what works.")] = False,
     as_json: Json = False,

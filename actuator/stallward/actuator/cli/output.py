@@ -24,7 +24,7 @@ Report = Callable[[str, float], None]
 
 
 def line(text: str = "") -> None:
-    """Print one line on stdout; what is no text in it, such as in a node's answer, is ``?``."""
+    """Print one line on stdout; what is not text in it, such as in a node's answer, is ``?``."""
     typer.echo(printable(text))
 
 

@@ -76,7 +76,7 @@ def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple
         ("stepped aside", f"{status.stepped_aside}"),
         ("held without pressure", _hold_budget_row(status.hold_budget)),
         ("canary", _canary_row(status.canary)),
-        ("experiment", phase_text(status.experiment) if status.experiment else "none runs"),
+        ("experiment", phase_text(status.experiment) if status.experiment else "none is running"),
     ]
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
@@ -129,7 +129,7 @@ def _canary_row(canary: CanaryInfo | None) -> str:
     if canary is None:
         return "off"
     if not canary.watching:
-        return canary.returned or "watches nothing now"
+        return canary.returned or "not watching now"
     now, before = (
         "unknown" if share is None else f"{100 * share:.1f} %"
         for share in (canary.attainment, canary.attainment_before)

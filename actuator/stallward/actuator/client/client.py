@@ -299,7 +299,7 @@ class ActuatorClient:
         self._call(self._stub.Release, request, precondition=LeaseHeldError)
 
     def push(self, policy: Path | bytes, *, name: str) -> StoredPolicyInfo:
-        """Send a policy to the node's store; an upload that broke off before goes on.
+        """Send a policy to the node's store; an interrupted upload continues.
 
         Args:
             policy: Its file, or the content of one.

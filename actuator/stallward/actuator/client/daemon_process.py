@@ -177,7 +177,7 @@ class Daemon:
         return DaemonPids(guardian=guardian, **pids)
 
     def reload(self, config: DaemonConfig) -> None:
-        """Ask the daemon to go on with another configuration.
+        """Ask the daemon to continue with another configuration.
 
         It takes another target, other controllers and other budgets; for everything else it writes
         to its log that it takes a restart.

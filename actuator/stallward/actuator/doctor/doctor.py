@@ -45,7 +45,7 @@ _MODULE: Final = "module/damon_reclaim/parameters"
 
 
 def idle_pages_taken_after_s(paths: Paths) -> float | None:
-    """Return after how many seconds without use the kernel reclaims a page proactively.
+    """Return the seconds without use after which the kernel reclaims a page proactively.
 
     Returns:
         The least time of all schemes that run; ``None`` if none runs, or none can be read.
@@ -261,7 +261,7 @@ def _neighbours(paths: Paths) -> Iterable[Finding]:
             state="degraded",
             why=f"reclaims pages that were idle for {idle_s:g} s although memory is free: what "
             "the application seldom reads then comes from the disk, whatever is decided",
-            next_step="Turn its scheme off, or leave the application out by a filter.",
+            next_step="Switch DAMON's reclaim scheme off, or exclude the application by a filter.",
         )
     for pid, name in other_daemons(paths):
         yield Finding(

@@ -69,7 +69,7 @@ def watchdog_of(unit: str, root: Path) -> float | None:
 
 
 def parse_span_s(text: str) -> float | None:
-    """Parse a time span of systemd; ``None`` for none, for 0 and for what is no time span."""
+    """Parse a time span of systemd; ``None`` for none, for 0 and for what is not a time span."""
     words = _SPAN.findall(text)
     if not words or _SPAN.sub("", text).strip():
         return None

@@ -1,4 +1,4 @@
-"""An experiment on the disk, so that it goes on after a restart of the daemon."""
+"""An experiment on the disk, so that it continues after a restart of the daemon."""
 
 from __future__ import annotations
 

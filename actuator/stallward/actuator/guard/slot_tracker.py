@@ -133,7 +133,7 @@ class SlotTracker:
         )
 
     def forget(self, slot: int) -> None:
-        """Start anew with a slot that has lost its group."""
+        """Start again with a slot that has lost its group."""
         self._tracks[slot] = _Track(changes=self._tracks[slot].changes + 1)
 
     def resume(self, slot: int, history: PauseHistory) -> None:

@@ -51,7 +51,7 @@ from stallward.agent.errors import StallwardError
 
 
 class GoOnWith(Protocol):
-    """Has the daemon's processes go on with another configuration."""
+    """Has the daemon's processes continue with another configuration."""
 
     def __call__(self, config: DaemonConfig, *, target_changed: bool) -> None:
         """Go on with ``config``."""
@@ -242,7 +242,7 @@ class Guardian:
         self._try_again(now_s)
 
     def _go_on_with(self, config: DaemonConfig, *, target_changed: bool) -> None:
-        """Have the processes go on with another configuration."""
+        """Have the processes continue with another configuration."""
         self._channels.replace_config(config)
         self._pause_limit = PauseLimit(config.guard, in_force_s=time.monotonic())
         self.loop.signal(signal.SIGHUP)

@@ -39,7 +39,7 @@ _SPARE_LINES: Final = 400
 
 
 class Journal:
-    """Entries on disk. A file that does not match them is written anew before the next entry.
+    """Entries on disk. A file that does not match them is written again before the next entry.
 
     Args:
         path: The file; it is made with its folder when the first entry comes.
@@ -143,7 +143,7 @@ class Journal:
             os.close(folder)
 
     def _write(self, lines: list[str]) -> None:
-        """Append whole lines or nothing: half a line would spoil the next one, too."""
+        """Append whole lines or nothing: half a line would spoil the next one as well."""
         data = "".join(f"{line}\n" for line in lines).encode()
         size = os.fstat(self._fd).st_size
         try:
@@ -278,7 +278,7 @@ class Journal:
         """Forget all entries and remove the file.
 
         Raises:
-            JournalError: If it cannot be removed; it is written anew before the next entry.
+            JournalError: If it cannot be removed; it is written again before the next entry.
         """
         self._forget(self.path.unlink)
 

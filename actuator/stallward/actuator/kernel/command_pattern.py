@@ -17,7 +17,7 @@ _PATTERN_BYTES: Final = 1 << 20
 
 
 class CommandPattern:
-    """A pattern that is searched for in command lines; a dot matches a line break, too.
+    """A pattern that is searched for in command lines; a dot also matches a line break.
 
     Args:
         pattern: The regular expression.

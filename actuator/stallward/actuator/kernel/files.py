@@ -173,7 +173,7 @@ class FileWriter:
         self._fd = -1
 
     def open(self) -> None:
-        """Open the file anew, for the writes until :meth:`close`.
+        """Open the file again, for the writes until :meth:`close`.
 
         Raises:
             KernelFileError: With the errno in ``number``, also if the file is absent.

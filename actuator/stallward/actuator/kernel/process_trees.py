@@ -273,7 +273,7 @@ class Forest:
         return self._tree_of.get(child.pid) != PROTECTED_TREE and child.ref not in self._roots
 
     def _retire(self) -> None:
-        """Forget ended members whose pid is no member's session or group any more."""
+        """Forget ended members whose pid is not a member's session or group any more."""
         members = [
             seen for tree in self.trees if tree is not None for seen in tree.members.values()
         ]

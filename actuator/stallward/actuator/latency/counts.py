@@ -115,5 +115,5 @@ def masked(text: str) -> str:
 
 
 def without_digits(text: str) -> str:
-    """Return a text whose words are no secret, with ``0`` for each digit."""
+    """Return a text whose words are not secret, with ``0`` for each digit."""
     return printable(_DIGIT.sub("0", text.strip()[:SHOWN_CHARACTERS]))

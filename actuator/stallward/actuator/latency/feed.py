@@ -46,7 +46,7 @@ class LatencyFeed(Tally):
         self._sent_s = -math.inf
 
     def add(self, latency_ms: float, weight: float = 1.0) -> bool:
-        """Add ``weight`` requests of one latency; False if it is no valid latency."""
+        """Add ``weight`` requests of one latency; False if it is not a valid latency."""
         if not (0.0 <= latency_ms < MAX_LATENCY_MS and 0.0 < weight < math.inf):
             return False
         self.accepted += weight

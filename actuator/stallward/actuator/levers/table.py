@@ -255,7 +255,7 @@ LEVERS: Final = (
         none="vm.swappiness",
         blocking=False,
         undone=_BACK,
-        rights=f"{_NODE}; on v1 {_GROUP}, too",
+        rights=f"{_NODE}; on v1 also {_GROUP}",
     ),
     LeverInfo(
         name="swappiness",
@@ -303,8 +303,8 @@ All levers have this in common:
 
 - **Saved first.** Before a setting is changed for the first time, the guardian has its original in
   the journal.
-- **Read back.** The daemon reports and holds what the kernel took. Rounding to pages is no
-  failure; another value is.
+- **Read back.** The daemon reports and holds what the kernel took. Another value is a failure;
+  rounding to pages is allowed.
 - **Never waiting.** A write that may block is done by a thread of its own. One that takes longer
   than 2 s is reported as pending, and does not keep the other levers from being restored.
 - **Never more than before.** A limit is not raised above the group's own.

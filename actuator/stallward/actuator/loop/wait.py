@@ -79,7 +79,7 @@ class Waiter:
         self._follow_trigger()
 
     def _follow_trigger(self) -> None:
-        """Register the trigger that the watch has now: a group made anew has a new one."""
+        """Register the trigger that the watch has now: a group made again has a new one."""
         watch = self._watch
         if self._trigger_number == watch.trigger_number:
             return  # a new one may have the descriptor of the one before

@@ -26,7 +26,7 @@ class LeverResult:
 
 
 def attempt(lever: str, value: str, action: Callable[[], object]) -> LeverResult:
-    """Run ``action`` and return its result; our errors and the kernel's become results, too."""
+    """Run ``action`` and return its result; our errors and the kernel's become results as well."""
     started_s = time.perf_counter()
     error = ""
     try:

@@ -69,7 +69,7 @@ class TimeNotFinite:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TotalWentBack:
-    """A total got smaller: its group was made anew, so that no rate can be computed."""
+    """A total got smaller: its group was made again, so that no rate can be computed."""
 
     signal: str
     kind: ClassVar = FaultKind.INVALID

@@ -147,7 +147,7 @@ def claim_journal_path(
 def _lock_shared(
     fd: int, proc: Path, in_use: str, *, next_step: str = _STOP_IT, wait_s: float
 ) -> int:
-    """Lock what other users can open, too; return ``fd``, or -1 if one of them has locked it.
+    """Lock what other users can open as well; return ``fd``, or -1 if one of them has locked it.
 
     Raises:
         DaemonError: If root or this user has locked it, as only a daemon does.

@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Write a file anew, as a whole or not at all.
+    """Write a file again, as a whole or not at all.
 
     Raises:
         OSError: If it cannot be written.
@@ -23,7 +23,7 @@ def replace_file(path: Path, content: bytes) -> None:
 
 
 def open_private(path: Path, flags: int) -> BinaryIO:
-    """Open a file that only its owner may read, and that is no link."""
+    """Open a file that only its owner may read, and that is not a link."""
     all_flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | flags
     return os.fdopen(os.open(path, all_flags, 0o600), "wb" if flags & os.O_TRUNC else "ab")
 

@@ -11,7 +11,7 @@ _WRITABLE_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 def move_aside(name: str, folder_fd: int) -> None:
-    """Rename what is no socket, if others may have put it there; sockets and nothing stay.
+    """Rename what is not a socket, if others may have put it there; sockets and nothing stay.
 
     They may have put something of root's there, by moving it, where they can write to the folder.
     So whose it is says little there, and it is kept under another name.

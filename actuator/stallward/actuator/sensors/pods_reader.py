@@ -128,7 +128,7 @@ def _sum(groups: Iterable[GroupSample], name: str) -> int | None:
 def _growth(
     before: GroupSample | PsiTotals | None, now: GroupSample | PsiTotals, name: str
 ) -> int:
-    """How much a counter grew; a group that is new or was made anew has not grown."""
+    """How much a counter grew; a group that is new or was made again has not grown."""
     value, last = getattr(now, name), getattr(before, name, None)
     return 0 if value is None or last is None else max(value - last, 0)
 
@@ -186,7 +186,7 @@ class PodsReader:
         """The last sample of each pod."""
 
     def join(self, group: Cgroup) -> None:
-        """Read this pod, too, from now on."""
+        """Read this pod as well from now on."""
         self._readers[group.name] = GroupReader(group)
         self._members.join(group.name, members_of(group))
         self._set_every_tick()

@@ -89,8 +89,8 @@ are three kinds of node: *cgroup v2* with all controllers; *hybrid*, with the v1
 beside a v2 hierarchy; and *no cgroups*.
 
 An impossible value, a malformed line or one that stands twice is absent alone, and the fault is
-reported: a number beyond 2^63, or a part of `/proc/meminfo` above its total. Of a file that is cut
-short, whole lines are used. Where there is no swap, free swap is 0. A stall total that grows by 2 s
+reported: a number beyond 2^63, or a part of `/proc/meminfo` above its total. Whole lines of a file that
+is cut short are used. Where there is no swap, free swap is 0. A stall total that grows by 2 s
 more than the time between two reads does not grow, because some kernels [add 4.3 s to one at
 once](https://bugzilla.kernel.org/show_bug.cgi?id=219194).
 

@@ -15,7 +15,7 @@ MAX_RETRY_S: Final = 60.0
 
 
 class Listener(ABC):
-    """Listens as soon as that is possible: the daemon protects the application without it, too."""
+    """Listens as soon as that is possible: the daemon protects the application without it as well."""
 
     def __init__(self) -> None:
         self.failures = 0

@@ -171,7 +171,7 @@ class Servicer(ExperimentServicer):
         """Returns what the service itself cannot do now, and why."""
 
     def take(self, record: pb.TickRecord) -> None:
-        """Pass a tick to what watches. An experiment changes policies, which is no canary's."""
+        """Pass a tick to what watches. An experiment changes policies, which is not the canary's."""
         self.advice.take(record)
         if self.runner is not None and self.runner.running:
             self.runner.take(record)

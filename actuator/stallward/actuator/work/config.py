@@ -20,7 +20,7 @@ _SILENT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuWork:
-    """Processor time counts as work, although waiting for memory takes some, too."""
+    """Processor time counts as work, although waiting for memory takes some as well."""
 
     source: Literal["cpu"] = "cpu"
 

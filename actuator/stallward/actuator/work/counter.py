@@ -69,7 +69,7 @@ class WorkCounter:
             self.known_s += span_s
 
     def miss(self, fault: WorkFault) -> None:
-        """Note that there is no reading now. After all but a late one, counting begins anew."""
+        """Note that no reading is there now. After all but a late one, counting begins again."""
         self.fault = fault
         if fault is not WorkFault.LATE:
             self._last = None

@@ -38,7 +38,7 @@ def first_number(text: str) -> float:
 
 
 class FileReader:
-    """Reads one counter from one file, which is opened anew each time: it may be replaced.
+    """Reads one counter from one file, which is opened each time: it may be replaced.
 
     Args:
         work: The source.

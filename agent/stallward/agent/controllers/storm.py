@@ -64,7 +64,7 @@ class StormController:
         return Decision(desired=self._desired, reason="storm")
 
     def _ending(self, desired: DesiredState, sample: Sample) -> DesiredState:
-        """The same state, in which a process or a group is ended, too."""
+        """The same state, in which a process or a group is ended as well."""
         refs = _background(sample)
         at_once = self._coin()
         if refs and self._coin():

@@ -1,4 +1,4 @@
-"""Reads the text files that people and editors write; what is no UTF-8 is named."""
+"""Reads the text files that people and editors write; what is not UTF-8 is named."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_BYTES: Final = 256 << 20
 
 
 def read_text_file(path: Path) -> str:
-    """The text of a file; the byte-order mark that some editors write is no part of it.
+    """The text of a file; the byte-order mark that some editors write does not belong to it.
 
     Raises:
         OSError: If the file cannot be read.

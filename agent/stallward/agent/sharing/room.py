@@ -15,7 +15,7 @@ FITS_RATIO: Final = 0.97
 
 
 class Room:
-    """Remembers what groups wanted lately, and the memory that there was."""
+    """Remembers what groups wanted lately, and the memory that was available."""
 
     def __init__(self) -> None:
         self._base_bytes = 0.0

@@ -232,7 +232,7 @@ def _run_texts(url: str, batch: str) -> dict[int, str]:
 
 
 def _own(table: pa.Table) -> pa.Table:
-    """The columns that a recording itself has: in a batch it has those of the others, too."""
+    """The columns that a recording itself has: in a batch it has those of the others as well."""
     kept = [
         name
         for name in table.column_names

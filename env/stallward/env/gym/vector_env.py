@@ -19,7 +19,7 @@ from stallward.env.simulation.simulation import SimulationSettings
 
 
 class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]):
-    """A batch of twin nodes in one process; an episode that ends is begun anew in the same step.
+    """A batch of twin nodes in one process; an episode that ends is begun again in the same step.
 
     Arguments, errors and infos are those of :class:`stallward.env.gym.twin_env.TwinEnv`. Infos
     have one entry for each node, with Gymnasium's masks (``_progress``). Where an episode has

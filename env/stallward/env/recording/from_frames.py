@@ -256,7 +256,7 @@ def slot_units(
 def _readings(
     ticks: Sequence[pb.TickRecord], slot: int
 ) -> tuple[str, NDArray[np.object_], tuple[Array, Array, Array]]:
-    """The unit, and of each reading the group that it is of, its time, units and known seconds.
+    """The unit, and of each reading its group, its time, units and known seconds.
 
     A counter of the work goes on when its slot gets another pod; processor time is the pod's.
     """

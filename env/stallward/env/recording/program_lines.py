@@ -90,7 +90,7 @@ def _cumulated(text: str, source: UnitLines) -> Iterable[tuple[float, float]]:
 def _request_reader(
     source: LatencyLines,
 ) -> Callable[[str], tuple[float, float, float, float] | None]:
-    """Make a function from a line to (scheduled, sent, end, ok); ``None`` if it is no request."""
+    """Make a function from a line to (scheduled, sent, end, ok); ``None`` if it is not a request."""
     pattern = None if source.pattern is None else re.compile(source.pattern)
     line_bytes = LINE_BYTES if pattern is None else PATTERN_LINE_BYTES
     splitter = LineSplitter(source.separator, pattern)

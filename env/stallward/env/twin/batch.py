@@ -161,7 +161,7 @@ class TwinBatch:
         phase_s: Array | float = 0.0,
         vary: Callable[[Columns], None] | None = None,
     ) -> None:
-        """Begin anew on some nodes, with the application loaded and the background starting.
+        """Begin again on some nodes, with the application loaded and the background starting.
 
         Args:
             rows: Which nodes, ``(B,)``, of which ``n`` are true.

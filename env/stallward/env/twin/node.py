@@ -219,7 +219,7 @@ class TwinNode:
             self._twin.read_back(np.ones(1, dtype=bool))
 
     def _end(self, slot: int) -> None:
-        """Terminate the program of a slot; it begins anew if it restarts."""
+        """Terminate the program of a slot; it begins again if it restarts."""
         ended = np.zeros((SLOTS, 1), dtype=bool)
         ended[slot] = True
         restarts = self.scenario.slots[slot].restarts

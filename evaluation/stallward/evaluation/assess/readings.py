@@ -122,7 +122,7 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
 
 
 def _apart(before: pb.TickRecord, tick: pb.TickRecord) -> bool:
-    """Whether counters may have begun anew, or another controller decides."""
+    """Whether counters may have begun again, or another controller decides."""
     return (
         not 0.0 <= tick.time_s - before.time_s <= MOST_GAP_S
         or tick.sequence <= before.sequence

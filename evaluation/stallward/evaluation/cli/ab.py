@@ -129,12 +129,13 @@ def start(
         bool, typer.Option("--stop-when-certain", help="End once the arms certainly differ.")
     ] = False,
     seed: Annotated[
-        int | None, typer.Option(min=0, max=2**63 - 1, help="Of the orders of pairs [drawn].")
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="The seed of the orders of pairs [drawn]."),
     ] = None,
     socket: Socket = DEFAULT_SOCKET,
     nodes: Nodes = None,
     partly: Annotated[
-        bool, typer.Option("--partly", help="Of many nodes, go on with those that can.")
+        bool, typer.Option("--partly", help="Continue with those of many nodes that can.")
     ] = False,
 ) -> None:
     """Compare two controllers on the node, in pairs of blocks whose order is drawn.

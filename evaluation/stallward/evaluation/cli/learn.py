@@ -42,7 +42,7 @@ def fit(
     leave_out: Annotated[str, typer.Option(help="Arm to leave out, to check the fit.")] = "",
     held_out: Annotated[
         bool,
-        typer.Option("--held-out", help="Fit to held-out scenarios, too; never train on these."),
+        typer.Option("--held-out", help="Also fit to held-out scenarios; never train on these."),
     ] = False,
     unseen: Annotated[
         bool,
@@ -59,7 +59,7 @@ def fit(
     node: OfNode = "",
     days: OfDays = "",
     again: Annotated[
-        bool, typer.Option("--again", help="Fit those twins again, too, that could be kept.")
+        bool, typer.Option("--again", help="Also fit those twins again that could be kept.")
     ] = False,
     ray: Ray = None,
     storage: Storage = None,

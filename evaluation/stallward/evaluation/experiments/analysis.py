@@ -28,7 +28,7 @@ LABELLINGS: Final = 9999
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedRatio:
-    """One measure of the treatment over the same of the baseline, from paired blocks."""
+    """One measure of the treatment over that of the baseline, from paired blocks."""
 
     ratio: Interval
     """The geometric mean over pairs, with its 95 % interval if the number of pairs was fixed

@@ -44,7 +44,7 @@ class NodesDiffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledRatio:
-    """One measure of a treatment over the same of the baseline, from many nodes."""
+    """One measure of a treatment over that of the baseline, from many nodes."""
 
     ratio: Interval
     """The geometric mean over nodes, with the 95 % interval of that of all nodes like these."""

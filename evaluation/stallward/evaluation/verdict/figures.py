@@ -77,7 +77,7 @@ class Judging:
         return {name: self._where_met(name, figures) for name in figures}
 
     def _where_met(self, name: str, figures: Mapping[str, JudgedFigure]) -> JudgedFigure:
-        """Return a figure; it meets its target only if the figure it depends on does, too."""
+        """Return a figure; it meets its target only if the figure it depends on does as well."""
         figure, target = figures[name], self._targets.get(name)
         if target is None or target.where_met is None:
             return figure

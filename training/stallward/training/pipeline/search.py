@@ -135,7 +135,7 @@ def _known(out: Path) -> TrialLog | None:
 
 
 def _continued(known: TrialLog | None, identity: str, out: Path) -> TrialLog:
-    """The log to go on with.
+    """The log to continue with.
 
     Raises:
         SearchError: If another search is in ``out``.

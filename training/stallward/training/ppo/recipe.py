@@ -55,14 +55,14 @@ class Recipe:
     ent_coef: float = tuned(0.004, "entropy bonus", 0.0, 1.0)
     held_decisions: float = tuned(
         1.0,
-        "for how many decisions in a row each head explores in the same direction, on average",
+        "mean number of decisions in a row for which each head explores in the same direction",
         1.0,
         100.0,
         logarithmic=True,
     )
     clip_range: float = tuned(0.2, "the clip range of PPO's probability ratio", 0.01, 1.0)
     price_rate: float = tuned(
-        0.03, "how fast the prices follow what is suffered, per rollout", 0.0, 1.0
+        0.03, "speed with which the prices follow what is suffered, per rollout", 0.0, 1.0
     )
     auto_share: float = tuned(
         0.6,
@@ -72,7 +72,7 @@ class Recipe:
     )
     critic_rollouts: int = tuned(
         10,
-        "rollouts in which only the critic is trained, before the actor is trained, too",
+        "rollouts in which only the critic is trained, before the actor",
         0,
         1000,
         whole=True,

@@ -40,7 +40,7 @@ _HOW_TO: Final = 'See the example in the page "Search recipes" of the documentat
 
 
 def _fits(kind: str) -> None:
-    """Refuse a scheduler that there is not, or that does not fit trainings."""
+    """Refuse an unknown scheduler, or that does not fit trainings."""
     if kind in _SCHEDULERS:
         return
     near = difflib.get_close_matches(kind, _SCHEDULERS, n=1)

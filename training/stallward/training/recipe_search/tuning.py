@@ -76,7 +76,7 @@ class _Remembering:
     """Tells a scheduler what finished trials reported, and notes which ones it stops."""
 
     def on_trial_add(self, controller: Any, trial: Any) -> None:
-        """Take a trial, which may be one of a search that goes on."""
+        """Take a trial, which may be one of a search that continues."""
         parent: Any = super()
         parent.on_trial_add(controller, trial)
         if not trial.is_finished():

@@ -45,7 +45,7 @@ class EvaluationSet:
     """The seed that the nodes are drawn with."""
 
     def outcomes(self, arm: Arm) -> dict[str, Outcome]:
-        """The outcome of a controller by scenario; it is made anew for each."""
+        """The outcome of a controller by scenario; it is made for each."""
         return {
             twin.scenario.name: evaluate(
                 arm.make(self.episodes),

@@ -126,7 +126,7 @@ class TuneResult:
 
 
 def as_act(law: Law, ticks_per_action: int) -> Act:
-    """A control law as a policy for ``rollout.evaluate``, to be made anew for each evaluation."""
+    """A control law as a policy for ``rollout.evaluate``, to be made for each evaluation."""
     elapsed_s = 0.0
 
     def act(observations: NDArray[np.float32]) -> NDArray[np.int64]:

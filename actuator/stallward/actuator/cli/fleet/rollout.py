@@ -29,7 +29,9 @@ def rollout(
     nodes: _Nodes,
     state: Annotated[
         Path | None,
-        typer.Option(help="What happened, for going on [rollout-DIGEST.jsonl, here]."),
+        typer.Option(
+            help="The record of what happened, by which it continues [rollout-DIGEST.jsonl, here]."
+        ),
     ] = None,
     waves: Annotated[
         str, typer.Option(help="Nodes that have it after each wave, or shares of them.")

@@ -44,7 +44,8 @@ def top(
     """
     if not once and not sys.stdout.isatty():
         raise UsageError(
-            "This is no terminal.", next_step="Give --once to print everything as text."
+            "Standard output is not a terminal.",
+            next_step="Give --once to print everything as text.",
         )
     from stallward.actuator.cli.top.history import History  # noqa: PLC0415 - with numpy
 

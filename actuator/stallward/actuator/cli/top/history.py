@@ -100,7 +100,7 @@ class History:
         """What the newest change listed."""
 
     def add(self, record: TickRecord) -> None:
-        """Take one more record; older ones than the newest start the history anew."""
+        """Take one more record; older ones than the newest start the history again."""
         if self._records and record.sample.time_s < self._records[-1].sample.time_s:
             self.__init__(self.target_ms, self._names)  # type: ignore[misc]
         self._records.append(record)

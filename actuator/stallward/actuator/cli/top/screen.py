@@ -79,7 +79,7 @@ class TopScreen(App[None]):
         threading.Thread(target=self._collect, daemon=True).start()
 
     def action_freeze(self) -> None:
-        """Stop drawing, or go on."""
+        """Stop drawing, or continue."""
         self._frozen = not self._frozen
 
     def draw(self) -> None:

@@ -71,7 +71,7 @@ def change_line(change: Change) -> str:
 
 
 def whole(view: View, target_ms: float | None, changes: int = 10) -> str:
-    """Everything as plain text, for a terminal that is none."""
+    """Everything as plain text, for what is not a terminal."""
     rows = [COLUMNS, *group_rows(view)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
     table = [

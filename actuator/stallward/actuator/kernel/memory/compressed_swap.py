@@ -48,7 +48,7 @@ def zram_dir(device: Path, paths: Paths) -> Path:
 
 
 def remove_zram(device: Path, paths: Paths) -> None:
-    """Remove a device that is no swap any more, with all that it holds; harmless if it is gone.
+    """Remove a device that is not swap any more, with all that it holds; harmless if it is gone.
 
     Raises:
         KernelFileError: If the kernel refuses.

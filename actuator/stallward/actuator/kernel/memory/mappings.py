@@ -50,7 +50,7 @@ class Mapping:
 
 
 def mappings(maps: bytes) -> Iterator[Mapping]:
-    """Yield the mappings in /proc/PID/maps, by address; lines that are none are left out."""
+    """Yield the mappings in /proc/PID/maps, by address; other lines are left out."""
     for line in maps.splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) < 5 or len(fields[1]) != 4 or not fields[4].isdigit():

@@ -44,7 +44,7 @@ class OomAlarms:
         return self._poller.fileno()
 
     def watch(self, slot: int, folder: Path) -> None:
-        """Have the waits of the group in ``folder`` reported; again after it was made anew.
+        """Have the waits of the group in ``folder`` reported; again after it was made a second time.
 
         Raises:
             KernelFileError: If the kernel does not report them.

@@ -172,7 +172,7 @@ class LogFile:
         return SensorError(self.path, cause, number=error.errno or 0)
 
     def close(self) -> None:
-        """Close the file; a later read opens it again, and goes on where this one was."""
+        """Close the file; a later read opens it again, and continues where this one was."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

@@ -58,7 +58,7 @@ def is_composite(value: str) -> bool:
 
 
 def read_composite(value: str) -> Composite | None:
-    """Read what stands behind the labels of a line; ``None`` if it is no histogram.
+    """Read what stands behind the labels of a line; ``None`` if it is not a histogram.
 
     Args:
         value: The value, and whatever follows.

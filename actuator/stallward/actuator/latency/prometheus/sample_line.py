@@ -43,7 +43,7 @@ class Sample(NamedTuple):
 
 
 def read_sample(name: str, rest: str) -> Sample | None:
-    """Read a line after its name; ``None`` if it is no sample.
+    """Read a line after its name; ``None`` if it is not a sample.
 
     Args:
         name: The name before the braces; empty if it stands inside them.

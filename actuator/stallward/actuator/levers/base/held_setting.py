@@ -248,7 +248,7 @@ class HeldSetting:
             return None
 
     def _identity(self) -> int | None:
-        """The file's inode number, which changes when a group is removed and made anew.
+        """The file's inode number, which changes when a group is removed and made again.
 
         ``None`` for a file outside of groups: it stays the same file, but the inode numbers of
         /proc may change at any time.

@@ -113,7 +113,7 @@ class Originals:
             self._touch(entry, False, ())
 
     def moved(self, path: Path) -> bool:
-        """Whether the daemon may have set the value of ``path``, so that it is no original."""
+        """Whether the daemon may have set the value of ``path``, so that it is not an original."""
         return any(isinstance(e, FileValue) and e.path == path for e in tuple(self._moved))
 
     def uncover(self) -> None:

@@ -44,7 +44,7 @@ class Setting(Protocol):
         """
 
     def same(self, taken: str, asked: str) -> bool:
-        """Whether ``taken`` is what the kernel makes of ``asked``; rounding is no difference."""
+        """Whether ``taken`` is what the kernel makes of ``asked``; rounding does not count."""
 
     def bounded(self, value: str, original: JournalEntry) -> str:
         """Return ``value``, or the original where ``value`` would undo what that is for."""
@@ -94,7 +94,7 @@ class PlainFile:
         return _number(taken) and _number(asked) and abs(int(taken) - int(asked)) < self.tolerance
 
     def bounded(self, value: str, original: JournalEntry) -> str:
-        """Return the smaller number; "max" and negative numbers are no limit."""
+        """Return the smaller number; "max" and negative numbers mean no limit."""
         before = original.value if isinstance(original, FileValue) else ""
         if self.cap and before.isdigit() and value.isdigit():
             return min(value, before, key=int)
@@ -227,7 +227,7 @@ class KeyedFile:
         return set(asked.split()) <= set(taken.split())
 
     def bounded(self, value: str, original: JournalEntry) -> str:
-        """Return the smaller number of each ``NAME=NUMBER``; 0 and "max" are no limit."""
+        """Return the smaller number of each ``NAME=NUMBER``; 0 and "max" mean no limit."""
         before = original.value if isinstance(original, KeyedValue) else ""
         if not self.cap:
             return value

@@ -137,7 +137,7 @@ class OomWait:
         self._put_back_inside()
 
     def check(self) -> None:
-        """Check that the group still waits where a limit relies on it; note a wait that goes on.
+        """Check that the group still waits where a limit relies on it; note a wait that continues.
 
         An alarm may be missed: the kernel reports that a wait begins, not that it goes on.
 

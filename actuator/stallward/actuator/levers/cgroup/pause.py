@@ -57,7 +57,7 @@ class Freezer:
         return content is not None and self.state_word in content.splitlines()
 
     def identity(self) -> int | None:
-        """The file's inode number, which changes when the group is removed and made anew."""
+        """The file's inode number, which changes when the group is removed and made again."""
         try:
             return self.path.stat().st_ino
         except OSError:

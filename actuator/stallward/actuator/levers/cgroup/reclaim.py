@@ -55,7 +55,7 @@ def read_usage(path: Path) -> int:
 
 
 def reclaim(path: Path, size_bytes: int) -> None:
-    """Reclaim ``size_bytes`` by memory.reclaim; it is no failure if the kernel reclaims less.
+    """Reclaim ``size_bytes`` by memory.reclaim; reclaiming less counts as success.
 
     Raises:
         KernelFileError: If the kernel does not support it.

@@ -1,4 +1,4 @@
-"""The lever on file pages, whose victim it looks for anew each time.
+"""The lever on file pages, whose victim it looks for each time.
 
 ``flush`` writes dirty pages of the victim's first file back, ``clear`` takes its file pages for
 unreferenced (/proc/PID/clear_refs), ``cold`` makes them the next to be reclaimed, ``pageout``

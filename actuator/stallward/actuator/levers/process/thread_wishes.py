@@ -10,7 +10,7 @@ from stallward.agent.threads import ThreadRef
 
 
 class ThreadWishes(Protocol):
-    """Wishes are equal if they want the same of every thread."""
+    """Wishes are equal if they want the same for every thread."""
 
     @property
     def text(self) -> str:

@@ -24,7 +24,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """A client goes on with it. Nodes that were not reached are tried again."""
+    """A client continues it. Nodes that were not reached are tried again."""
 
     by: str
 

@@ -225,7 +225,7 @@ class Progress:
         self.wave, self._checked = self.wave + 1, False
 
     def _resume(self) -> None:
-        """Try again what could not be done; look anew if that is long ago and still possible."""
+        """Try again what could not be done; look again if that is long ago and still possible."""
         self._tried.clear()
         self._checked = False
         if self.returning:

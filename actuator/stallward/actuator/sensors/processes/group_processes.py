@@ -169,7 +169,7 @@ def _known(now: int | None, last: int | None) -> int | None:
 
 
 def _growth(now: int | None, last: int | None) -> int:
-    """How much a counter grew; what it was before it became known is no growth."""
+    """How much a counter grew; what it was before it became known does not count."""
     return 0 if now is None or last is None else max(now - last, 0)
 
 

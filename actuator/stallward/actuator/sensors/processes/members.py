@@ -221,7 +221,7 @@ class JoinedMembers:
         return next((part.fault for part in self._parts.values() if part.fault), None)
 
     def join(self, name: str, members: Members) -> None:
-        """List the processes of this group, too."""
+        """Also list the processes of this group."""
         self._parts[name] = members
 
     def leave(self, name: str) -> None:

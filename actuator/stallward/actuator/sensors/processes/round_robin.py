@@ -139,7 +139,7 @@ class RoundRobin:
         return tuple(self._list)
 
     def _replace(self, process: TrackedProcess) -> None:
-        """Put a process's new sample into the list without building it anew."""
+        """Put a process's new sample into the list without building it again."""
         place = self._places.get(process.pid)
         if self._list is None or place is None or process.sample is None:
             self._list = None

@@ -67,7 +67,7 @@ def fit(sharing: Sharing, room: float, slots: int) -> None:
 
 @model
 def _key(sharing: Sharing, i: int) -> float:
-    """Return the place of a group among candidates; infinite for those that are none."""
+    """Return the place of a group among candidates; infinite for the others."""
     running, place = sharing.running[i], sharing.place[i]
     return where(place > 0.0, where(running > 0.0, running, 100.0 + place), math.inf)
 

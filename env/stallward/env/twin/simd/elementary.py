@@ -92,7 +92,7 @@ def log(x: float) -> float:
 
 @model
 def log_of_one_plus(x: float) -> float:
-    """Return log(1 + x) for ``x`` not below 0; it is exact for small ``x``, too."""
+    """Return log(1 + x) for ``x`` not below 0; it is also exact for small ``x``."""
     u = 1.0 + x
     return log(u) + (x - (u - 1.0)) / u
 

@@ -23,7 +23,7 @@ _BYTES: Final = 8
 
 
 def _dtype(layout: Layout) -> np.dtype[np.void]:
-    """Return the type of a node's rows, of which groups of fields are parts, too."""
+    """Return the type of a node's rows, of which groups of fields are parts as well."""
     fields = {**layout.fields, "all_rows": (0, (layout.rows,))}
     shapes = [(math.prod(shape),) if shape else () for _, shape in fields.values()]
     return np.dtype(

@@ -23,7 +23,7 @@ def read_once(path: Path) -> int:
 
 
 def _data_of(fd: int) -> Iterator[tuple[int, int]]:
-    """Generate start and end of each part of a file that is no hole."""
+    """Generate start and end of each part of a file that is not a hole."""
     end = 0
     while True:
         try:

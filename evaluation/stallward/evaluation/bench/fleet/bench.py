@@ -81,7 +81,7 @@ class FleetSettings:
 
     @property
     def plan(self) -> FleetPlan:
-        """The experiment; what is drawn for it is drawn anew each time."""
+        """The experiment; what is drawn for it is drawn each time."""
         plan = ExperimentPlan(
             baseline=Candidate(),
             treatment=Candidate(policy=TREATMENT),

@@ -36,7 +36,7 @@ class RunningNodes:
     controls: tuple[Connection, ...]
 
     def stop_ticking(self) -> list[NodesResult]:
-        """Let no node tick any more; their services go on."""
+        """Let no node tick any more; their services still run."""
         for control in self.controls:
             control.send(None)
         return [control.recv() for control in self.controls]

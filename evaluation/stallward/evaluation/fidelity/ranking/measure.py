@@ -121,7 +121,7 @@ def _sign(ratio: Interval) -> int:
 
 
 def _agrees(effect: WrongEffect) -> bool:
-    """Whether the twin has the sign, too. What it does not know is wrong."""
+    """Whether the twin has the sign as well. What it does not know is wrong."""
     return effect.twin is not None and np.sign(effect.twin - 1.0) == _sign(effect.live)
 
 

@@ -11,7 +11,7 @@ from stallward.evaluation.results.interval import Interval
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadFigures:
-    """The application's threads in the measured part of a run, or in the mean over runs."""
+    """The application's threads in the measured part of a run, or on average over runs."""
 
     threads: float
     """The most that it had."""

@@ -172,7 +172,7 @@ def gain_chart(
     *,
     label: str,
 ) -> str:
-    """How much lower the total is with each arm, in the mean over all configurations and at most.
+    """How much lower the total is with each arm, on average over all configurations and at most.
 
     Args:
         summaries: Name of an arm -> its summary.

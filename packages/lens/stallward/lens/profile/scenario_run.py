@@ -127,7 +127,7 @@ class _ScenarioRuns:
         return replace(scenario, sandbox=spec, background=(self.spec,))
 
     def _work(self, result: BlockResult) -> float | None:
-        """The time for a request in the mean, or for a unit."""
+        """The mean time for a request, or for a unit."""
         if self.spec is not None:
             rate_per_s = result.units_per_s(0)
             return 1.0 / rate_per_s if rate_per_s else None
@@ -138,7 +138,7 @@ class _ScenarioRuns:
 
 
 def _quantile(latencies_ms: NDArray[np.float64], quantile: float) -> float | None:
-    """A quantile; ``None`` without requests, or where it is of those without an answer."""
+    """A quantile; ``None`` without requests, or where it falls on those without an answer."""
     if not latencies_ms.size:
         return None
     found = float(np.quantile(latencies_ms, quantile, method="higher"))

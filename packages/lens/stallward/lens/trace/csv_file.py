@@ -40,7 +40,7 @@ class CsvSink:
 
     @classmethod
     def create(cls, path: Path, layout: Layout) -> CsvSink:
-        """Make a file, or write it anew.
+        """Make a file, or write it again.
 
         Raises:
             LensError: If it cannot be written.

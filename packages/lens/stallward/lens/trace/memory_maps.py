@@ -74,7 +74,7 @@ class MapSizes:
 
     @property
     def shared_bytes(self) -> int | None:
-        """What another process maps, too."""
+        """What another process also maps."""
         return _sum(self.shared_clean_bytes, self.shared_dirty_bytes, self.shared_hugetlb_bytes)
 
 

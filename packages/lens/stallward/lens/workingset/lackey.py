@@ -122,7 +122,7 @@ class LackeyReader:
             )
 
     def _valgrind_line(self, line: bytes) -> None:
-        """Take a line that is no reference."""
+        """Take a line that is not a reference."""
         found = _VALGRIND_LINE.match(line)
         if found is None:
             self._refuse(line)

@@ -49,7 +49,7 @@ class WorkingSetSizes:
         self._shift = 0
 
     def feed(self, touches: Touches, pages: int) -> None:
-        """Take the next touches; ``pages`` is how many pages are known after them."""
+        """Take the next touches; ``pages`` is the number of pages known after them."""
         if not self._thetas.size:
             return
         if self._last.size < pages:

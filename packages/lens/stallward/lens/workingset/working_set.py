@@ -75,7 +75,7 @@ class IntervalCounts:
         return self._last[: self._pages]
 
     def feed(self, touches: Touches, pages: int) -> None:
-        """Take the next touches; ``pages`` is how many pages are known after them."""
+        """Take the next touches; ``pages`` is the number of pages known after them."""
         if self._last.size < pages:
             grown = np.empty(2 * pages, dtype=np.int64)
             grown[: self._pages] = self._last[: self._pages]

@@ -87,7 +87,7 @@ class EventFile:
             raise
 
     def close(self) -> None:
-        """Close the file; another client may go on."""
+        """Close the file; another client may continue."""
         os.close(self._fd)
 
     def append(self, events: Iterable[Event]) -> None:
@@ -274,7 +274,7 @@ class Rollout:
         self.close()
 
     def close(self) -> None:
-        """Close the file. Another client may go on."""
+        """Close the file. Another client may continue."""
         self._file.close()
 
     def recall(self) -> None:

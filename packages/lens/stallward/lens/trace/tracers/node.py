@@ -50,7 +50,7 @@ def _stalls(place: str, source: str) -> tuple[Column, ...]:
         Column(
             name=f"{place}_psi_{resource}_{line}_us",
             source=f"{source.format(resource)}, {line} total",
-            meaning=f"stalled on {resource}; `trace psi` has the averages, too",
+            meaning=f"stalled on {resource}; `trace psi` also has the averages",
             counter=True,
             heading=f"{place} {resource} {line}" if resource != "cpu" else "",
         )
@@ -97,7 +97,7 @@ _NODE: Final = (
     _count(
         "refault_anon_pages",
         "vmstat, workingset_refault_anon",
-        "the same of anonymous pages",
+        "the same for anonymous pages",
         "anon refaults/s",
     ),
     _count("scan_kswapd_pages", "vmstat, pgscan_kswapd", "pages that kswapd looked at"),

@@ -101,7 +101,7 @@ TABLE: Final = Table(
             "what no other process maps: unique set size (USS)",
             "USS",
         ),
-        _size("shared_bytes", "Shared_*", "what another process maps, too"),
+        _size("shared_bytes", "Shared_*", "what another process also maps"),
         _size(
             "shared_proportional_bytes",
             "Pss - Private_*",

@@ -61,7 +61,7 @@ def renumber(
     stamped: NDArray[np.int32],
     state: NDArray[np.int64],
 ) -> None:
-    """Give the pages new stamps from 0 on, in order; ``state[1]`` is how many were given."""
+    """Give the pages new stamps from 0 on, in order; ``state[1]`` is their number."""
     given = 0
     for old in range(state[1]):
         if (bits[old >> 6] >> np.uint64(old & 63)) & np.uint64(1):

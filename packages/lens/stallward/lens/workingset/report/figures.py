@@ -164,7 +164,7 @@ def _policy(curve: PolicyCurve, pages: int) -> PolicyFigures:
 
 
 def _warm_knee(curve: PolicyCurve, pages: int) -> LifetimePoint | None:
-    """The primary knee if first touches were no faults; ``None`` if there are no others."""
+    """The primary knee if first touches did not count as faults; ``None`` if there are no others."""
     again = curve.faults - pages
     some = again > 0.0
     if not some.any():
