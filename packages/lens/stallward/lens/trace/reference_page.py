@@ -5,19 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from stallward.lens.trace.columns import TICK_COLUMNS, Column, ColumnType, Table
+from stallward.lens.trace.columns import TICK_COLUMNS, Column, Table
 from stallward.lens.trace.tables import TABLES
 
-_UNITS: Final = (
-    ("_bytes", "bytes"),
-    ("_us", "us"),
-    ("_pages", "pages"),
-    ("_percent", "%"),
-    ("_ratio", "0 to 1"),
-    ("_ticks", "1/100 s"),
-)
-_NUMBERS: Final = frozenset({"tick", "pid", "parent_pid", "major", "minor", "rank", "oom_score"})
-"""Columns that count nothing."""
 _INTRO: Final = """# The columns of `stallward trace`
 
 Generated from the tables of the tracers by `stallward describe trace`. [Trace what
@@ -26,7 +16,8 @@ memory does](../how-to/trace-memory.md) shows the command.
 A file of a trace has a row for each tick, or for each process at each tick. What could not be
 read is empty in CSV and null in Parquet, never zero. A **counter** only grows: the file has it as
 it was read, the table on the terminal and the pictures have its growth in a second. The names are
-those of a [recording](recordings.md), where `group_` is `zone_`.
+those of a [recording](recordings.md), where `group_` is `zone_`, and end in their unit: `_ratio` is 0
+to 1, and `_ticks` are 1/100 s.
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
 (named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
@@ -65,14 +56,7 @@ def _rows(table: Table) -> str:
 
 
 def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
-    yield "| column | unit | what it is | source |\n| --- | --- | --- | --- |\n"
+    yield "| column | what it is | source |\n| --- | --- | --- |\n"
     for column in columns:
         kind = " (counter)" if column.counter else ""
-        yield f"| `{column.name}` | {_unit(column)}{kind} | {column.meaning} | {column.source} |\n"
-
-
-def _unit(column: Column) -> str:
-    if column.type is ColumnType.TEXT:
-        return "text"
-    other = "number" if column.name in _NUMBERS else "count"
-    return next((unit for end, unit in _UNITS if column.name.endswith(end)), other)
+        yield f"| `{column.name}` | {column.meaning}{kind} | {column.source} |\n"
