@@ -31,8 +31,8 @@ Every [controller](reference/controllers.md) that ships, on the same load and th
 Intervals are 95 %, over the windows of one block of each arm, or over blocks if there are
 several. So they do not contain how far two blocks of the same arm may be apart, and only large
 differences mean anything. *Work* is the background's, relative to having the machine alone;
-*ended* is the number of its programs that the arm ended. `peer:` is a program of others itself, beside
-the same load; the arm of the same name without it is a rule made from its source.
+*ended* is the number of its programs that the arm ended. `peer:` is a program of others itself,
+beside the same load; the arm of the same name without it is a rule made from its source.
 
 ```sh
 make arms    # an hour, as root; makes this page again
