@@ -7,7 +7,7 @@ late to have its assertions rewritten (PYTEST_DONT_REWRITE).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
@@ -29,6 +29,13 @@ MARKS: Final = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """The marks of tests on Ray."""
+
+
+def on_a_ray(test: Callable[..., None]) -> Callable[..., None]:
+    """Mark one test of a file as one on Ray."""
+    for mark in MARKS:
+        test = mark(test)
+    return test
 
 
 @pytest.hookimpl(trylast=True)

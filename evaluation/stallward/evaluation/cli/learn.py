@@ -208,22 +208,21 @@ def search(
     storage: Storage = None,
     seed: Seed = 1,
 ) -> None:
-    """Search recipes for `stallward train` by Ray Tune.
+    """Search recipes for `stallward train` by Optuna.
 
     Each trial is a short training. Trials are judged like seeds, and the first one is the recipe
     without changes. An interrupted search goes on with the same command. OUT has the table of
     trials and the best recipe.
     """
-    from stallward.training.parallel.choose import kept_at  # noqa: PLC0415
-    from stallward.training.parallel.ray_cluster import HERE, open_ray  # noqa: PLC0415
-    from stallward.training.pipeline.search import search_recipes  # noqa: PLC0415
+    from stallward.training.parallel.choose import kept_at, open_executor  # noqa: PLC0415
+    from stallward.training.recipe_search.search import search_recipes  # noqa: PLC0415
     from stallward.training.recipe_search.space import load_space  # noqa: PLC0415
-    from stallward.training.recipe_search.table import comparison, table  # noqa: PLC0415
+    from stallward.training.recipe_search.trials import comparison, table  # noqa: PLC0415
 
     wanted = load_space(space)
     with (
         kept_at(storage, out) as store,
-        open_ray(HERE if ray is None else ray),
+        open_executor(ray, None, out) as executor,
         output.progress("search") as report,
     ):
         found = search_recipes(
@@ -233,6 +232,7 @@ def search(
             judged_on=judged_on or ["default"],
             synthetic=composed,
             seed=seed,
+            executor=executor,
             report=report,
             store=store,
         )

@@ -1,1 +1,1 @@
-"""Searches of training recipes by Ray Tune."""
+"""Searches of training recipes by Optuna."""

@@ -6,12 +6,11 @@ nothing may be judged before its actor was trained.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from stallward.agent.control_law.thresholds import spans
 from stallward.agent.errors import SchemaError
@@ -22,33 +21,9 @@ from stallward.agent.schema.toml_file import read_toml_file
 from stallward.training.errors import RecipeError, SearchError
 from stallward.training.ppo.recipe import Recipe, make_recipe, recipe_values, setting
 
-_SCHEDULERS: Final = ("asha", "median", "none")
 _SIZES: Final = ("n_envs", "n_steps", "batch_size")
 """Settings of which not every value goes with every value of the others."""
-_UNFIT: Final = {
-    **dict.fromkeys(
-        ("pbt", "pb2"),
-        "which changes settings in the middle of a training, so what it finds is no recipe",
-    ),
-    **dict.fromkeys(
-        ("hyperband", "bohb"),
-        "which pauses trainings, and a training that was paused begins anew",
-    ),
-}
-"""Schedulers of Ray Tune that do not fit trainings, and why."""
 _HOW_TO: Final = 'See the example in the page "Search recipes" of the documentation.'
-
-
-def _fits(kind: str) -> None:
-    """Refuse a scheduler that there is not, or that does not fit trainings."""
-    if kind in _SCHEDULERS:
-        return
-    near = difflib.get_close_matches(kind, _SCHEDULERS, n=1)
-    known = f"Choose one of: {', '.join(map(repr, _SCHEDULERS))}."
-    why = f", {_UNFIT[kind]}" if kind in _UNFIT else ""
-    raise SchemaError(
-        f"is {kind!r:.80}{why}.", next_step=f"Did you mean {near[0]!r}?" if near else known
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +65,12 @@ class Values:
         if self.logarithmic and self.low <= 0.0:
             raise SchemaError(f"low is {self.low:g}; a logarithmic range begins above 0.")
 
+    def contains(self, value: float) -> bool:
+        """Whether a trial may have this value."""
+        if self.low is None or self.high is None:
+            return value in self.values
+        return self.low <= value <= self.high
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
@@ -107,12 +88,11 @@ class Budget:
 class SchedulerSettings:
     """Who stops trials early."""
 
-    kind: Annotated[str, _fits] = "asha"
-    """A scheduler of Ray Tune: ``asha`` for asynchronous successive halving, ``median`` for the
-    median stopping rule, or ``none``."""
+    kind: Literal["asha", "median", "none"] = "asha"
+    """Asynchronous successive halving, the median stopping rule, or nobody."""
     judgements: Annotated[int, Expect(low=1, high=100)] = 4
     """How often a trial is judged, evenly over its decisions."""
-    reduction: Annotated[float, Expect(low=1.1, high=100.0)] = 2.0
+    reduction: Annotated[int, Expect(low=2, high=100)] = 2
     """With ``asha``: one in so many trials goes on beyond a rung."""
 
     def __post_init__(self) -> None:
@@ -129,6 +109,15 @@ class SchedulerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplerSettings:
+    """Who chooses what is tried."""
+
+    kind: Literal["random", "tpe"] = "random"
+    """``random`` draws each trial from the seed and its number alone. ``tpe``, a tree-structured
+    Parzen estimator, learns from the trials that are over by then."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Space:
     """A space file."""
 
@@ -138,6 +127,8 @@ class Space:
     """What the search may cost."""
     scheduler: SchedulerSettings = field(default_factory=SchedulerSettings)
     """Who stops trials early."""
+    sampler: SamplerSettings = field(default_factory=SamplerSettings)
+    """Who chooses what is tried."""
     recipe: Mapping[str, object] = field(default_factory=dict)
     """Settings that all trials have in common; the others are as shipped."""
 

@@ -6,24 +6,20 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from stallward.agent.errors import UsageError
 from stallward.training.errors import SearchError
-from stallward.training.parallel.versions import versions_here
+from stallward.training.parallel.executor import Executor
+from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_writable
 from stallward.training.pipeline.train import load_twins, refuse_held_out, validation_twins
 from stallward.training.progress import Report, silent
 from stallward.training.recipe_search.space import Space, recipe_of
-from stallward.training.recipe_search.trials import (
-    TRIALS_FILE,
-    Trial,
-    TrialLog,
-    load_log,
-    save_log,
-)
+from stallward.training.recipe_search.trials import TRIALS_FILE, Trial, TrialLog
 
 if TYPE_CHECKING:
     from stallward.env.twin.inputs.fitted import FittedTwin
@@ -50,10 +46,11 @@ def search_recipes(
     synthetic: int = 3,
     judged_nodes: int = 256,
     seed: int = 1,
+    executor: Executor = LOCAL,
     report: Report = silent,
     store: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Search recipes on a Ray that is open; ``out`` becomes the directory of the search.
+    """Search recipes; ``out`` becomes the directory of the search.
 
     If ``out`` holds an interrupted search of the same space, that one goes on.
 
@@ -65,6 +62,7 @@ def search_recipes(
         synthetic: Synthetic scenarios per twin.
         judged_nodes: Nodes over all validation twins that a finished trial is judged on.
         seed: Trials and trainings follow from it.
+        executor: Runs the trials.
         report: Called with the progress.
         store: Called after a trial is over.
 
@@ -75,20 +73,11 @@ def search_recipes(
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
     from stallward.training.ppo.preparation import prepare  # noqa: PLC0415
     from stallward.training.ppo.recipe import recipe_text, recipe_values  # noqa: PLC0415
+    from stallward.training.recipe_search.run import Runner, Search, run_trial  # noqa: PLC0415
+    from stallward.training.recipe_search.study import Study  # noqa: PLC0415
     from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
 
-    try:
-        from stallward.training.recipe_search.trial import Search  # noqa: PLC0415
-        from stallward.training.recipe_search.tuning import run_trials  # noqa: PLC0415
-    except ModuleNotFoundError:
-        raise
-    except ImportError as error:  # Ray Tune's own, where a package that it needs is missing
-        raise SearchError(
-            f"Ray is installed without Ray Tune: {error}",
-            next_step="Run `pip install 'stallward[ray]'`.",
-        ) from error
-
-    known = _known(out)
+    _check(out)
     loaded = load_twins(twins)
     refuse_held_out(loaded)
     validation = validation_twins(judged_on)
@@ -99,56 +88,35 @@ def search_recipes(
         composing=SyntheticScenarioSettings(per_twin=synthetic),
         evaluation_episodes=judged_nodes,
     )
-    log = _continued(known, _identity(space, args, loaded, validation), out)
+    identity = _identity(space, args, loaded, validation)
     out.mkdir(parents=True, exist_ok=True)
-    save_log(out, log)
+    study = Study(out, space, seed=seed, identity=identity)
     report("measuring what is allowed on the twins", 0.0)
-    search = Search(
-        space=space,
-        args=args,
-        prepared=prepare(loaded, validation, args),
-        versions=versions_here(),
-        over=log.over(),
-    )
-    log = run_trials(search, log, out, report=report, store=store)
-    best, base = log.best(), log.trial(0)
+    search = Search(space=space, args=args, prepared=prepare(loaded, validation, args))
+    work = partial(run_trial, search)
+    Runner(study, work, space, report=report, store=store).run(executor)
+    log = study.log
+    best = log.best()
     if best is None:
         raise _none_finished(log, space)
-    provenance = _provenance(space, best, base, args, search, loaded)
+    provenance = _provenance(space, best, log.trials[0], args, search, loaded)
     recipe = out / RECIPE_FILE
     recipe.write_text(recipe_text(recipe_of(space, best.settings), provenance), encoding="utf-8")
     report("done", 1.0)
     return Found(log=log, recipe=recipe)
 
 
-def _known(out: Path) -> TrialLog | None:
-    """What an earlier command left in ``out``.
+def _check(out: Path) -> None:
+    """Refuse a directory of something else.
 
     Raises:
-        UsageError: If it holds something else, or cannot be written.
+        UsageError: If ``out`` holds something else, or cannot be written.
     """
     check_writable(out)
-    log = load_log(out)
-    if log is None and out.exists() and (not out.is_dir() or any(out.iterdir())):
+    if (out / TRIALS_FILE).exists():
+        return
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
-    return log
-
-
-def _continued(known: TrialLog | None, identity: str, out: Path) -> TrialLog:
-    """The log to go on with.
-
-    Raises:
-        SearchError: If another search is in ``out``.
-    """
-    if known is None:
-        return TrialLog(identity=identity)
-    if known.identity != identity:
-        raise SearchError(
-            f"{out / TRIALS_FILE} is of a search of another space, or with other twins or another "
-            "seed.",
-            next_step="Name a new directory with --out, or take the same ones.",
-        )
-    return known
 
 
 def _identity(
@@ -164,6 +132,7 @@ def _identity(
         "settings": {name: asdict(values) for name, values in space.settings.items()},
         "trials": space.budget.trials,
         "scheduler": asdict(space.scheduler),
+        "sampler": asdict(space.sampler),
         "seed": args.seed,
         "training": recipe_sha256((*twins, *validation), args),
     }
@@ -180,21 +149,22 @@ def _none_finished(log: TrialLog, space: Space) -> SearchError:
         )
     return SearchError(
         f"No trial finished in budget.minutes = {space.budget.minutes:g}.",
-        next_step="Take more minutes or fewer decisions, and a new directory with --out.",
+        next_step="Take more minutes; then the same command goes on. Or take fewer decisions, and "
+        "a new directory with --out.",
     )
 
 
 def _provenance(
     space: Space,
     best: Trial,
-    base: Trial | None,
+    base: Trial,
     args: Any,
     search: Any,
     twins: Sequence[FittedTwin],
 ) -> dict[str, Any]:
     assert best.worth is not None  # it is finished
     found = {
-        "search": f"Ray Tune (ray {version('ray')}), {space.scheduler.kind}",
+        "search": f"Optuna {version('optuna')}, {space.sampler.kind}, {space.scheduler.kind}",
         "stallward": version("stallward"),
         "trials": space.budget.trials,
         "decisions": space.budget.decisions,
@@ -206,7 +176,7 @@ def _provenance(
         "judged_on": search.prepared.selection.judged_on(),
         "twins": [twin.scenario.name for twin in twins],
     }
-    if base is not None and base.worth is not None:
+    if base.worth is not None:
         found["merit_of_trial_0"] = round(base.worth.merit, 4)
         found["fresh_merit_of_trial_0"] = round(base.worth.fresh_merit, 4)
     return found
