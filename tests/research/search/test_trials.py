@@ -20,8 +20,9 @@ from stallward.research.search.space import (
     Space,
     Values,
 )
-from stallward.research.search.study import JOURNAL_FILE, Study
+from stallward.research.search.study import Study
 from stallward.research.search.trials import (
+    JOURNAL_FILE,
     TABLE_FILE,
     TRIALS_FILE,
     Judgement,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from stallward.agent.errors import UsageError
 from stallward.research.errors import SearchError
 from stallward.research.search.space import Space, recipe_of
-from stallward.research.search.trials import TRIALS_FILE, Trial, TrialLog
+from stallward.research.search.trials import JOURNAL_FILE, TRIALS_FILE, Trial, TrialLog
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_writable
@@ -113,7 +113,7 @@ def _check(out: Path) -> None:
         UsageError: If ``out`` holds something else, or cannot be written.
     """
     check_writable(out)
-    if (out / TRIALS_FILE).exists():
+    if any((out / name).exists() for name in (JOURNAL_FILE, TRIALS_FILE)):
         return
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")

@@ -31,6 +31,7 @@ from stallward.agent.control_law.thresholds import spans
 from stallward.research.errors import SearchError
 from stallward.research.search.space import Space, Values, base_values
 from stallward.research.search.trials import (
+    JOURNAL_FILE,
     TRIALS_FILE,
     Judgement,
     State,
@@ -41,7 +42,6 @@ from stallward.research.search.trials import (
 )
 from stallward.training.ppo.recipe import Recipe
 
-JOURNAL_FILE: Final = "trials.journal"
 _ANOTHER: Final = "Name a new directory with --out, or take the same ones."
 _LEAST_FINISHED: Final = 3
 """So many trials have to be finished before the median stops others."""

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from stallward.agent.schema.write import to_table
 
+JOURNAL_FILE: Final = "trials.journal"
 TRIALS_FILE: Final = "trials.json"
 TABLE_FILE: Final = "trials.md"
 State = Literal["waiting", "running", "finished", "stopped early", "out of time", "failed"]
