@@ -1,4 +1,4 @@
-"""A search in the processes of this machine and on Ray: interrupted, and with a worker killed."""
+"""A search in processes of this machine: interrupted, and with a worker killed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psutil
 import pytest
 from in_this_process import InThisProcess
-from shared_ray import command_line, on_a_ray
 
 from stallward.agent.errors import UsageError
 from stallward.env.testing import small_twin
@@ -28,10 +26,6 @@ from stallward.training.parallel.local_processes import LocalProcesses
 from stallward.training.ppo.recipe import read_recipe
 from stallward.training.progress import Report, silent
 
-if TYPE_CHECKING:
-    from stallward.training.parallel.ray_tasks import RayTasks
-
-pytest_plugins = ("shared_ray",)
 pytestmark = [pytest.mark.slow, pytest.mark.reaches("evaluation/stallward/evaluation/cli")]
 
 SPACE = """
@@ -103,25 +97,6 @@ def states(out: Path) -> list[str]:
     )
 
 
-class Killing:
-    """A report that kills the process of a trial once, in the middle of it.
-
-    Args:
-        named: What is in the command line of the processes.
-    """
-
-    def __init__(self, named: str) -> None:
-        self._named = named
-        self.killed: list[int] = []
-
-    def __call__(self, message: str, _share: float) -> None:
-        if "merit" in message and not self.killed:
-            below = psutil.Process().children(recursive=True)
-            self.killed = [child.pid for child in below if self._named in command_line(child)]
-            for pid in self.killed:
-                os.kill(pid, signal.SIGKILL)
-
-
 def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_again(
     searched_at_once: Found, files: tuple[Path, str], tmp_path: Path
 ) -> None:
@@ -151,10 +126,18 @@ def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_ag
     assert not (here / RECIPE_FILE).exists()
     before = json.loads((here / TRIALS_FILE).read_text())["trials"]
 
-    kill = Killing("spawn_main")
+    killed: list[int] = []
+
+    def kill_once(message: str, _share: float) -> None:
+        if "merit" in message and not killed:
+            below = psutil.Process().children(recursive=True)
+            killed.extend(one.pid for one in below if "spawn_main" in " ".join(one.cmdline()))
+            for pid in killed:
+                os.kill(pid, signal.SIGKILL)
+
     with kept_at(storage, there):
-        found = searched(files, there, LocalProcesses(2), kill)
-    assert kill.killed
+        found = searched(files, there, LocalProcesses(2), kill_once)
+    assert killed
     assert sum(trial.failures for trial in found.log.trials) >= 1
     assert same(found, searched_at_once)
     kept = [one["number"] for one in before if one["state"] == "finished"]
@@ -166,15 +149,6 @@ def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_ag
     assert read_recipe(found.recipe) == recipe_of(load_space(space), best.settings)
     assert "| 0 | 0.001 | 3 | finished | 4,096 |" in (there / TABLE_FILE).read_text()
     assert len(json.loads((tmp_path / "storage" / TRIALS_FILE).read_text())["trials"]) == 3
-
-
-@on_a_ray
-def test_on_ray_it_finds_the_same_although_a_worker_is_killed(
-    searched_at_once: Found, files: tuple[Path, str], on_ray: RayTasks, tmp_path: Path
-) -> None:
-    kill = Killing("ray::run_job")
-    assert same(searched(files, tmp_path / "out", on_ray, kill), searched_at_once)
-    assert kill.killed
 
 
 def test_a_directory_of_something_else_is_refused(files: tuple[Path, str], tmp_path: Path) -> None:

@@ -7,12 +7,11 @@ late to have its assertions rewritten (PYTEST_DONT_REWRITE).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import pytest
 
 from stallward.training.parallel.ray_cluster import open_ray
@@ -29,13 +28,6 @@ MARKS: Final = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 """The marks of tests on Ray."""
-
-
-def on_a_ray(test: Callable[..., None]) -> Callable[..., None]:
-    """Mark one test of a file as one on Ray."""
-    for mark in MARKS:
-        test = mark(test)
-    return test
 
 
 @pytest.hookimpl(trylast=True)
@@ -72,11 +64,3 @@ def by_value(request: pytest.FixtureRequest, on_ray: RayTasks) -> Iterator[None]
 def without_ray() -> dict[str, str]:
     """The environment for a process that is not to know of the Ray that all tests share."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-
-
-def command_line(process: psutil.Process) -> str:
-    """What a process was started as; empty for one that has ended, as an adopted one may have."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""

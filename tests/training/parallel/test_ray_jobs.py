@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import jobs_one_by_one
 import pytest
 from shared_ray import MARKS
 
@@ -114,6 +115,13 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     paths = on_ray.run([Job("its path", lambda _: list(sys.path))], silent)[0]
     assert "" not in paths
     assert os.getcwd() not in paths  # noqa: PTH109 - as it stands in sys.path
+
+
+def test_single_jobs_are_started_and_ended_while_others_are_in_flight(on_ray: RayTasks) -> None:
+    from ray import cloudpickle  # noqa: PLC0415 - only where it is installed
+
+    cloudpickle.register_pickle_by_value(jobs_one_by_one)
+    jobs_one_by_one.check_one_by_one(on_ray)
 
 
 CONNECTS = """
