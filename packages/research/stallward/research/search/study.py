@@ -115,8 +115,8 @@ class Study:
             trial.number,
             number=trial.number,
             settings=dict(trial.settings),
-            state="running",
             failures=trial.failures,
+            state="running",  # the last: with it the trial counts as begun
         )
         return trial
 
