@@ -121,7 +121,7 @@ def test_an_interrupted_search_goes_on_elsewhere_and_a_killed_worker_is_tried_ag
             _, errors = process.communicate(timeout=60)
         finally:
             process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 130, errors
     assert "Traceback" not in errors
     assert not (here / RECIPE_FILE).exists()
     before = json.loads((here / TRIALS_FILE).read_text())["trials"]

@@ -24,7 +24,7 @@ from optuna.distributions import (
 from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.storages import JournalStorage
-from optuna.storages.journal import JournalFileBackend
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
 from optuna.trial import FrozenTrial, TrialState
 
 from stallward.agent.control_law.thresholds import spans
@@ -175,6 +175,21 @@ class Study:
         write_log(self._folder, self.log)
 
 
+class _NoLock(JournalFileOpenLock):
+    """No lock, because one command at a time writes to a directory.
+
+    Optuna's own locks outlive a command that is killed, and turn a Ctrl-C while one is released
+    into an error about their file.
+    """
+
+    def acquire(self) -> bool:
+        """Let the only writer write."""
+        return True
+
+    def release(self) -> None:
+        """Do nothing."""
+
+
 def _open(file: Path, pruner: BasePruner) -> optuna.Study:
     """The study in a file, or a new one.
 
@@ -189,7 +204,7 @@ def _open(file: Path, pruner: BasePruner) -> optuna.Study:
         )
     optuna.logging.set_verbosity(logging.ERROR)
     try:
-        storage = JournalStorage(JournalFileBackend(str(file)))
+        storage = JournalStorage(JournalFileBackend(str(file), _NoLock(str(file))))
         return optuna.create_study(
             study_name="recipes",
             storage=storage,
