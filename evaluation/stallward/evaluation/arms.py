@@ -158,6 +158,7 @@ def _check(arm: Arm) -> None:
     if not arm.runs_policy:
         make_controller(arm.spec)
         return
+    find_entry(arm.controller)  # that of a package may not be installed
     for key in arm.arguments:
         if key != "path":
             raise PlanError(

@@ -4,7 +4,7 @@
 decides with the policy on the observations that the daemon sends, and holds a lease that it renews
 every tick. If it dies, the lease expires and the daemon's own controller decides again. With
 ``--twin FILE`` instead of ``--policy`` it plans with that twin
-(``stallward.evaluation.mpc.controller``). It plans in a thread, so that the lease is renewed
+(the controller ``mpc``, of the package ``research``). It plans in a thread, so that the lease is renewed
 meanwhile.
 """
 
@@ -121,10 +121,10 @@ def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> No
 def _planning_controller(twin: Path) -> Controller:
     """Make the MPC that plans in a thread, and give this process the lowest CPU priority."""
     from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - a policy needs no twin
-    from stallward.evaluation.mpc.controller import PlanningController  # noqa: PLC0415
+    from stallward.evaluation.planner import find_planner  # noqa: PLC0415
 
     os.nice(_LOWEST_PRIORITY)
-    return PlanningController(load_fitted(twin))
+    return find_planner("mpc").beside(load_fitted(twin))
 
 
 def _stop(_number: int, _frame: FrameType | None) -> None:

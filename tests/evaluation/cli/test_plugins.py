@@ -163,9 +163,10 @@ def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
 
 def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) -> None:
     listed = bare("--help").out
-    names = "oracle|explain|arms|bench|describe"
+    names = "fidelity|verdict|arms|bench|describe"
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
     assert not re.search(r"^  (workingset|trace|plot|resident|profile)\b", listed, re.MULTILINE)
+    assert not re.search(r"^  (search|oracle|ope|explain)\b", listed, re.MULTILINE)
     assert "pods" in (listed := bare("bench", "--help").out)
     assert not re.search(r"^  trace\b", listed, re.MULTILINE)
     assert bare("describe", "observation").code == 0
@@ -179,7 +180,7 @@ def test_a_command_that_is_not_installed_says_what_to_install(bare: Shell, path:
             2,
             "",
             f"stallward: `stallward {' '.join(words)}` is not installed. "
-            "Run `pip install 'stallward[lens]'`.\n",
+            f"Run `pip install 'stallward[{plugins.EXTRA_OF[path]}]'`.\n",
         )
 
 
@@ -187,7 +188,9 @@ def test_installed_commands_stand_in_their_places(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     listed = Shell(capsys)("--help").out
-    names = "explain|workingset|trace|plot|resident|profile|bench"
+    names = (
+        "train|search|tune|oracle|border|ope|explain|workingset|trace|plot|resident|profile|bench"
+    )
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from example_results import arm, comparison, exactly, metrics
@@ -13,12 +11,11 @@ from stallward.agent.controllers.static import StaticController
 from stallward.agent.desired import ACTION_SIZES, LIMIT_RATIOS
 from stallward.env.testing import small_twin
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.comparison.oracle import best_meeting_target, oracle_of
+from stallward.evaluation.comparison.oracle import best_meeting_target
 from stallward.evaluation.comparison.screening import Screened, Setting, grid, screen, shortlist
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.results.comparison import ArmFacts, ComparisonResult
 from stallward.evaluation.results.oracle import Hindsight
-from stallward.evaluation.results.serialise import save
 
 TWIN = small_twin()
 
@@ -110,14 +107,3 @@ def test_the_oracle_is_the_static_arm_with_the_most_work_that_keeps_the_target()
     assert missing == Hindsight(arm="a", meets_target=False)
     with pytest.raises(EvaluationError, match="No static arm"):
         best_meeting_target(result(e=arms["e"]))
-
-
-def test_a_result_is_read_from_its_file_and_anything_else_refused(tmp_path: Path) -> None:
-    file = tmp_path / "result.json"
-    save(file, result(a=("static", 1.0, 1.0)))
-    assert oracle_of(file, "small").arm == "a"
-    with pytest.raises(EvaluationError, match="not of 'large'"):
-        oracle_of(file, "large")
-    file.write_text("[]")
-    with pytest.raises(EvaluationError, match="no result"):
-        oracle_of(file, "small")

@@ -12,7 +12,6 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 
-import psutil
 import pytest
 
 from stallward.training.parallel.ray_cluster import open_ray
@@ -65,11 +64,3 @@ def by_value(request: pytest.FixtureRequest, on_ray: RayTasks) -> Iterator[None]
 def without_ray() -> dict[str, str]:
     """The environment for a process that is not to know of the Ray that all tests share."""
     return {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
-
-
-def command_line(process: psutil.Process) -> str:
-    """What a process was started as; empty for one that has ended, as an adopted one may have."""
-    try:
-        return " ".join(process.cmdline())
-    except psutil.NoSuchProcess:
-        return ""

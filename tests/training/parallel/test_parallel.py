@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from jobs_one_by_one import check_one_by_one
 from planted_modules import plant, without_python_settings
 
 from stallward.training.errors import DatasetError, WorkerError
@@ -169,3 +170,8 @@ def test_what_is_done_is_kept_when_a_later_job_fails() -> None:
     with pytest.raises(DatasetError):
         LocalProcesses(1).run(jobs, silent, keep=lambda number, _: kept.append(number))
     assert kept == [0]
+
+
+@pytest.mark.slow
+def test_single_jobs_are_started_and_ended_while_others_are_in_flight() -> None:
+    check_one_by_one(LocalProcesses(2))

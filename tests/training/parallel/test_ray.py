@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from shared_ray import MARKS
 
 from stallward.env.testing import small_twin
 from stallward.training.network.arrays import POLICY_FILE
+from stallward.training.parallel.executor import Session
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.train import train
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from stallward.training.parallel.ray_tasks import RayTasks
 
 pytest_plugins = ("shared_ray",)
-pytestmark = [*MARKS, pytest.mark.usefixtures("by_value")]
+pytestmark = [*MARKS, pytest.mark.usefixtures("by_value"), pytest.mark.reaches()]
 
 TWIN = small_twin()
 BRIEF = Args(
@@ -69,6 +71,9 @@ class _Killing:
     def workers(self, jobs: int) -> int:
         return self.executor.workers(jobs)
 
+    def open(self) -> AbstractContextManager[Session]:
+        return self.executor.open()
+
     def run(self, jobs, report, *, keep=None):  # type: ignore[no-untyped-def]
         killed: set[str] = set()
 
@@ -87,40 +92,30 @@ def policies(folder: Path) -> list[bytes]:
     return [(folder / f"seeds/{seed}" / POLICY_FILE).read_bytes() for seed in (1, 2)]
 
 
-def test_the_same_policies_as_locally_although_a_worker_is_killed_in_the_middle(
+def test_a_training_that_was_interrupted_gives_the_same_policies_although_a_worker_is_killed(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
     here = train([TWIN], BRIEF, folder=tmp_path / "here", executor=IN_THIS_PROCESS)
     (tmp_path / "killed").mkdir()
     killing = _Killing(on_ray, tmp_path / "killed")
-    there = train([TWIN], BRIEF, folder=tmp_path / "there", executor=killing)
+    train([TWIN], replace(BRIEF, seeds=1), folder=tmp_path / "there", executor=killing)
     assert "seed 1: its worker died; it is tried again" in killing.messages
+    messages: list[str] = []
+    there = train(
+        [TWIN],
+        BRIEF,
+        lambda message, _: messages.append(message),
+        folder=tmp_path / "there",
+        executor=on_ray,
+    )
+    assert not any(message.startswith("seed 1") for message in messages)
     assert policies(tmp_path / "there") == policies(tmp_path / "here")
     assert there.evaluation == here.evaluation
+    assert there.policy.provenance["seeds"] == [1, 2]
     assert there.policy.provenance["merits"] == here.policy.provenance["merits"]
     assert list((tmp_path / "there/tensorboard").rglob("events*"))
 
 
-@pytest.mark.reaches
-def test_an_interrupted_training_goes_on_with_the_seeds_that_are_missing(
-    on_ray: RayTasks, tmp_path: Path
-) -> None:
-    train([TWIN], replace(BRIEF, seeds=1), folder=tmp_path / "one", executor=on_ray)
-    messages: list[str] = []
-    result = train(
-        [TWIN],
-        BRIEF,
-        lambda message, _: messages.append(message),
-        folder=tmp_path / "one",
-        executor=on_ray,
-    )
-    assert result.policy.provenance["seeds"] == [1, 2]
-    assert not any(message.startswith("seed 1") for message in messages)
-    train([TWIN], BRIEF, folder=tmp_path / "two", executor=IN_THIS_PROCESS)
-    assert policies(tmp_path / "one") == policies(tmp_path / "two")
-
-
-@pytest.mark.reaches
 def test_a_search_finds_the_same_thresholds_as_locally(on_ray: RayTasks) -> None:
     settings = TuneSettings(
         total_steps=25_000,

@@ -10,12 +10,11 @@ import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import psutil
+import jobs_one_by_one
 import pytest
-from shared_ray import MARKS, command_line, without_ray
+from shared_ray import MARKS
 
 from stallward.training.errors import ClusterError, DatasetError, WorkerError
 from stallward.training.parallel.executor import Job
@@ -26,11 +25,7 @@ if TYPE_CHECKING:
     from stallward.training.parallel.ray_tasks import RayTasks
 
 pytest_plugins = ("shared_ray",)
-pytestmark = [
-    *MARKS,
-    pytest.mark.usefixtures("by_value"),
-    pytest.mark.reaches("evaluation/stallward/evaluation/cli"),
-]
+pytestmark = [*MARKS, pytest.mark.usefixtures("by_value"), pytest.mark.reaches()]
 
 
 def _square(number: int, report: Report) -> int:
@@ -84,37 +79,6 @@ def test_errors_come_through_as_from_local_processes(on_ray: RayTasks) -> None:
     assert "in _break" in bug.value.__notes__[0]
 
 
-def _die_at_first(folder: Path, report: Report) -> str:
-    report("working", 0.5)
-    attempts = len(list(folder.iterdir()))
-    (folder / f"{os.getpid()}").touch()
-    if not attempts:
-        time.sleep(600.0)  # until the test kills this process
-    return f"done at attempt {attempts + 1}"
-
-
-def test_a_job_whose_worker_is_killed_in_the_middle_is_tried_again(
-    on_ray: RayTasks, tmp_path: Path
-) -> None:
-    messages: list[str] = []
-
-    def kill() -> None:
-        while not (started := list(tmp_path.iterdir())):
-            time.sleep(0.02)
-        os.kill(int(started[0].name), signal.SIGKILL)
-
-    killer = Thread(target=kill)
-    killer.start()
-    jobs: list[Job[Any]] = [
-        Job("3 squared", partial(_square, 3)),
-        Job("the victim", partial(_die_at_first, tmp_path)),
-    ]
-    square, victim = on_ray.run(jobs, lambda message, _: messages.append(message))
-    killer.join()
-    assert (square, victim) == (9, "done at attempt 2")
-    assert "the victim: its worker died; it is tried again" in messages
-
-
 def _die(folder: Path, _report: Report) -> None:
     (folder / f"{os.getpid()}").touch()
     os.kill(os.getpid(), signal.SIGKILL)
@@ -123,8 +87,9 @@ def _die(folder: Path, _report: Report) -> None:
 def test_a_job_whose_workers_always_die_ends_with_its_name(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
-    with pytest.raises(WorkerError, match="The worker of seed 7 died 3 times"):
+    with pytest.raises(WorkerError, match="The worker of seed 7 died: ") as caught:
         on_ray.run([Job("seed 7", partial(_die, tmp_path))], silent)
+    assert caught.value.__notes__ == ["It was tried 3 times."]
     assert len(list(tmp_path.iterdir())) == 3
 
 
@@ -150,6 +115,13 @@ def test_a_worker_imports_nothing_from_the_current_folder(
     paths = on_ray.run([Job("its path", lambda _: list(sys.path))], silent)[0]
     assert "" not in paths
     assert os.getcwd() not in paths  # noqa: PTH109 - as it stands in sys.path
+
+
+def test_single_jobs_are_started_and_ended_while_others_are_in_flight(on_ray: RayTasks) -> None:
+    from ray import cloudpickle  # noqa: PLC0415 - only where it is installed
+
+    cloudpickle.register_pickle_by_value(jobs_one_by_one)
+    jobs_one_by_one.check_one_by_one(on_ray)
 
 
 CONNECTS = """
@@ -202,39 +174,3 @@ def test_another_version_of_ray_is_refused(address: str) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"{ClusterError.__module__}.ClusterError: The Ray cluster at {address}")
     assert "same versions of Ray and Python" in last
-
-
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_command_leaves_no_process_and_no_folder(
-    number: signal.Signals, code: int, tmp_path: Path
-) -> None:
-    program = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
-    command = [sys.executable, "-c", program, "tune", "rule", "--seeds", "2", "--ray", "local"]
-    with subprocess.Popen(
-        [*command, "--out", str(tmp_path / "rule.toml")],
-        env={**without_ray(), "TMPDIR": str(tmp_path)},  # too long for the sockets
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        tree = psutil.Process(process.pid)
-        deadline_s = time.monotonic() + 90.0
-        while not _working(children := tree.children(recursive=True)):
-            assert time.monotonic() < deadline_s
-            assert process.poll() is None, process.communicate()
-            time.sleep(0.2)
-        os.killpg(process.pid, number)  # as a terminal does
-        try:
-            _, errors = process.communicate(timeout=60)
-        finally:
-            process.kill()  # where it did not end, this test is not to wait for it
-    assert process.returncode == code, errors
-    assert "Traceback" not in errors
-    assert not psutil.wait_procs(children, timeout=5.0)[1]
-    assert list(tmp_path.iterdir()) == []
-    assert list(Path("/tmp").glob(f"stallward-ray-{process.pid}-*")) == []
-
-
-def _working(processes: list[psutil.Process]) -> bool:
-    return any("ray::run_job" in command_line(process) for process in processes)

@@ -1,58 +1,155 @@
-"""What becomes of a run whose Ray vanishes in the middle."""
+"""What becomes of a command whose own Ray vanishes, or that is interrupted: nothing is left."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
-import time
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from shared_ray import MARKS, command_line, without_ray
+from shared_ray import MARKS, without_ray
 
-from stallward.env.testing import small_twin
-from stallward.env.twin.inputs.fitted import save_fitted
+from stallward.training.parallel.ray_tasks import LOOK_EVERY_S, MOST_SILENT
+
+pytestmark = [*MARKS, pytest.mark.reaches()]
+
+NAPPING = """
+import os, signal, sys, time
+from stallward.training.errors import ClusterError
+from stallward.training.parallel import ray_tasks
+from stallward.training.parallel.executor import Job
+from stallward.training.parallel.ray_cluster import open_ray
+
+class Terminated(BaseException):
+    pass
+
+def terminate(*_):
+    raise Terminated  # as the handler of a command does
+
+def nap(report):
+    report("napping", 0.5)
+    time.sleep(600.0)
+
+signal.signal(signal.SIGTERM, terminate)
+os.sched_getaffinity = lambda _: {0, 1}
+ray_tasks.LOOK_EVERY_S = 0.5
+try:
+    with open_ray("local") as executor:
+        executor.run([Job("a nap", nap)] * 2, lambda *_: print("napping", flush=True))
+except ClusterError as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
+except KeyboardInterrupt:
+    sys.exit(130)
+except Terminated:
+    sys.exit(143)
+"""
+"""Runs two long jobs on a Ray of its own, and says so when they run."""
+
+
+@contextmanager
+def napping(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """The program, once its jobs run."""
+    with subprocess.Popen(
+        [sys.executable, "-c", NAPPING],
+        env={**without_ray(), "TMPDIR": str(folder)},  # too long for the sockets
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            for _ in range(2):
+                assert process.stdout.readline() == "napping\n", process.communicate()
+            yield process
+        finally:
+            process.kill()  # where it did not end, this test is not to wait for it
+
+
+def nothing_is_left(process: subprocess.Popen[str], children: list[psutil.Process]) -> bool:
+    """Whether the program has left neither a process nor a folder."""
+    _, alive = psutil.wait_procs(children, timeout=10.0)
+    return not alive and not list(Path("/tmp").glob(f"stallward-ray-{process.pid}-*"))
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupted_command_leaves_no_process_and_no_folder(
+    number: signal.Signals, code: int, tmp_path: Path
+) -> None:
+    with napping(tmp_path) as process:
+        children = psutil.Process(process.pid).children(recursive=True)
+        os.killpg(process.pid, number)  # as a terminal does
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == code, errors
+    assert errors == ""
+    assert nothing_is_left(process, children)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("gone", ["raylet", "gcs_server"])
+def test_a_command_whose_ray_is_killed_in_the_middle_ends_with_its_name(
+    gone: str, tmp_path: Path
+) -> None:
+    with napping(tmp_path) as process:
+        children = psutil.Process(process.pid).children(recursive=True)
+        killed = [child for child in children if child.name() == gone]
+        for child in killed:
+            child.kill()
+        _, errors = process.communicate(timeout=120)
+    assert killed
+    assert process.returncode == 2, errors
+    assert errors.startswith("The Ray cluster at ")
+    assert errors.endswith("the same command goes on.\n")
+    assert errors.count("\n") == 1
+    assert nothing_is_left(process, children)
+
+
+def test_a_command_gives_up_before_ray_would_end_it() -> None:
+    assert LOOK_EVERY_S * MOST_SILENT <= 20.0, "Ray ends a process without a word after 60 s"
+
+
+SHUT_DOWN = """
+import json, os, time
+import ray
 from stallward.training.errors import ClusterError
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.ray_cluster import open_ray
-from stallward.training.progress import Report, silent
 
-pytestmark = [*MARKS, pytest.mark.reaches("evaluation/stallward/evaluation/cli")]
+kept = {}
 
+def keep(number, result):
+    kept[number] = result
+    ray.shutdown()
 
-def _nap(seconds: float, _report: Report) -> float:
-    time.sleep(seconds)
-    return seconds
+def nap(seconds):
+    def job(report):
+        time.sleep(seconds)
+        return seconds
+    return job
 
-
-def _shut_down_in_the_middle() -> None:
-    """Run two jobs, shut Ray down when the first is done, and say what became of them."""
-    import ray  # noqa: PLC0415 - only where it is installed
-
-    kept: dict[int, float] = {}
-
-    def keep(number: int, result: float) -> None:
-        kept[number] = result
-        ray.shutdown()
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-        with open_ray("local") as executor:
-            jobs = [Job("a nap", partial(_nap, 0.1)), Job("a long one", partial(_nap, 600.0))]
-            with pytest.raises(ClusterError) as caught:
-                executor.run(jobs, silent, keep=keep)
-            seen = {"error": str(caught.value), "another": ray.is_initialized(), "kept": kept}
-    sys.stdout.write(json.dumps(seen))
+os.sched_getaffinity = lambda _: {0, 1}
+with open_ray("local") as executor:
+    try:
+        jobs = [Job("a nap", nap(0.1)), Job("a long one", nap(600.0))]
+        executor.run(jobs, lambda *_: None, keep=keep)
+    except ClusterError as error:
+        seen = {"error": str(error), "another": ray.is_initialized(), "kept": kept}
+print(json.dumps(seen))
+"""
 
 
 def test_a_ray_that_is_shut_down_in_the_middle_is_named_and_what_is_done_is_kept() -> None:
     done = subprocess.run(
-        [sys.executable, __file__],
+        [sys.executable, "-c", SHUT_DOWN],
         env=without_ray(),
         capture_output=True,
         text=True,
@@ -60,82 +157,7 @@ def test_a_ray_that_is_shut_down_in_the_middle_is_named_and_what_is_done_is_kept
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    seen = json.loads(done.stdout)
+    seen: dict[str, Any] = json.loads(done.stdout)
     assert re.search(r"was lost.*is kept; the same command goes on", seen["error"])
     assert not seen["another"], "Ray started another one"
     assert seen["kept"] == {"0": 0.1}
-
-
-SPACE = """
-[settings]
-n_epochs = { values = [2, 3] }
-
-[recipe]
-n_envs = 64
-n_steps = 16
-batch_size = 256
-critic_rollouts = 1
-
-[budget]
-trials = 2
-decisions = 4096000
-
-[scheduler]
-kind = "none"
-judgements = 2
-"""
-
-
-@pytest.mark.parametrize(
-    ("command", "gone"), [("train", "raylet"), ("train", "gcs_server"), ("search", "raylet")]
-)
-def test_a_command_whose_ray_is_killed_in_the_middle_ends_with_its_name(
-    command: str, gone: str, tmp_path: Path
-) -> None:
-    twin, out, space = tmp_path / "small.json", tmp_path / "run", tmp_path / "space.toml"
-    save_fitted(twin, small_twin())
-    space.write_text(SPACE)
-    words = {
-        "train": ["--seeds", "2", "--ray", "local"],
-        "search": [str(space), "--judged-on", str(twin), "--ray", "local"],
-    }[command]
-    program = "import sys; from stallward.evaluation.cli import main; sys.exit(main(sys.argv[1:]))"
-    options = ["--twin", str(twin), "--out", str(out), "--composed", "0"]
-    with subprocess.Popen(
-        [sys.executable, "-c", program, command, *words, *options],
-        env={**without_ray(), "TMPDIR": str(tmp_path)},  # too long for the sockets
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            children = _wait_for_work(process)
-            for child in children:
-                if child.name() == gone:
-                    child.kill()
-            _, errors = process.communicate(timeout=120)
-        finally:
-            process.kill()
-    assert process.returncode == 2, errors
-    assert "Traceback" not in errors
-    assert "The Ray cluster at " in errors
-    assert "the same command goes on" in errors
-    assert not psutil.wait_procs(children, timeout=10.0)[1]
-    assert list(Path("/tmp").glob(f"stallward-ray-{process.pid}-*")) == []
-
-
-def _wait_for_work(process: subprocess.Popen[str]) -> list[psutil.Process]:
-    """The processes below a command, once its jobs run on Ray."""
-    deadline_s = time.monotonic() + 120.0
-    while time.monotonic() < deadline_s:
-        assert process.poll() is None, process.communicate()
-        children = psutil.Process(process.pid).children(recursive=True)
-        names = [command_line(child) for child in children]
-        if sum("ray::run_job" in name or "ray::ImplicitFunc" in name for name in names) == 2:
-            return children
-        time.sleep(0.2)
-    raise AssertionError("no job was started")
-
-
-if __name__ == "__main__":
-    _shut_down_in_the_middle()

@@ -13,7 +13,7 @@ from stallward.evaluation.cli.cluster_options import with_ray_address
 from stallward.training.errors import ClusterError, WorkerError
 from stallward.training.parallel import ray_tasks as ray_lookout
 from stallward.training.parallel import ray_worker
-from stallward.training.parallel.executor import Job
+from stallward.training.parallel.executor import Job, Kind
 from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.parallel.ray_tasks import MOST_REFUSED, MOST_SILENT, Lookout
 from stallward.training.parallel.ray_worker import Message, run_job
@@ -95,7 +95,7 @@ def test_a_worker_with_another_version_does_nothing() -> None:
     called: list[bool] = []
     job = Job("it", lambda _: called.append(True) or 1)  # type: ignore[func-returns-value]
     ((kind, (error, _)),) = messages(job, torch="0.1")
-    assert kind == "failed"
+    assert kind is Kind.FAILED
     assert isinstance(error, WorkerError)
     assert "torch" in error.cause
     assert "0.1" in error.cause
@@ -107,7 +107,7 @@ def test_a_worker_without_the_files_of_its_job_does_nothing(tmp_path: Path) -> N
     called: list[bool] = []
     job = Job("the fit", lambda _: called.append(True) or 1, (tmp_path, tmp_path / "gone"))  # type: ignore[func-returns-value]
     ((kind, (error, _)),) = messages(job)
-    assert kind == "failed"
+    assert kind is Kind.FAILED
     assert isinstance(error, WorkerError)
     assert f"has no {tmp_path / 'gone'}, which the fit reads" in error.cause
     assert called == []
@@ -128,7 +128,7 @@ def test_progress_is_told_while_a_job_runs(monkeypatch: pytest.MonkeyPatch) -> N
     for message in run_job(job, versions_here(), folder=Path.cwd(), files_are_shared=True):
         told.append(message)
         halfway = True
-    assert told == [("progress", ("half", 0.5)), ("done", 7)]
+    assert told == [(Kind.PROGRESS, ("half", 0.5)), (Kind.DONE, 7)]
 
 
 def test_a_head_that_is_silent_for_long_was_lost(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from stallward.evaluation.cli.learn import Features
 from stallward.training.errors import RecipeError
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.recipe import Recipe, read_recipe, recipe_text, recipe_values
-from stallward.training.recipe_search.space import load_space
 
 
 def test_a_recipe_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -79,10 +78,3 @@ def test_the_page_about_searches_lists_every_setting() -> None:
         f"| `{name}` | {shipped[name]:g} | {span.low:g} to {span.high:g} | {span.meaning} |"
         for name, span in spans(Recipe).items()
     ]
-
-
-def test_the_example_of_the_page_can_be_searched(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs/how-to/search-recipes.md").read_text()
-    file = tmp_path / "space.toml"
-    file.write_text(page.partition("```toml\n")[2].partition("```")[0])
-    assert load_space(file).budget.decisions == 262_144

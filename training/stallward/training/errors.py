@@ -5,8 +5,7 @@ The tree::
     StallwardError
     ├── DatasetError     no usable recordings, or too few of them
     ├── TrainingError    a training that cannot start or whose result cannot be read
-    │   ├── RecipeError  a recipe with a setting that there is not, or that cannot run
-    │   └── SearchError  a search of recipes that cannot start or go on
+    │   └── RecipeError  a recipe with a setting that there is not, or that cannot run
     ├── ExportError      a policy that cannot be exported
     ├── WorkerError      a worker process that died, or cannot do its job
     └── ClusterError     a Ray that cannot be started, reached or used
@@ -27,10 +26,6 @@ class TrainingError(StallwardError):
 
 class RecipeError(TrainingError):
     """Raised when a recipe has an unknown setting, or one that cannot run."""
-
-
-class SearchError(TrainingError):
-    """Raised when a search of recipes cannot start or continue."""
 
 
 class ExportError(StallwardError):

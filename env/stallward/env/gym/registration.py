@@ -11,7 +11,7 @@ IDS: Final = {
     "stallward/TwinContinuous-v0": "stallward.env.gym.twin_env:TwinEnv",
     "stallward/TwinDiscrete-v0": "stallward.env.gym.discrete_env:discrete_twin",
     "stallward/Node-v0": "stallward.env.gym.node_env:NodeEnv",
-    "stallward/Replay-v0": "stallward.training.off_policy.replay_env:ReplayEnv",
+    "stallward/Replay-v0": "stallward.research.off_policy.replay_env:ReplayEnv",
 }
 _VECTORS: Final = {"stallward/Twin-v0": "stallward.env.gym.vector_env:TwinVectorEnv"}
 """The environments that exist for many nodes at once, for ``gymnasium.make_vec``."""

@@ -28,7 +28,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.evaluation.arms import Arm, parse_arms
 from stallward.evaluation.errors import BenchError
-from stallward.evaluation.mpc.controller import MpcController
+from stallward.evaluation.planner import find_planner
 from stallward.models.registry import find_twin
 from stallward.training.progress import Report, silent
 
@@ -136,7 +136,7 @@ def _controller(twin: FittedTwin, arm: Arm) -> Controller:
     if arm.controller != "mpc":
         return make_controller(arm.spec)
     named = arm.arguments.get("path")
-    return MpcController(load_fitted(find_twin(named)) if named else twin)
+    return find_planner("mpc").on_twin(load_fitted(find_twin(named)) if named else twin)
 
 
 def _threads(tick: int) -> tuple[ThreadSample, ...]:

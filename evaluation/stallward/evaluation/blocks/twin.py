@@ -30,7 +30,7 @@ from stallward.env.twin.one_shot import newly_ended
 from stallward.env.twin.sample import FIRST_PID
 from stallward.evaluation.blocks.request import Condition, Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError
-from stallward.evaluation.mpc.controller import MpcController
+from stallward.evaluation.planner import find_planner
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _NEVER_LATE_S = 1e9
@@ -186,5 +186,5 @@ def _controller(request: RunRequest) -> Controller:
     if request.policy is None:
         raise ComparisonError(f"The arm {request.arm.label!r} has no policy file.")
     if request.arm.controller == "mpc":
-        return MpcController(load_fitted(request.policy))
+        return find_planner("mpc").on_twin(load_fitted(request.policy))
     return OnnxController(request.policy)

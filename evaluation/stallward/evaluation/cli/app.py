@@ -19,8 +19,6 @@ from stallward.evaluation.cli import (
     compare,
     experiment,
     learn,
-    off_policy,
-    oracle,
     record,
     show,
     verdict,
@@ -71,7 +69,7 @@ app.command(epilog="Example: stallward fit recordings --out build/twins")(learn.
 app.command(
     epilog="Example: stallward train --twin build/twins/detector-anon.json --out build/run"
 )(learn.train)
-app.command(epilog="Example: stallward search space.toml --out build/search")(learn.search)
+stand_in(app, "search")
 app.command(epilog="Example: stallward tune rule --out build/rule.toml")(learn.tune)
 app.command(epilog="Example: stallward export build/run --out build/policy.onnx")(learn.export)
 app.command(epilog="Example: stallward init --protect nginx.service --background backup.service")(
@@ -96,17 +94,14 @@ app.command(
 )(compare.compare)
 app.add_typer(ab.app, name="ab")
 app.add_typer(experiment.app, name="experiment")
-app.command(epilog="Example: stallward oracle detector-anon")(oracle.oracle)
+stand_in(app, "oracle")
 app.command(epilog="Example: stallward border memcached-zstd")(border.border)
 app.command(epilog="Example: stallward capacity memcached-zstd --arms none,partition")(
     capacity.capacity
 )
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
-app.command(epilog="Example: stallward ope recordings --arms ppo")(off_policy.ope)
-app.command(epilog="Example: stallward explain default recordings/detector-anon-none-s1 --at 20")(
-    off_policy.explain
-)
+stand_in(app, "ope", "explain")
 stand_in(app, "workingset", "trace", "plot", "resident", "profile")
 app.add_typer(commands.app, name="bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)

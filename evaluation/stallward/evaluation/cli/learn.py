@@ -196,51 +196,6 @@ def train(
     output.line(f"{out}")
 
 
-def search(
-    space: Annotated[Path, typer.Argument(help="File of what is tried, how long, and who stops.")],
-    twin: TrainedOn = None,
-    out: Annotated[Path, typer.Option(help="Directory of the search, new or interrupted.")] = Path(
-        "build/search"
-    ),
-    judged_on: JudgedOn = None,
-    composed: Synthetic = 3,
-    ray: Ray = None,
-    storage: Storage = None,
-    seed: Seed = 1,
-) -> None:
-    """Search recipes for `stallward train` by Ray Tune.
-
-    Each trial is a short training. Trials are judged like seeds, and the first one is the recipe
-    without changes. An interrupted search goes on with the same command. OUT has the table of
-    trials and the best recipe.
-    """
-    from stallward.training.parallel.choose import kept_at  # noqa: PLC0415
-    from stallward.training.parallel.ray_cluster import HERE, open_ray  # noqa: PLC0415
-    from stallward.training.pipeline.search import search_recipes  # noqa: PLC0415
-    from stallward.training.recipe_search.space import load_space  # noqa: PLC0415
-    from stallward.training.recipe_search.table import comparison, table  # noqa: PLC0415
-
-    wanted = load_space(space)
-    with (
-        kept_at(storage, out) as store,
-        open_ray(HERE if ray is None else ray),
-        output.progress("search") as report,
-    ):
-        found = search_recipes(
-            wanted,
-            twin or ["default"],
-            out=out,
-            judged_on=judged_on or ["default"],
-            synthetic=composed,
-            seed=seed,
-            report=report,
-            store=store,
-        )
-    output.table(*table(found.log))
-    output.note(comparison(found.log))
-    output.line(f"{found.recipe}")
-
-
 def tune(
     rule: Annotated[str, typer.Argument(help="rule or pi.")] = "rule",
     twin: TrainedOn = None,

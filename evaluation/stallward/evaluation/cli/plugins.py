@@ -30,6 +30,10 @@ EXTRA_OF: Final = {
     "profile": "lens",
     "bench.trace": "lens",
     "describe.trace": "lens",
+    "search": "research",
+    "oracle": "research",
+    "ope": "research",
+    "explain": "research",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 

@@ -9,14 +9,11 @@ target as well as ample memory does.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from stallward.evaluation.comparison.screening import SLACK
-from stallward.evaluation.errors import EvaluationError, ResultError
+from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.oracle import Hindsight
-from stallward.evaluation.results.serialise import load
 
 
 def best_meeting_target(
@@ -52,26 +49,6 @@ def best_meeting_target(
         return Hindsight(arm=max(arms, key=attainment), meets_target=False)
     best = max(keeping, key=lambda label: _value(arms[label].background_work))
     return Hindsight(arm=best, meets_target=True)
-
-
-def oracle_of(file: Path, scenario: str) -> Hindsight:
-    """:func:`best_meeting_target` of the result of a comparison of ``scenario``.
-
-    Raises:
-        EvaluationError: If the file cannot be read, or is of another scenario.
-    """
-    try:
-        result = load(ComparisonResult, file)
-    except ResultError as error:
-        raise EvaluationError(
-            f"{file} is no result of a comparison: {error.cause}",
-            next_step="Name the result.json that `stallward compare` wrote.",
-        ) from error
-    if result.scenario != scenario:
-        raise EvaluationError(
-            f"{file} is the result of {result.scenario!r:.80}, not of {scenario!r}."
-        )
-    return best_meeting_target(result)
 
 
 def _value(figure: Interval) -> float:

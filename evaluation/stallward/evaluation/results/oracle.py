@@ -41,31 +41,3 @@ class Screening:
     """The settings to compare live, the best first."""
     spec: str
     """The settings as one value for ``--arms``."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControlledNodes:
-    """What came of the nodes of a twin under one controller, as means."""
-
-    progress: float
-    """Background progress, relative to having the node to itself."""
-    window_violated: float
-    """Share of windows that miss the target."""
-    excess: float
-    """Mean latency beyond that with ample memory, relative to the latter."""
-    slow: float
-    """Share of requests slower than 1.15 times the p99 with ample memory."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LookAhead:
-    """``partition`` and the dynamic oracle on the same nodes of a twin."""
-
-    scenario: str
-    """Name of the scenario."""
-    partition: ControlledNodes
-    """All decided by ``partition``."""
-    oracle: ControlledNodes
-    """Set-points chosen by looking ahead."""
-    deviations_share: float
-    """Share of the choices that leave something not to ``partition``."""

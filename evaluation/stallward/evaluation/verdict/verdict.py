@@ -25,6 +25,7 @@ from stallward.evaluation.comparison.oracle import best_meeting_target
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.comparison.screening import Setting, screen_scenario
 from stallward.evaluation.errors import ComparisonError, EvaluationError
+from stallward.evaluation.planner import find_planner
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.oracle import Hindsight, ScreenedArm
 from stallward.evaluation.results.serialise import load_if_there, save
@@ -274,6 +275,7 @@ def _hindsight(
             f"There is no recording of {name} in {recordings} for hindsight to choose from.",
             next_step="Record it with `stallward record --all`.",
         )
+    find_planner("mpc")  # refused now, not after the fit
     twin_file = folder / "twin.json"
     if not twin_file.exists():
         twin = fit_recordings(

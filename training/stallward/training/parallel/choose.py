@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.env.errors import StorageError
-from stallward.training.parallel.executor import Executor, Job, Keep, Result, keep_nothing
+from stallward.training.parallel.executor import Executor, Job, Keep, Result, Session, keep_nothing
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.storage import Storage
 from stallward.training.progress import Report
@@ -101,3 +101,6 @@ class _Storing:
             self.store()
 
         return self.executor.run(jobs, report, keep=keep_and_store)
+
+    def open(self) -> AbstractContextManager[Session]:
+        return self.executor.open()  # whoever starts single jobs stores what came of them

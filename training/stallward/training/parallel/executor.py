@@ -7,11 +7,15 @@ What a job reads by name has to be there where it runs, so such files are listed
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from enum import Enum, auto
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from stallward.agent.errors import StallwardError
 from stallward.training.progress import Report
 
 Result = TypeVar("Result")
@@ -29,6 +33,50 @@ class Job(Generic[Result]):
     """Called with a report of its own."""
     reads: tuple[Path, ...] = ()
     """Files and directories that it reads by name."""
+
+
+ATTEMPTS: Final = 3
+"""How often a job is tried that died through no fault of its own, as on a cluster."""
+
+
+class Kind(Enum):
+    """What a job in flight can come to."""
+
+    PROGRESS = auto()
+    """It reported; the value is the message and the share."""
+    DONE = auto()
+    """The value is its result."""
+    FAILED = auto()
+    """The value is what it raised, with the traceback as a note unless it is one for users."""
+    DIED = auto()
+    """Its process ended without a word; the value is the error that says so."""
+
+
+class Event(NamedTuple):
+    """What has become of a job in flight; after anything but progress it is in flight no more."""
+
+    number: int
+    """What the job was started with."""
+    kind: Kind
+    value: Any
+
+
+class Session(Protocol):
+    """Jobs in flight, which one starts and ends one by one."""
+
+    def start(self, number: int, job: Job[Any]) -> None:
+        """Start a job, or let it wait for a free worker.
+
+        Args:
+            number: Names it in events; no job in flight has the same one.
+            job: The job.
+        """
+
+    def wait(self) -> Iterable[Event]:
+        """Wait until something happens, half a second at most."""
+
+    def end(self, number: int) -> None:
+        """End a job in flight, without a result."""
 
 
 class Executor(Protocol):
@@ -57,6 +105,58 @@ class Executor(Protocol):
             Exception: What a job raised.
         """
 
+    def open(self) -> AbstractContextManager[Session]:
+        """Jobs that are not all known from the start, or of which some are to be ended.
+
+        They never run in this process. Those in flight at the end of the ``with`` are ended.
+        """
+
+
+def run_all(
+    session: Session,
+    jobs: Sequence[Job[Result]],
+    report: Report,
+    keep: Keep[Result] | None,
+    *,
+    at_once: int,
+    attempts: int = 1,
+) -> list[Result]:
+    """Run jobs in a session; see :meth:`Executor.run`.
+
+    Args:
+        session: Where they run.
+        jobs: The jobs.
+        report: Called with the latest message and the mean progress.
+        keep: Called with each result.
+        at_once: How many are started at once.
+        attempts: How often a job is tried whose process died.
+    """
+    progress, results = Progress(len(jobs), report), [None] * len(jobs)
+    waiting, in_flight, deaths = deque(range(len(jobs))), 0, Counter[int]()
+    while waiting or in_flight:
+        while waiting and in_flight < at_once:
+            session.start(waiting[0], jobs[waiting[0]])
+            waiting.popleft()
+            in_flight += 1
+        for number, kind, value in session.wait():
+            if kind is Kind.PROGRESS:
+                progress.of_job(number, *value)
+                continue
+            in_flight -= 1
+            if kind is Kind.DONE:
+                results[number] = value
+                (keep or keep_nothing)(number, value)
+                continue
+            deaths[number] += 1
+            if kind is Kind.FAILED or deaths[number] >= attempts:
+                if deaths[number] > 1:
+                    value.add_note(f"It was tried {attempts} times.")
+                raise value
+            again = f"{jobs[number].name}: its worker died; it is tried again"
+            progress.of_job(number, again, 0.0)
+            waiting.appendleft(number)
+    return results  # type: ignore[return-value]  # there is one of each
+
 
 def time_for_each(seconds: float, jobs: int, executor: Executor) -> float:
     """How long each of ``jobs`` may take so that all of them take ``seconds``."""
@@ -83,3 +183,10 @@ class Progress:
 
 def keep_nothing(_number: int, _result: Any) -> None:
     """Do nothing with a result before all jobs are done."""
+
+
+def as_raised(error: Exception, trace: str) -> Exception:
+    """The error of a job, with the traceback of the worker unless it is one for users."""
+    if trace and not isinstance(error, StallwardError):
+        error.add_note(trace)
+    return error

@@ -6,20 +6,32 @@ import multiprocessing
 import os
 import signal
 import traceback
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 from stallward.actuator.runtime.process_start import safe_imports
-from stallward.agent.errors import StallwardError
 from stallward.training.errors import WorkerError
-from stallward.training.parallel.executor import Job, Keep, Progress, Result, keep_nothing
+from stallward.training.parallel.executor import (
+    Event,
+    Job,
+    Keep,
+    Kind,
+    Progress,
+    Result,
+    Session,
+    as_raised,
+    keep_nothing,
+    run_all,
+)
 from stallward.training.progress import Report
+
+_WAIT_S: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +55,24 @@ class LocalProcesses:
         self, jobs: Sequence[Job[Result]], report: Report, *, keep: Keep[Result] | None = None
     ) -> list[Result]:
         """Run jobs; see :class:`~stallward.training.parallel.executor.Executor`."""
-        progress, keep = Progress(len(jobs), report), keep or keep_nothing
-        if self.workers(len(jobs)) > 1:
-            return _Pool(jobs, self.workers(len(jobs)), progress, keep).run()
-        results = []
+        workers = self.workers(len(jobs))
+        if workers > 1:
+            with self.open() as session:
+                return run_all(session, jobs, report, keep, at_once=workers)
+        progress, results = Progress(len(jobs), report), []
         for number, job in enumerate(jobs):
             results.append(job.work(partial(progress.of_job, number)))
-            keep(number, results[-1])
+            (keep or keep_nothing)(number, results[-1])
         return results
+
+    @contextmanager
+    def open(self) -> Iterator[Session]:
+        """Jobs that one starts and ends; each has a process of its own, started at once."""
+        session = _Processes()
+        try:
+            yield session
+        finally:
+            session.close()
 
 
 LOCAL: Final = LocalProcesses()
@@ -59,35 +81,34 @@ IN_THIS_PROCESS: Final = LocalProcesses(most=1)
 """One job after the other."""
 
 
-class _Pool(Generic[Result]):
+class _Processes:
     """Processes that each run one job and send back its messages and its result."""
 
-    def __init__(
-        self, jobs: Sequence[Job[Result]], workers: int, progress: Progress, keep: Keep[Result]
-    ) -> None:
-        self._waiting = deque(enumerate(jobs))
-        self._workers = workers
-        self._progress, self._keep = progress, keep
-        self._results: list[Any] = [None] * len(jobs)
-        self._running: dict[Connection, tuple[int, Job[Result], BaseProcess]] = {}
+    def __init__(self) -> None:
+        self._running: dict[Connection, tuple[int, Job[Any], BaseProcess]] = {}
 
-    def run(self) -> list[Result]:
-        """Run all jobs; no process is left behind, however this ends."""
-        try:
-            while self._waiting or self._running:
-                while self._waiting and len(self._running) < self._workers:
-                    self._start(*self._waiting.popleft())
-                for connection in wait(list(self._running)):
-                    assert isinstance(connection, Connection)  # nothing else was waited for
-                    self._receive(connection)
-            return self._results
-        finally:
-            for connection, (_, _, process) in self._running.items():
-                process.terminate()
-                process.join()
-                connection.close()
+    def close(self) -> None:
+        """Leave no process behind."""
+        for number, _, _ in list(self._running.values()):
+            self.end(number)
 
-    def _start(self, number: int, job: Job[Result]) -> None:
+    def end(self, number: int) -> None:
+        """End the process of a job."""
+        connection = next(c for c, (n, _, _) in self._running.items() if n == number)
+        _, _, process = self._running.pop(connection)
+        process.terminate()
+        process.join()
+        connection.close()
+
+    def wait(self) -> Iterator[Event]:
+        """Take what the processes have sent."""
+        for connection in wait(list(self._running), timeout=_WAIT_S):
+            assert isinstance(connection, Connection)  # nothing else was waited for
+            if connection in self._running:  # it may have been ended meanwhile
+                yield self._receive(connection)
+
+    def start(self, number: int, job: Job[Any]) -> None:
+        """Start a process for a job."""
         # Forking a process that has threads may hang it.
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe(duplex=False)
@@ -105,36 +126,34 @@ class _Pool(Generic[Result]):
         theirs.close()
         self._running[ours] = (number, job, process)
 
-    def _receive(self, connection: Connection) -> None:
+    def _receive(self, connection: Connection) -> Event:
         number, job, process = self._running[connection]
         try:
             kind, value = connection.recv()
         except EOFError:
-            process.join()
-            raise WorkerError(
+            kind = Kind.DIED
+        if kind is Kind.PROGRESS:
+            return Event(number, kind, value)
+        process.join()
+        del self._running[connection]
+        connection.close()
+        if kind is Kind.DIED:
+            value = WorkerError(
                 f"The process that worked on {job.name} ended with status {process.exitcode}.",
                 next_step="Where memory was short, close other programs and try again.",
-            ) from None
-        if kind == "progress":
-            self._progress.of_job(number, *value)
-        elif kind == "failed":
-            error, trace = value
-            if not isinstance(error, StallwardError):
-                error.add_note(trace)
-            raise error
-        else:
-            self._results[number] = value
-            process.join()
-            del self._running[connection]
-            connection.close()
-            self._keep(number, value)
+            )
+        elif kind is Kind.FAILED:
+            value = as_raised(*value)
+        return Event(number, kind, value)
 
 
 def _work(job: Job[Any], connection: Connection) -> None:
     """Run a job in a worker process."""
     try:
-        result = job.work(lambda message, share: connection.send(("progress", (message, share))))
+        result = job.work(
+            lambda message, share: connection.send((Kind.PROGRESS, (message, share)))
+        )
     except Exception as error:  # the parent raises it
-        connection.send(("failed", (error, traceback.format_exc())))
+        connection.send((Kind.FAILED, (error, traceback.format_exc())))
     else:
-        connection.send(("done", result))
+        connection.send((Kind.DONE, result))

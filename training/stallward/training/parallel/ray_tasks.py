@@ -11,14 +11,24 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Generic
+from typing import Any, Final
 
 import ray
 from ray.exceptions import LocalRayletDiedError, RayError, RayTaskError
 
 from stallward.training.errors import ClusterError, WorkerError
-from stallward.training.parallel.executor import Job, Keep, Progress, Result, keep_nothing
-from stallward.training.parallel.ray_worker import as_raised, run_job
+from stallward.training.parallel.executor import (
+    ATTEMPTS,
+    Event,
+    Job,
+    Keep,
+    Kind,
+    Result,
+    Session,
+    as_raised,
+    run_all,
+)
+from stallward.training.parallel.ray_worker import run_job
 from stallward.training.parallel.versions import versions_here
 from stallward.training.progress import Report
 
@@ -90,8 +100,6 @@ class Lookout:
         )
 
 
-ATTEMPTS: Final = 3
-"""How often a job is tried whose worker died."""
 _WAIT_S: Final = 0.5
 """How long SIGTERM may have to wait."""
 
@@ -120,65 +128,73 @@ class RayTasks:
             WorkerError: If a job's worker died :data:`ATTEMPTS` times.
             ClusterError: If a job cannot be given to the cluster, or the cluster was lost.
         """
-        progress = Progress(len(jobs), report)
-        return _Run(jobs, progress, keep or keep_nothing, self.shares_files).run()
+        # All at once: the cluster may grow.
+        with self.open() as session:
+            return run_all(
+                session, jobs, report, keep, at_once=max(len(jobs), 1), attempts=ATTEMPTS
+            )
+
+    @contextmanager
+    def open(self) -> Iterator[Session]:
+        """Jobs that one starts and ends; a worker that dies is told of, and not replaced.
+
+        Raises:
+            ClusterError: If a job cannot be given to the cluster, or the cluster was lost.
+        """
+        with sigterm_held_back() as raise_sigterm:
+            tasks = _Tasks(raise_sigterm, self.shares_files)
+            try:
+                yield tasks
+            finally:
+                tasks.close()
 
 
-class _Run(Generic[Result]):
-    """The tasks of one call of :meth:`RayTasks.run`."""
+class _Tasks:
+    """Tasks in flight.
 
-    def __init__(
-        self,
-        jobs: Sequence[Job[Result]],
-        progress: Progress,
-        keep: Keep[Result],
-        shares_files: bool,
-    ) -> None:
-        self._jobs, self._progress, self._keep = jobs, progress, keep
-        self._results: list[Any] = [None] * len(jobs)
-        self._attempts = [0] * len(jobs)
-        self._running: dict[Any, int] = {}
+    Args:
+        raise_sigterm: Lets a signal act that came meanwhile.
+        shares_files: Whether all workers are on this machine.
+    """
+
+    def __init__(self, raise_sigterm: Callable[[], None], shares_files: bool) -> None:
+        self._raise_sigterm, self._shares_files = raise_sigterm, shares_files
+        self._running: dict[Any, tuple[int, Job[Any]]] = {}
         self._versions, self._folder = versions_here(), Path.cwd()
-        self._shares_files = shares_files
-        self._lookout = make_lookout()
+        self._lookout = _make_lookout()
         # Ray would try again by itself, but without bound where a worker ran out of memory.
         self._task: Any = ray.remote(num_cpus=1, max_retries=0, num_returns="streaming")(run_job)
 
-    def run(self) -> list[Result]:
-        """Run all jobs; no task is left behind, however this ends."""
-        with sigterm_held_back() as raise_sigterm:
-            try:
-                for number in range(len(self._jobs)):
-                    self._start(number)
-                while self._running:
-                    raise_sigterm()
-                    self._lookout.check()
-                    with self._cluster_errors():
-                        ready, _ = ray.wait(list(self._running), num_returns=1, timeout=_WAIT_S)
-                    for stream in ready:
-                        self._receive(stream)
-                return self._results
-            finally:
-                self._end()
-
-    def _start(self, number: int) -> None:
-        self._attempts[number] += 1
+    def start(self, number: int, job: Job[Any]) -> None:
+        """Give a job to the cluster."""
         with self._cluster_errors():
             stream = self._task.remote(
-                self._jobs[number],
-                self._versions,
-                folder=self._folder,
-                files_are_shared=self._shares_files,
+                job, self._versions, folder=self._folder, files_are_shared=self._shares_files
             )
-        self._running[stream] = number
+        self._running[stream] = number, job
 
-    def _end(self) -> None:
+    def wait(self) -> Iterator[Event]:
+        """Take what the workers have sent."""
+        self._raise_sigterm()
+        self._lookout.check()
+        with self._cluster_errors():
+            ready, _ = ray.wait(list(self._running), num_returns=1, timeout=_WAIT_S)
+        for stream in ready:
+            yield self._receive(stream)
+
+    def end(self, number: int) -> None:
+        """End the task of a job."""
+        stream = next(stream for stream, (n, _) in self._running.items() if n == number)
+        del self._running[stream]
+        with contextlib.suppress(RayError, OSError, RuntimeError):  # the cluster may be gone
+            ray.cancel(stream, force=True)
+
+    def close(self) -> None:
         """End the tasks that still run."""
-        for stream in self._running:
+        for number, _ in list(self._running.values()):
             if not ray.is_initialized():
                 return  # otherwise Ray would start another one
-            with contextlib.suppress(RayError, OSError, RuntimeError):  # the cluster may be gone
-                ray.cancel(stream, force=True)
+            self.end(number)
 
     @contextmanager
     def _cluster_errors(self) -> Iterator[None]:
@@ -193,46 +209,39 @@ class _Run(Generic[Result]):
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise self._lookout.lost(reason or type(error).__name__) from error
 
-    def _receive(self, stream: Any) -> None:
+    def _receive(self, stream: Any) -> Event:
         """Take the next message of a job."""
-        number = self._running[stream]
+        number, job = self._running[stream]
         try:
             kind, value = ray.get(next(stream))
         except RayTaskError as error:  # not one of the job itself: it sends those
             raise ClusterError(
-                f"Ray cannot run {self._jobs[number].name}: {str(error).strip()}",
+                f"Ray cannot run {job.name}: {str(error).strip()}",
                 next_step="Install this version of stallward, with its extra `ray`, on all nodes.",
             ) from error
         except LocalRayletDiedError as error:
             raise self._lookout.lost("its part on this machine died") from error
         except (RayError, StopIteration) as error:
-            self._try_again(stream, number, error)
-            return
-        if kind == "progress":
-            self._progress.of_job(number, *value)
-        elif kind == "failed":
-            raise as_raised(*value)
-        else:
             del self._running[stream]
-            self._results[number] = value
-            self._keep(number, value)
-
-    def _try_again(self, stream: Any, number: int, error: Exception) -> None:
+            self._lookout.check()
+            return Event(number, Kind.DIED, _death(job, error))
+        if kind is Kind.PROGRESS:
+            return Event(number, kind, value)
         del self._running[stream]
-        self._lookout.check()
-        name = self._jobs[number].name
-        if self._attempts[number] >= ATTEMPTS:
-            reason = str(error).strip().partition("\n")[0]
-            raise WorkerError(
-                f"The worker of {name} died {ATTEMPTS} times. The last time: {reason}",
-                next_step="Where memory was short, give the nodes more of it or fewer CPUs. "
-                "What is done is kept; the same command goes on.",
-            ) from error
-        self._progress.of_job(number, f"{name}: its worker died; it is tried again", 0.0)
-        self._start(number)
+        return Event(number, kind, value if kind is Kind.DONE else as_raised(*value))
 
 
-def make_lookout() -> Lookout:
+def _death(job: Job[Any], reason: Exception) -> WorkerError:
+    error = WorkerError(
+        f"The worker of {job.name} died: {str(reason).strip().splitlines()[0]}",
+        next_step="Where memory was short, give the nodes more of it or fewer CPUs. "
+        "What is done is kept; the same command goes on.",
+    )
+    error.__cause__ = reason
+    return error
+
+
+def _make_lookout() -> Lookout:
     """Look out for the cluster that this process is connected to."""
     context = ray.get_runtime_context()
     others = {}

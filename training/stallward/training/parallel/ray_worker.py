@@ -10,15 +10,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, Final, Generic
 
-from stallward.agent.errors import StallwardError
 from stallward.training.errors import WorkerError
-from stallward.training.parallel.executor import Job, Result
+from stallward.training.parallel.executor import Job, Kind, Result
 from stallward.training.parallel.versions import difference, versions_here
 
 _PROGRESS_EVERY_S: Final = 0.5
 
-Message = tuple[str, Any]
-"""``progress`` with a message and a share, then once ``done`` with the result, or ``failed`` with
+Message = tuple[Kind, Any]
+"""``PROGRESS`` with a message and a share, then once ``DONE`` with the result, or ``FAILED`` with
 the error and its traceback."""
 
 
@@ -40,7 +39,7 @@ def run_job(
         if not files_are_shared:
             _check_files(job)
     except WorkerError as error:
-        yield "failed", (error, "")
+        yield Kind.FAILED, (error, "")
         return
     running = _Running(job)
     running.start()
@@ -49,7 +48,7 @@ def run_job(
         running.join(_PROGRESS_EVERY_S)
         if running.progress is not None and running.progress != shown:
             shown = running.progress
-            yield "progress", shown
+            yield Kind.PROGRESS, shown
     yield running.outcome
 
 
@@ -60,14 +59,14 @@ class _Running(Thread, Generic[Result]):
         super().__init__(name="job", daemon=True)
         self._job = job
         self.progress: tuple[str, float] | None = None
-        self.outcome: Message = ("failed", (WorkerError("The job ended without a result."), ""))
+        self.outcome: Message = (Kind.FAILED, (WorkerError("The job ended without a result."), ""))
 
     def run(self) -> None:
         """Run the job, and hold its outcome."""
         try:
-            self.outcome = ("done", self._job.work(self._report))
+            self.outcome = (Kind.DONE, self._job.work(self._report))
         except Exception as error:  # the process that asked for the job raises it
-            self.outcome = ("failed", (error, traceback.format_exc()))
+            self.outcome = (Kind.FAILED, (error, traceback.format_exc()))
 
     def _report(self, message: str, share: float) -> None:
         self.progress = (message, share)
@@ -104,10 +103,3 @@ def _check_files(job: Job[Any]) -> None:
             f"{job.name} reads.",
             next_step="Put it on storage that every node mounts at this path.",
         )
-
-
-def as_raised(error: Exception, trace: str) -> Exception:
-    """The error of a job, with the traceback of the worker unless it is one for users."""
-    if trace and not isinstance(error, StallwardError):
-        error.add_note(trace)
-    return error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Final, Protocol, cast
 
@@ -46,24 +46,6 @@ class OftenAfterAFifth:
         if done < self._next:
             return False
         self._next = done + (1.0 - _FIRST_SHARE) / _TIMES
-        return True
-
-
-class AfterDecisions:
-    """Once after each of these numbers of decisions, so that trainings can be compared.
-
-    Args:
-        decisions: The numbers, rising.
-    """
-
-    def __init__(self, decisions: Sequence[int]) -> None:
-        self._left = list(decisions)
-
-    def due(self, decisions: int, done: float) -> bool:
-        """See :class:`Schedule`."""
-        if not self._left or decisions < self._left[0]:
-            return False
-        del self._left[0]
         return True
 
 

@@ -1,0 +1,1 @@
+"""What only researchers use. Nothing of the core imports it."""

@@ -1,0 +1,1 @@
+"""Searches of training recipes by Optuna."""

@@ -1,1 +1,0 @@
-"""Searches of training recipes by Ray Tune."""
