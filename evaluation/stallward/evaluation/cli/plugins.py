@@ -30,6 +30,7 @@ EXTRA_OF: Final = {
     "profile": "lens",
     "bench.trace": "lens",
     "describe.trace": "lens",
+    "experiment": "papers",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 
