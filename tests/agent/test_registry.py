@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib.metadata import EntryPoints
 from pathlib import Path
 
 import pytest
+
+from stallward.agent import registry
+from stallward.agent.errors import ControllerError
 
 PLUGIN = """
 from stallward.agent.controllers.none import NoneController
@@ -75,6 +79,19 @@ def test_a_broken_entry_does_not_prevent_other_controllers(packages: Path) -> No
     assert evaluate(packages, "controllers()").returncode == 1, (
         "an incomplete list must not be printed"
     )
+
+
+def test_a_controller_that_is_not_installed_says_which_extra_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registry, "_plugins", lambda: EntryPoints(()))
+    assert registry.EXTRA_OF.keys() & {entry.name for entry in registry.controllers()} == set()
+    for name, extra in registry.EXTRA_OF.items():
+        with pytest.raises(ControllerError) as refused:
+            registry.make_controller(f"{name}:x=1")
+        assert str(refused.value) == (
+            f"The controller {name!r} is not installed. Run `pip install 'stallward[{extra}]'`."
+        )
 
 
 def test_an_unknown_name_is_refused_with_the_known_names(packages: Path) -> None:

@@ -11,6 +11,8 @@ import grimp
 import pytest
 from packaging.requirements import Requirement
 
+from stallward.agent import registry
+from stallward.agent.plugin import PLUGIN_GROUP
 from stallward.evaluation import cli
 from stallward.evaluation.cli.plugins import COMMAND_GROUP, EXTRA_OF
 
@@ -94,8 +96,13 @@ def test_a_missing_module_of_nobody_is_no_mistake_of_the_user(
         cli.main(["arms"])
 
 
-def test_every_command_of_a_package_beside_the_core_is_known_with_its_extra() -> None:
-    """Where the package is not installed, its commands say what to install."""
+@pytest.mark.parametrize(
+    ("group", "extra_of"), [(COMMAND_GROUP, EXTRA_OF), (PLUGIN_GROUP, registry.EXTRA_OF)]
+)
+def test_what_a_package_beside_the_core_adds_is_known_with_its_extra(
+    group: str, extra_of: dict[str, str]
+) -> None:
+    """Where the package is not installed, its commands and controllers say what to install."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
@@ -104,5 +111,5 @@ def test_every_command_of_a_package_beside_the_core_is_known_with_its_extra() ->
         project = tomllib.loads(file.read_text())["project"]
         (extra,) = [name for name, of_it in extras.items() if of_it == [project["name"]]]
         assert f"stallward[{extra}]" in extras["all"]
-        known |= dict.fromkeys(project["entry-points"][COMMAND_GROUP], extra)
-    assert known == EXTRA_OF
+        known |= dict.fromkeys(project["entry-points"].get(group, ()), extra)
+    assert known == extra_of

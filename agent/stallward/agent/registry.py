@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from stallward.agent.controller import Controller
 from stallward.agent.errors import ControllerError
@@ -11,6 +11,19 @@ from stallward.agent.plugin import PLUGIN_GROUP, ControllerEntry
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint, EntryPoints
+
+EXTRA_OF: Final = {
+    "bvt": "papers",
+    "dasec": "papers",
+    "mat": "papers",
+    "swap-assign": "papers",
+    "swap-average": "papers",
+    "ws-deactivate": "papers",
+    "ws-flush": "papers",
+    "ws-pressure": "papers",
+    "ws-promote": "papers",
+}
+"""The controllers of the project's other packages, and the extra that installs each."""
 
 
 def controllers() -> tuple[ControllerEntry, ...]:
@@ -57,6 +70,11 @@ def find_entry(name: str) -> ControllerEntry:
     if name in shipped:  # without reading the entry points, which would cost the loop 2 MiB
         return shipped[name]
     points = {point.name: point for point in _plugins()}
+    if name not in points and name in EXTRA_OF:
+        raise ControllerError(
+            f"The controller {name!r} is not installed.",
+            next_step=f"Run `pip install 'stallward[{EXTRA_OF[name]}]'`.",
+        )
     if name not in points:
         raise ControllerError(
             f"There is no controller {name!r}.",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.errors import StallwardError
-from stallward.agent.sharing.contention import read_contention
 from stallward.env.errors import SandboxError
 from stallward.evaluation.cli import MISTAKE, main
 from stallward.evaluation.results.serialise import save
+from stallward.papers.controllers.contention import read_contention
 from stallward.papers.experiments.contention import Observed, contention_of
 from stallward.papers.experiments.contention_text import contention_rows
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from invented_batches import InventedRunner
 
-from stallward.agent.sharing.contention import read_contention
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
+from stallward.papers.controllers.contention import read_contention
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.swap.experiment import (
     RESULT_FILE,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.registry import make_controller
-from stallward.agent.sharing.swap_assignment import required_swap
+from stallward.papers.controllers.direct_swap import required_swap
 from stallward.papers.experiments.swap.configurations import (
     CASE_STUDY,
     LARGER,

@@ -17,13 +17,10 @@ from stallward.agent.controllers import (
 )
 from stallward.agent.controllers.peers import (
     heracles,
-    mat,
     parties,
     senpai,
     sideloader,
-    swap_assignment,
     tmo,
-    working_set,
 )
 from stallward.agent.controllers.peers.kill_daemons import (
     earlyoom,
@@ -31,7 +28,6 @@ from stallward.agent.controllers.peers.kill_daemons import (
     oomd,
     systemd_oomd,
 )
-from stallward.agent.controllers.peers.scheduling import bvt, dasec
 from stallward.agent.plugin import ControllerEntry
 
 SHIPPED: Final[tuple[ControllerEntry, ...]] = (
@@ -50,11 +46,6 @@ SHIPPED: Final[tuple[ControllerEntry, ...]] = (
     systemd_oomd.ENTRY,
     earlyoom.ENTRY,
     nohang.ENTRY,
-    *swap_assignment.ENTRIES,
-    mat.ENTRY,
-    *working_set.ENTRIES,
-    dasec.ENTRY,
-    bvt.ENTRY,
     onnx.ENTRY,
     remote.ENTRY,
     excite.ENTRY,

@@ -1,1 +1,1 @@
-"""The founding documents: their experiments, repeated on this machine."""
+"""The founding documents: their controllers, and their experiments repeated on this machine."""

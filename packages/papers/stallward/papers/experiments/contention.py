@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from stallward.agent.sharing.contention import MeasuredApplication
 from stallward.env.recording.run_info import Condition
 from stallward.env.sandbox.block import BlockSite, run_block
 from stallward.env.sandbox.watch.group_watch import GroupPeak, GroupWatch
@@ -26,6 +25,7 @@ from stallward.evaluation.blocks.request import NO_ARM
 from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts
 from stallward.evaluation.measures.intervals import Scale, interval
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.controllers.contention import MeasuredApplication
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch_session import open_batch_session
 from stallward.papers.experiments.swap.configurations import Configuration

@@ -12,12 +12,12 @@ from typing import Final
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.processes.members import GroupMembers
 from stallward.actuator.sensors.processes.threads import ThreadReader
-from stallward.agent.scheduling.critical_path import critical_path
-from stallward.agent.scheduling.interference import conflicts, delayed, lacks_share, loads
-from stallward.agent.scheduling.thread_period import ThreadPeriod, thread_periods
 from stallward.agent.threads import ThreadSample
 from stallward.env.sandbox.watch.periodic import PeriodicWatch
 from stallward.papers.experiments.dasec.result import ThreadFigures
+from stallward.papers.scheduling.critical_path import critical_path
+from stallward.papers.scheduling.interference import conflicts, delayed, lacks_share, loads
+from stallward.papers.scheduling.thread_period import ThreadPeriod, thread_periods
 
 PERIOD_S: Final = 0.1
 """The period of the controllers, too."""

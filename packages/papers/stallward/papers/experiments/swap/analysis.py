@@ -8,8 +8,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.sharing.contention import MeasuredApplication
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.controllers.contention import MeasuredApplication
 from stallward.papers.experiments.figures import (
     mean_over_runs,
     one_minus,

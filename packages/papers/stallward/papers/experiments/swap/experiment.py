@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, Protocol
 
-from stallward.agent.sharing.contention import ContentionFile, MeasuredApplication
 from stallward.env.recording.run_info import NodeInfo
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.results.serialise import save
+from stallward.papers.controllers.contention import ContentionFile, MeasuredApplication
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch import BatchResult
 from stallward.papers.experiments.batch_session import open_batch_session

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from stallward.agent.controller import NodeContext
-from stallward.agent.controllers.peers.mat import MatController, MatThresholds
 from stallward.agent.desired import MIB
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
+from stallward.papers.controllers.mat import MatController, MatThresholds
 
 OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 THRASH, CALM = 5000, 10

@@ -20,9 +20,8 @@ from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
-from stallward.agent.scheduling.weights import total_weight
 from stallward.agent.testing import CONTEXT, make_sample
-from stallward.agent.threads import ThreadDesire, ThreadSample
+from stallward.agent.threads import ThreadDesire, ThreadSample, total_weight
 
 NOTHING = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 Now = dict[int, dict[str, object]]

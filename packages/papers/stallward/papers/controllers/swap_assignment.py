@@ -4,7 +4,7 @@ Source: Su-Wei Yang, "Memory Contention Aware Swap Space Management", NTUST 2019
 need more than the memory thrash together. So the document lets some of them, those with the lowest
 priority, work with a part of their memory in swap for good ("direct swap space accessing"), and
 the others never wait. The priority, by the contention degree, also orders who gets the CPU.
-``agent.sharing.contention`` and ``agent.sharing.swap_assignment`` have the formulas.
+``contention.py`` and ``direct_swap.py`` have the formulas.
 
 A memory limit keeps the share alpha_i of an application in swap: it is (1 - alpha_i) * MEM(i), but
 not below its floor. On v2 the swap of an application whose share is 0 is limited, too, so that it
@@ -40,13 +40,13 @@ from stallward.agent.observation.demand import FORGET_S, Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.profile import read_profile
 from stallward.agent.sample import GroupSample, Sample
-from stallward.agent.sharing.contention import (
+from stallward.agent.sharing.wording import mib
+from stallward.papers.controllers.contention import (
     ContentionFile,
     priority_order,
     read_contention,
 )
-from stallward.agent.sharing.swap_assignment import assign_swap, average_swap, required_swap
-from stallward.agent.sharing.wording import mib
+from stallward.papers.controllers.direct_swap import assign_swap, average_swap, required_swap
 
 RUNS_BYTES: Final = 4 * MIB
 """A group that holds less than this runs no application: what it needed is free."""
@@ -274,24 +274,22 @@ _SHARED: Final = {
     "path": "a file of `stallward experiment contention`, for what each slot needs",
     "profiles": "files of `stallward profile`, one of each slot, joined by +, for the same",
 }
-ENTRIES: Final = (
-    ControllerEntry(
-        name="swap-assign",
-        summary="what does not fit is in swap, from the lowest contention degree upward",
-        make=lambda arguments: _make("swap-assign", arguments),
-        parameters={
-            "degrees": "contention degree of each slot, joined by + (default: the first slot has "
-            "the lowest priority)",
-            **_SHARED,
-            "path": "a file of `stallward experiment contention`, for degrees and needs",
-            "swap": "0 to order the CPU only (default 1)",
-            "cpu": "0 to assign swap only (default 1)",
-        },
-    ),
-    ControllerEntry(
-        name="swap-average",
-        summary="what does not fit is in swap, the same amount of every group",
-        make=lambda arguments: _make("swap-average", arguments),
-        parameters=_SHARED,
-    ),
+ASSIGN: Final = ControllerEntry(
+    name="swap-assign",
+    summary="what does not fit is in swap, from the lowest contention degree upward",
+    make=lambda arguments: _make("swap-assign", arguments),
+    parameters={
+        "degrees": "contention degree of each slot, joined by + (default: the first slot has "
+        "the lowest priority)",
+        **_SHARED,
+        "path": "a file of `stallward experiment contention`, for degrees and needs",
+        "swap": "0 to order the CPU only (default 1)",
+        "cpu": "0 to assign swap only (default 1)",
+    },
+)
+AVERAGE: Final = ControllerEntry(
+    name="swap-average",
+    summary="what does not fit is in swap, the same amount of every group",
+    make=lambda arguments: _make("swap-average", arguments),
+    parameters=_SHARED,
 )

@@ -17,8 +17,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stallward.agent.scheduling.thread_period import NEARLY_RATIO, ThreadPeriod
 from stallward.agent.threads import ThreadRef
+from stallward.papers.scheduling.thread_period import NEARLY_RATIO, ThreadPeriod
 
 
 def critical_path(periods: Sequence[ThreadPeriod]) -> frozenset[ThreadRef]:

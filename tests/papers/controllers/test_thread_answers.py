@@ -6,17 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from thread_examples import period, ref, thread
 
-from stallward.agent.scheduling.layout import moves
-from stallward.agent.scheduling.own_values import remember_own
-from stallward.agent.scheduling.weights import (
+from stallward.agent.threads import (
     MOST_STEPS,
     WORST_NICE,
-    give_back_share,
+    ThreadRef,
     nice_weight,
-    shift_share,
+    remember_own,
     total_weight,
 )
-from stallward.agent.threads import ThreadRef
+from stallward.papers.scheduling.layout import moves
+from stallward.papers.scheduling.weights import give_back_share, shift_share
 
 BOTH = (0, 1)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.errors import ControllerError
-from stallward.agent.sharing.contention import (
+from stallward.papers.controllers.contention import (
     contention_degree,
     priority_order,
     read_contention,

@@ -1,6 +1,6 @@
 """The three ways in which other work gets in the way of a thread in one period. Pure.
 
-Source: as for :mod:`stallward.agent.scheduling.critical_path`, whose words are quoted.
+Source: as for :mod:`stallward.papers.scheduling.critical_path`, whose words are quoted.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from stallward.agent.scheduling.thread_period import ThreadPeriod
+from stallward.papers.scheduling.thread_period import ThreadPeriod
 
 
 def delayed(period: ThreadPeriod) -> bool:

@@ -31,13 +31,12 @@ from stallward.agent.desired import RELEASED
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
-from stallward.agent.scheduling.critical_path import critical_path
-from stallward.agent.scheduling.interference import delayed, lacks_share
-from stallward.agent.scheduling.layout import moves
-from stallward.agent.scheduling.own_values import OwnValues, remember_own
-from stallward.agent.scheduling.thread_period import ThreadPeriod, thread_periods
-from stallward.agent.scheduling.weights import give_back_share, shift_share
-from stallward.agent.threads import ThreadDesire, ThreadRef, ThreadSample
+from stallward.agent.threads import OwnValues, ThreadDesire, ThreadRef, ThreadSample, remember_own
+from stallward.papers.scheduling.critical_path import critical_path
+from stallward.papers.scheduling.interference import delayed, lacks_share
+from stallward.papers.scheduling.layout import moves
+from stallward.papers.scheduling.thread_period import ThreadPeriod, thread_periods
+from stallward.papers.scheduling.weights import give_back_share, shift_share
 
 LATENCY: Final = "latency"
 LAYOUT: Final = "layout"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from stallward.agent.scheduling.thread_period import ThreadPeriod
 from stallward.agent.threads import ThreadRef, ThreadSample
+from stallward.papers.scheduling.thread_period import ThreadPeriod
 
 PERIOD_US = 100_000
 

@@ -7,9 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from stallward.agent.control_law.watermarks import free_bytes, watermarks_of
 from stallward.agent.controller import Decision, Need, NodeContext, check_node
-from stallward.agent.controllers.peers.working_set import WorkingSetController
 from stallward.agent.desired import MIB, RELEASED
 from stallward.agent.errors import ControllerError
 from stallward.agent.file_pages import FilePages
@@ -17,6 +15,8 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import GroupSample, PsiTotals, Sample
 from stallward.agent.testing import CONTEXT, make_sample
+from stallward.papers.controllers.watermarks import free_bytes, watermarks_of
+from stallward.papers.controllers.working_set import WorkingSetController
 
 OBSERVATION = np.zeros(OBSERVATION_SIZE, dtype=np.float32)
 MARKS = watermarks_of(CONTEXT.zone_limit_bytes)

@@ -18,7 +18,6 @@ from typing import Final, Literal, TypeVar, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.control_law.watermarks import free_bytes, watermarks_of
 from stallward.agent.controller import (
     Controller,
     Decision,
@@ -34,6 +33,7 @@ from stallward.agent.file_pages import GRAB_PAGES, FilePages, FileScope, Victim
 from stallward.agent.observation.phase_change import PhaseChanges
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
+from stallward.papers.controllers.watermarks import free_bytes, watermarks_of
 
 Trigger = Literal["low", "min", "distress", "phase"]
 """Free memory at LOW or at MIN while reclaim runs; reclaim in distress; or a background group
@@ -243,54 +243,52 @@ _PRIORITY: Final = "priority of reclaim that is distress, 0..12 (3; the thesis a
 _FILES: Final = "first: the file behind the first mapping; all: every file (default first)"
 _GRAB: Final = "16, 256 or 512 pages at a time (default {})"
 
-ENTRIES: Final = (
-    ControllerEntry(
-        name="ws-flush",
-        summary="working set: write back dirty pages of the largest file when memory is low",
-        make=_flush,
-        parameters={
-            "at": _AT.format("low"),
-            "victim": _VICTIM.format("", "largest-file"),
-            "priority": _PRIORITY,
-        },
-    ),
-    ControllerEntry(
-        name="ws-pressure",
-        summary="working set: clear the referenced bits of the largest process's file pages",
-        make=_pressure,
-        parameters={
-            "at": _AT.format("low"),
-            "victim": _VICTIM.format(" or most-run", "largest-file"),
-            "writeback": "whether dirty pages are written back before: yes or no (default yes)",
-            "grab": "512 only: user space cannot clear fewer at a time",
-            "priority": _PRIORITY,
-        },
-    ),
-    ControllerEntry(
-        name="ws-deactivate",
-        summary="working set: push the largest process's file pages to the inactive list",
-        make=_deactivate,
-        parameters={
-            "at": _AT.format("low"),
-            "victim": _VICTIM.format(" or most-run", "largest-size"),
-            "by": "cold, or pageout, which the guard allows without budgets only (default cold)",
-            "files": _FILES,
-            "grab": _GRAB.format(256),
-            "priority": _PRIORITY,
-        },
-    ),
-    ControllerEntry(
-        name="ws-promote",
-        summary="working set: mark the file pages of a task or of the application as used",
-        make=_promote,
-        parameters={
-            "at": _AT.format("distress"),
-            "who": "next, most-run or protected (default next)",
-            "by": "mark, activate or activate-mark: use what is in memory once, twice or three "
-            "times; willneed: read in what is not (default mark)",
-            "files": _FILES,
-            "grab": _GRAB.format(16),
-            "priority": _PRIORITY,
-        },
-    ),
+FLUSH: Final = ControllerEntry(
+    name="ws-flush",
+    summary="working set: write back dirty pages of the largest file when memory is low",
+    make=_flush,
+    parameters={
+        "at": _AT.format("low"),
+        "victim": _VICTIM.format("", "largest-file"),
+        "priority": _PRIORITY,
+    },
+)
+PRESSURE: Final = ControllerEntry(
+    name="ws-pressure",
+    summary="working set: clear the referenced bits of the largest process's file pages",
+    make=_pressure,
+    parameters={
+        "at": _AT.format("low"),
+        "victim": _VICTIM.format(" or most-run", "largest-file"),
+        "writeback": "whether dirty pages are written back before: yes or no (default yes)",
+        "grab": "512 only: user space cannot clear fewer at a time",
+        "priority": _PRIORITY,
+    },
+)
+DEACTIVATE: Final = ControllerEntry(
+    name="ws-deactivate",
+    summary="working set: push the largest process's file pages to the inactive list",
+    make=_deactivate,
+    parameters={
+        "at": _AT.format("low"),
+        "victim": _VICTIM.format(" or most-run", "largest-size"),
+        "by": "cold, or pageout, which the guard allows without budgets only (default cold)",
+        "files": _FILES,
+        "grab": _GRAB.format(256),
+        "priority": _PRIORITY,
+    },
+)
+PROMOTE: Final = ControllerEntry(
+    name="ws-promote",
+    summary="working set: mark the file pages of a task or of the application as used",
+    make=_promote,
+    parameters={
+        "at": _AT.format("distress"),
+        "who": "next, most-run or protected (default next)",
+        "by": "mark, activate or activate-mark: use what is in memory once, twice or three "
+        "times; willneed: read in what is not (default mark)",
+        "files": _FILES,
+        "grab": _GRAB.format(16),
+        "priority": _PRIORITY,
+    },
 )

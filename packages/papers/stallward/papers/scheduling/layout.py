@@ -1,6 +1,6 @@
 """Which CPU each low-latency thread runs on, changed as little as possible. Pure.
 
-Source: as for :mod:`stallward.agent.scheduling.critical_path`: "adjust the layout of
+Source: as for :mod:`stallward.papers.scheduling.critical_path`: "adjust the layout of
 threads/processes on cores in a conservative way". Here that means: only threads in a conflict are
 moved, one from each CPU in a period, the one that wants to run for the shortest time, and only to
 a CPU where there is then less to share than where it was.
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from stallward.agent.scheduling.interference import conflicts, loads
-from stallward.agent.scheduling.thread_period import ThreadPeriod
 from stallward.agent.threads import ThreadRef
+from stallward.papers.scheduling.interference import conflicts, loads
+from stallward.papers.scheduling.thread_period import ThreadPeriod
 
 
 def moves(

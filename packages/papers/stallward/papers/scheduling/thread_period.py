@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.water_filling import water_fill
-from stallward.agent.scheduling.weights import nice_weight
-from stallward.agent.threads import ThreadRef, ThreadSample
+from stallward.agent.threads import ThreadRef, ThreadSample, nice_weight
 
 NEARLY_RATIO: Final = 0.9
 """This share of a time is nearly all of it: a period is read to the nearest tick of many threads,

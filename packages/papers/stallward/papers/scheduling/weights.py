@@ -1,6 +1,6 @@
 """Moving CPU share between an application's own threads while its total stays. Pure.
 
-Source: as for :mod:`stallward.agent.scheduling.critical_path`: "keep total timeslice of the app
+Source: as for :mod:`stallward.papers.scheduling.critical_path`: "keep total timeslice of the app
 fixed and allocate more time share to the threads/processes on app's critical path". A thread's
 weight can only be set by its nice value, in steps of a quarter. So the total never rises, and
 falls by less than the step of one thread. Only threads that had something to do give anything: the
@@ -10,35 +10,15 @@ weight of a thread that sleeps takes no time from anyone, and would be no fair p
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
 
-from stallward.agent.threads import ThreadRef
-
-NICE_WEIGHTS: Final = (
-    88761, 71755, 56483, 46273, 36291,
-    29154, 23254, 18705, 14949, 11916,
-    9548, 7620, 6100, 4904, 3906,
-    3121, 2501, 1991, 1586, 1277,
-    1024, 820, 655, 526, 423,
-    335, 272, 215, 172, 137,
-    110, 87, 70, 56, 45,
-    36, 29, 23, 18, 15,
-)  # fmt: skip
-"""The weight of each nice value from -20 to 19 (``sched_prio_to_weight`` in the kernel)."""
-BEST_NICE: Final = -20
-WORST_NICE: Final = 19
-MOST_STEPS: Final = 5
-"""How far a nice value may move from the thread's own: to about 3 times the share, or a third."""
-
-
-def nice_weight(nice: int) -> int:
-    """The kernel's weight of a nice value, which is -20..19."""
-    return NICE_WEIGHTS[nice - BEST_NICE]
-
-
-def total_weight(nices: Iterable[int]) -> int:
-    """The sum of the weights of nice values."""
-    return sum(nice_weight(nice) for nice in nices)
+from stallward.agent.threads import (
+    BEST_NICE,
+    MOST_STEPS,
+    WORST_NICE,
+    ThreadRef,
+    nice_weight,
+    total_weight,
+)
 
 
 def shift_share(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.agent.sharing.swap_assignment import assign_swap, average_swap, required_swap
+from stallward.papers.controllers.direct_swap import assign_swap, average_swap, required_swap
 
 SIZES = st.lists(st.floats(0.0, 1e9), min_size=1, max_size=6)
 
