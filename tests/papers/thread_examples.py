@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallward.agent.threads import ThreadRef, ThreadSample
-from stallward.papers.scheduling.thread_period import ThreadPeriod
+from stallward.papers.scheduling import ThreadPeriod
 
 PERIOD_US = 100_000
 

@@ -6,9 +6,14 @@ import pytest
 from thread_examples import PERIOD_US, period, ref, thread
 
 from stallward.agent.threads import nice_weight
-from stallward.papers.scheduling.critical_path import critical_path
-from stallward.papers.scheduling.interference import conflicts, delayed, lacks_share, loads
-from stallward.papers.scheduling.thread_period import thread_periods
+from stallward.papers.scheduling import (
+    conflicts,
+    critical_path,
+    delayed,
+    lacks_share,
+    loads,
+    thread_periods,
+)
 
 # --- "All the other tasks of the workload depend on the task to make progress."
 

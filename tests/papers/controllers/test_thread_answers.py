@@ -14,8 +14,7 @@ from stallward.agent.threads import (
     remember_own,
     total_weight,
 )
-from stallward.papers.scheduling.layout import moves
-from stallward.papers.scheduling.weights import give_back_share, shift_share
+from stallward.papers.scheduling import give_back_share, moves, shift_share
 
 BOTH = (0, 1)
 

@@ -32,11 +32,16 @@ from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
 from stallward.agent.threads import OwnValues, ThreadDesire, ThreadRef, ThreadSample, remember_own
-from stallward.papers.scheduling.critical_path import critical_path
-from stallward.papers.scheduling.interference import delayed, lacks_share
-from stallward.papers.scheduling.layout import moves
-from stallward.papers.scheduling.thread_period import ThreadPeriod, thread_periods
-from stallward.papers.scheduling.weights import give_back_share, shift_share
+from stallward.papers.scheduling import (
+    ThreadPeriod,
+    critical_path,
+    delayed,
+    give_back_share,
+    lacks_share,
+    moves,
+    shift_share,
+    thread_periods,
+)
 
 LATENCY: Final = "latency"
 LAYOUT: Final = "layout"

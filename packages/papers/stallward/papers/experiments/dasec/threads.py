@@ -15,9 +15,15 @@ from stallward.actuator.sensors.processes.threads import ThreadReader
 from stallward.agent.threads import ThreadSample
 from stallward.env.sandbox.watch.periodic import PeriodicWatch
 from stallward.papers.experiments.dasec.result import ThreadFigures
-from stallward.papers.scheduling.critical_path import critical_path
-from stallward.papers.scheduling.interference import conflicts, delayed, lacks_share, loads
-from stallward.papers.scheduling.thread_period import ThreadPeriod, thread_periods
+from stallward.papers.scheduling import (
+    ThreadPeriod,
+    conflicts,
+    critical_path,
+    delayed,
+    lacks_share,
+    loads,
+    thread_periods,
+)
 
 PERIOD_S: Final = 0.1
 """The period of the controllers, too."""
