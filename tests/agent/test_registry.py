@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from stallward.agent import registry
+from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
 
 PLUGIN = """
@@ -79,6 +80,10 @@ def test_a_broken_entry_does_not_prevent_other_controllers(packages: Path) -> No
     assert evaluate(packages, "controllers()").returncode == 1, (
         "an incomplete list must not be printed"
     )
+
+
+def test_the_shipped_controllers_have_the_names_by_which_they_are_looked_up() -> None:
+    assert [registry.find_entry(name).name for name in SHIPPED] == list(SHIPPED)
 
 
 def test_a_controller_that_is_not_installed_says_which_extra_has_it(
