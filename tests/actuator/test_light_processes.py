@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-MOST_MODULES: Final = 271
-MOST_LINES: Final = 39_000
+MOST_MODULES: Final = 260
+MOST_LINES: Final = 37_900
 """What the loop may import of our own code, which runs as root: a person must be able to read it.
 Lower these when less is imported; raise them only with the reason in the same commit."""
 
@@ -18,19 +18,22 @@ Lower these when less is imported; raise them only with the reason in the same c
 @pytest.mark.parametrize(
     ("module", "without"),
     [
-        ("guardian", {"numpy", "google", "grpc", "onnxruntime", "psutil"}),
-        ("guardian.restorer", {"numpy", "google", "grpc", "onnxruntime", "psutil", "typer"}),
+        ("actuator.guardian", {"numpy", "google", "grpc", "onnxruntime", "psutil"}),
         (
-            "levers.process.reader.reader_process",
+            "actuator.guardian.restorer",
+            {"numpy", "google", "grpc", "onnxruntime", "psutil", "typer"},
+        ),
+        (
+            "papers.levers.reader.reader_process",
             {"numpy", "google", "grpc", "onnxruntime", "psutil"},
         ),
-        ("loop", {"grpc", "pandas", "prometheus_client", "psutil"}),
-        ("service", {"onnxruntime", "pandas"}),
+        ("actuator.loop", {"grpc", "pandas", "prometheus_client", "psutil"}),
+        ("actuator.service", {"onnxruntime", "pandas"}),
     ],
 )
 def test_processes_of_the_daemon_import_nothing_heavy(module: str, without: set[str]) -> None:
     code = (
-        f"import sys, stallward.actuator.{module}\n"
+        f"import sys, stallward.{module}\n"
         f"print(*sorted({without!r} & {{name.split('.')[0] for name in sys.modules}}))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -24,7 +24,7 @@ PLACES: Final = {
     "papers": "packages/papers/stallward/papers",
 }
 """The folders of the packages."""
-GROUPS: Final = ("commands", "controllers")
+GROUPS: Final = ("commands", "controllers", "levers")
 """The groups of entry points, without the namespace."""
 EVERYTHING: Final = (
     "uv.lock",

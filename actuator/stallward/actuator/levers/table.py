@@ -380,6 +380,9 @@ _NOTES: Final = """
   clear_refs(5) knows no range, and the kernel walks 512 pages at a time. Counting the pages of a
   file (`flush`, `largest-file`) needs cachestat(2) of Linux 6.5, and CAP_CHECKPOINT_RESTORE or
   CAP_SYS_ADMIN to open it, which the systemd unit does not grant: only experiments use it.
+- `file_pages` comes with `stallward[papers]`. The daemon loads it where `control.controller` is one
+  that needs it (`ws-*`), or where `control.levers` names it, and `stallward ctl status` lists it. As
+  root it refuses a lever whose file others can write.
 - A file that is read in is charged to the group of the process that asks. So what `file_pages`
   reads in (`willneed`) is asked for from within the victim's memory group, by a small process of
   the daemon, the reader. It is moved into that group for the request and back, so that the group's

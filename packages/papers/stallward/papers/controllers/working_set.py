@@ -237,6 +237,7 @@ def _promote(arguments: Mapping[str, str]) -> Controller:
     return WorkingSetController("ws-promote", heuristic)
 
 
+_LEVERS: Final = ("file_pages",)
 _AT: Final = "low, min, distress or phase (default {})"
 _VICTIM: Final = "largest-file, largest-size{} (default {})"
 _PRIORITY: Final = "priority of reclaim that is distress, 0..12 (3; the thesis also has 2)"
@@ -247,6 +248,7 @@ FLUSH: Final = ControllerEntry(
     name="ws-flush",
     summary="working set: write back dirty pages of the largest file when memory is low",
     make=_flush,
+    levers=_LEVERS,
     parameters={
         "at": _AT.format("low"),
         "victim": _VICTIM.format("", "largest-file"),
@@ -257,6 +259,7 @@ PRESSURE: Final = ControllerEntry(
     name="ws-pressure",
     summary="working set: clear the referenced bits of the largest process's file pages",
     make=_pressure,
+    levers=_LEVERS,
     parameters={
         "at": _AT.format("low"),
         "victim": _VICTIM.format(" or most-run", "largest-file"),
@@ -269,6 +272,7 @@ DEACTIVATE: Final = ControllerEntry(
     name="ws-deactivate",
     summary="working set: push the largest process's file pages to the inactive list",
     make=_deactivate,
+    levers=_LEVERS,
     parameters={
         "at": _AT.format("low"),
         "victim": _VICTIM.format(" or most-run", "largest-size"),
@@ -282,6 +286,7 @@ PROMOTE: Final = ControllerEntry(
     name="ws-promote",
     summary="working set: mark the file pages of a task or of the application as used",
     make=_promote,
+    levers=_LEVERS,
     parameters={
         "at": _AT.format("distress"),
         "who": "next, most-run or protected (default next)",

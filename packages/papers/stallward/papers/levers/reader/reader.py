@@ -3,7 +3,7 @@
 Pages of a file that are read in are charged to the group of the process that asks for them,
 whoever maps the file. (Pages in swap are not: they go back to the group that they were swapped out
 of.) Marking a page as used reads it in if it leaves the cache at that moment. So a small process of the daemon is moved into the victim's memory group for the time of a
-request, and back. :mod:`stallward.actuator.levers.process.reader.reader_process` is its side.
+request, and back. :mod:`stallward.papers.levers.reader.reader_process` is its side.
 
 On a hybrid node it enters the memory hierarchy only, where nothing is frozen. With cgroup v2 it is
 frozen and killed together with the group while it is in it: it holds nothing then, and one that
@@ -30,7 +30,9 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.memory.memory_groups import memory_folder
 from stallward.actuator.levers.base.worker import Superseded
-from stallward.actuator.levers.process.reader.reader_process import (
+from stallward.actuator.runtime.process_start import command_line
+from stallward.agent.errors import StallwardError
+from stallward.papers.levers.reader.reader_process import (
     ANSWER,
     HEAD,
     MARK_USED,
@@ -39,10 +41,8 @@ from stallward.actuator.levers.process.reader.reader_process import (
     READY,
     ReaderOptions,
 )
-from stallward.actuator.runtime.process_start import command_line
-from stallward.agent.errors import StallwardError
 
-_MODULE: Final = "stallward.actuator.levers.process.reader.reader_process"
+_MODULE: Final = "stallward.papers.levers.reader.reader_process"
 _START_S: Final = 10.0
 """How long Python may take to start under pressure."""
 _ANSWER_S: Final = 5.0
@@ -75,7 +75,7 @@ class Inside:
         return self.ask(self.superseded, pidfd, advice, ranges)
 
     def mark(self, fd: int, offset_bytes: int, length_bytes: int) -> int:
-        """Call :meth:`~stallward.actuator.kernel.memory.mark_used.Marker.mark_used`.
+        """Call :meth:`~stallward.papers.levers.mark_used.Marker.mark_used`.
 
         Raises:
             OSError: With the kernel's error.

@@ -21,7 +21,7 @@ import mmap
 import os
 from typing import Final
 
-from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, cached_pages
+from stallward.papers.levers.file_cache import PAGE_BYTES, cached_pages
 
 _TABLE_PAGES: Final = PAGE_BYTES // 8
 """The pages that one page table maps; no folio of the page cache is larger."""

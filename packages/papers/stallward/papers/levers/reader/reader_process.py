@@ -1,6 +1,6 @@
 """The process of a reader: reads pages in and marks them as used, in the group that it is moved to.
 
-The daemon starts it as ``python -m stallward.actuator.levers.process.reader.reader_process
+The daemon starts it as ``python -m stallward.papers.levers.reader.reader_process
 OPTIONS``. Each message on its ``SOCK_SEQPACKET`` socket is one call: process_madvise(2) with the
 pidfd of the process whose pages are meant, or the marking of cached pages of an open file. It holds
 nothing between two calls, so it may be frozen or killed at any time. It ends with the thread that started it, frozen or not.
@@ -18,9 +18,9 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.kernel.memory.mark_used import Marker
 from stallward.actuator.kernel.memory.remote_advice import process_madvise
 from stallward.actuator.runtime.process_start import run_process
+from stallward.papers.levers.mark_used import Marker
 
 READY: Final = b"ready"
 HEAD: Final = struct.Struct("=i")

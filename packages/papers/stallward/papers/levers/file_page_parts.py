@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.memory.file_cache import why_no_cachestat
-from stallward.actuator.levers.process.file_victims import first_mapping, open_mapped
 from stallward.actuator.levers.process.page_advice import why_no_advice
 from stallward.agent.controller import Need, needs_of_file_pages
 from stallward.agent.file_pages import FilePages
+from stallward.papers.levers.file_cache import why_no_cachestat
+from stallward.papers.levers.file_victims import first_mapping, open_mapped
 
 
 def why_no_file_pages(proc: Path) -> dict[Need, str]:

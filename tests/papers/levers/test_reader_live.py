@@ -15,16 +15,17 @@ import pytest
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, cached_pages, why_no_cachestat
 from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.levers.lever_set import LeverSet
+from stallward.actuator.levers.base.plugin import load_levers
+from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.levers.process.page_advice import advise_ranges, private_ranges
-from stallward.actuator.levers.process.reader.reader import Reader
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.processes.members import GroupMembers
-from stallward.agent.desired import MIB, DesiredState
+from stallward.agent.desired import MIB, RELEASED, DesiredState
 from stallward.agent.file_pages import FilePages
+from stallward.papers.levers.file_cache import PAGE_BYTES, cached_pages, why_no_cachestat
+from stallward.papers.levers.reader.reader import Reader
 
 PROC = Paths().proc
 SIZE = 40 * MIB
@@ -60,7 +61,7 @@ DAEMON = """
 import sys, time
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.levers.process.reader.reader import Reader
+from stallward.papers.levers.reader.reader import Reader
 reader = Reader(require(Paths()), Paths().proc)
 with reader.within(int(sys.argv[1]), lambda: False):
     print(reader.pid, flush=True)
@@ -179,7 +180,14 @@ def reader(site: Site) -> Iterator[Reader]:
 @pytest.fixture
 def levers(site: Site) -> Iterator[LeverSet]:
     made = LeverSet(
-        Paths(), site.hierarchy, site.zone, site.app, (site.slot,), 400 * MIB, lambda *_: None
+        Paths(),
+        site.hierarchy,
+        site.zone,
+        site.app,
+        (site.slot,),
+        400 * MIB,
+        lambda *_: None,
+        options=LeverOptions(plugins=load_levers(["file_pages"])),
     )
     try:
         yield made
@@ -198,6 +206,24 @@ def read_in(levers: LeverSet, done: Callable[[], bool]) -> list[LeverResult]:
 
     wait_until(tick, "the pages are read in")
     return results
+
+
+def test_file_pages_of_a_slot_are_cleared_for_as_long_as_that_is_wanted(
+    site: Site, levers: LeverSet
+) -> None:
+    pid = site.start("import time; print(flush=True); time.sleep(600)")
+    state = DesiredState(file_pages=FilePages(action="clear", victim="largest-file"))
+    results: list[LeverResult] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while len(results) < 3 and time.monotonic() < deadline:
+        results += levers.apply(state)
+        time.sleep(0.01)
+    assert len(results) >= 3, "again at every tick"
+    assert all(result.ok and result.value.endswith(f"pid {pid}") for result in results), results
+    assert levers.held() == ()
+    levers.apply(RELEASED)
+    levers.restore()
+    assert levers.apply(RELEASED) == ()
 
 
 def test_what_is_read_in_is_on_the_account_of_the_victims_group(

@@ -13,34 +13,34 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
-from stallward.actuator.kernel.memory.file_cache import PAGE_BYTES, write_back
 from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
-from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite
+from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
+from stallward.actuator.levers.base.plugin import LeverEntry, ProcessSource
 from stallward.actuator.levers.base.worker import Superseded, Worker
-from stallward.actuator.levers.process.address_ranges import file_mappings, file_ranges
-from stallward.actuator.levers.process.file_page_parts import why_no_file_pages, why_not
-from stallward.actuator.levers.process.file_victims import (
+from stallward.actuator.levers.process.page_advice import CALL_BYTES, advise_ranges
+from stallward.actuator.record.desired.text import file_pages_text
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.desired import DesiredState
+from stallward.agent.errors import StallwardError
+from stallward.agent.file_pages import HARMLESS_FILE_ACTIONS, MARKS, FilePages
+from stallward.papers.levers.file_cache import PAGE_BYTES, write_back
+from stallward.papers.levers.file_page_parts import why_no_file_pages, why_not
+from stallward.papers.levers.file_ranges import file_mappings, file_ranges
+from stallward.papers.levers.file_victims import (
     Candidate,
     choose,
     first_mapping,
     open_mapped,
     read_candidate,
 )
-from stallward.actuator.levers.process.page_advice import CALL_BYTES, advise_ranges
-from stallward.actuator.levers.process.reader.reader import Inside, Reader
-from stallward.actuator.record.desired.text import file_pages_text
-from stallward.actuator.record.lever_result import LeverResult
-from stallward.agent.desired import DesiredState
-from stallward.agent.errors import StallwardError
-from stallward.agent.file_pages import HARMLESS_FILE_ACTIONS, MARKS, FilePages
+from stallward.papers.levers.reader.reader import Inside, Reader
 
 FLUSH_PAGES: Final = 256
 """The most dirty pages of one file that are written back at a time (``nr_to_write`` there)."""
@@ -52,18 +52,6 @@ readahead, of which this is the default, or its largest request."""
 _FILE_MAPPED: Final = b"3"
 """What clears the bits of file pages only (Documentation/filesystems/proc.rst)."""
 _UNDO: Final = "nothing to undo: pages are referenced again, and come back, as they are used"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FilePagesSource:
-    """The processes of one slot or of the protected application."""
-
-    members: Members
-    """Returns the processes."""
-    holds: Callable[[int], bool]
-    """Asks the kernel whether a process is one of them now."""
-    check: Callable[[], None] = field(default=lambda: None)
-    """Called before acting; raises to refuse it."""
 
 
 class FilePagesLever(LeverDefaults):
@@ -80,8 +68,8 @@ class FilePagesLever(LeverDefaults):
 
     def __init__(
         self,
-        slots: Sequence[FilePagesSource],
-        protected: FilePagesSource,
+        slots: Sequence[ProcessSource],
+        protected: ProcessSource,
         proc: Path,
         reader: Reader,
     ) -> None:
@@ -182,13 +170,13 @@ class FilePagesLever(LeverDefaults):
         )
         return (result,)
 
-    def _sources(self, wanted: FilePages, errors: list[str]) -> dict[int, FilePagesSource]:
+    def _sources(self, wanted: FilePages, errors: list[str]) -> dict[int, ProcessSource]:
         """The processes that may be acted on, each with where it belongs."""
         harmless = wanted.action in HARMLESS_FILE_ACTIONS
         allowed = () if wanted.victim == "protected" else self._slots
         if harmless and wanted.victim != "largest-file":
             allowed = (*allowed, self._protected)
-        found: dict[int, FilePagesSource] = {}
+        found: dict[int, ProcessSource] = {}
         for source in allowed:
             try:
                 source.check()
@@ -198,7 +186,7 @@ class FilePagesLever(LeverDefaults):
         return found
 
     def _victims(
-        self, wanted: FilePages, sources: dict[int, FilePagesSource], errors: list[str]
+        self, wanted: FilePages, sources: dict[int, ProcessSource], errors: list[str]
     ) -> list[Candidate]:
         with_file = wanted.victim == "largest-file"
         candidates = []
@@ -217,7 +205,7 @@ class FilePagesLever(LeverDefaults):
         self,
         wanted: FilePages,
         victim: Candidate,
-        source: FilePagesSource,
+        source: ProcessSource,
         superseded: Superseded,
     ) -> int:
         """Act on one process; return the pages that were acted on."""
@@ -341,3 +329,12 @@ class FilePagesLever(LeverDefaults):
             os.close(fd)
         words = (read_bytes(folder / "statm") or b"").split()
         return int(words[2]) if len(words) > 2 and words[2].isdigit() else 0
+
+
+FILE_PAGES: Final = LeverEntry(
+    name=FilePagesLever.name,
+    make=lambda site: FilePagesLever(
+        site.slots, site.protected, site.proc, Reader(site.hierarchy, site.proc)
+    ),
+    lacks=why_no_file_pages,
+)

@@ -15,29 +15,29 @@ import pytest
 
 from stallward.actuator.errors import GroupError
 from stallward.actuator.kernel.cgroups import Hierarchy
-from stallward.actuator.kernel.memory.file_cache import (
+from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.levers.base.plugin import ProcessSource, levers_of
+from stallward.actuator.record.lever_result import LeverResult
+from stallward.agent.controller import Need
+from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.file_pages import FilePages, Victim
+from stallward.papers.levers.file_cache import (
     PAGE_BYTES,
     cached_pages,
     why_no_cachestat,
     write_back,
 )
-from stallward.actuator.kernel.memory.mappings import mappings
-from stallward.actuator.levers.process.address_ranges import file_ranges
-from stallward.actuator.levers.process.file_page_parts import (
+from stallward.papers.levers.file_page_parts import (
     why_no_file_pages,
     why_not,
 )
-from stallward.actuator.levers.process.file_pages import (
+from stallward.papers.levers.file_pages import (
     FLUSH_PAGES,
     FilePagesLever,
-    FilePagesSource,
 )
-from stallward.actuator.levers.process.file_victims import Candidate, choose, read_candidate
-from stallward.actuator.levers.process.reader.reader import Reader
-from stallward.actuator.record.lever_result import LeverResult
-from stallward.agent.controller import Need
-from stallward.agent.desired import RELEASED, DesiredState
-from stallward.agent.file_pages import FilePages, Victim
+from stallward.papers.levers.file_ranges import file_ranges
+from stallward.papers.levers.file_victims import Candidate, choose, read_candidate
+from stallward.papers.levers.reader.reader import Reader
 
 PROC = Path("/proc")
 PAGES = 512
@@ -149,8 +149,8 @@ def mapper(tmp_path: Path) -> Iterator[Mapper]:
     made.close()
 
 
-def source(*pids: int, check: Callable[[], None] = lambda: None) -> FilePagesSource:
-    return FilePagesSource(members=lambda: pids, holds=lambda pid: pid in pids, check=check)
+def source(*pids: int, check: Callable[[], None] = lambda: None) -> ProcessSource:
+    return ProcessSource(members=lambda: pids, holds=lambda pid: pid in pids, check=check)
 
 
 READERS: list[Reader] = []
@@ -163,7 +163,7 @@ def _no_reader_is_left() -> Iterator[None]:
         READERS.pop().close()
 
 
-def lever_on(*slots: FilePagesSource, protected: FilePagesSource | None = None) -> FilePagesLever:
+def lever_on(*slots: ProcessSource, protected: ProcessSource | None = None) -> FilePagesLever:
     READERS.append(Reader(Hierarchy(), PROC))
     return FilePagesLever(slots, protected or source(), PROC, READERS[-1])
 
@@ -386,7 +386,7 @@ def test_a_slot_that_is_not_to_be_changed_is_left_alone(mapper: Mapper) -> None:
 @needs_all
 def test_a_process_that_left_its_slot_is_left_alone(mapper: Mapper) -> None:
     mapper.do("read")
-    gone = FilePagesSource(members=lambda: (mapper.pid,), holds=lambda _pid: False)
+    gone = ProcessSource(members=lambda: (mapper.pid,), holds=lambda _pid: False)
     settle(lever_on(gone), wish("clear"))
     assert mapper.in_use()
 
@@ -515,7 +515,7 @@ def test_a_missing_part_is_said_once_and_nothing_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "stallward.actuator.levers.process.file_page_parts.why_no_cachestat", lambda: "too old"
+        "stallward.papers.levers.file_page_parts.why_no_cachestat", lambda: "too old"
     )
     lever = lever_on(source(os.getpid()))
     assert "file_pages: too old" in lever.missing
@@ -523,3 +523,8 @@ def test_a_missing_part_is_said_once_and_nothing_is_done(
     assert (result.ok, result.error) == (False, "too old")
     assert settle(lever, wish("flush")) == []
     assert lever.plan(DesiredState(file_pages=wish("flush"))) == ()
+
+
+@pytest.mark.parametrize("arm", ["ws-flush", "ws-pressure", "ws-deactivate:at=min", "ws-promote"])
+def test_a_controller_that_acts_on_file_pages_brings_the_lever(arm: str) -> None:
+    assert [entry.name for entry in levers_of(arm)] == ["file_pages"]

@@ -1,28 +1,12 @@
-"""The ranges of addresses of a process that advice is given for. Pure."""
+"""The ranges of addresses of a process's file pages. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Sequence
 
 from stallward.actuator.kernel.memory.mappings import Mapping
+from stallward.actuator.levers.process.page_advice import pieces
 from stallward.agent.file_pages import FileScope
-
-_MOST_RANGES: Final = 1 << 16
-"""The most ranges of one process; their list takes some 8 MB."""
-
-
-def pieces(found: Iterator[Mapping], most_bytes: int) -> Iterator[tuple[int, int]]:
-    """Yield (address, bytes) of mappings, in pieces of at most ``most_bytes``.
-
-    A process may map terabytes that it never touches, so the pieces of one are limited.
-    """
-    left = _MOST_RANGES
-    for mapping in found:
-        last = min(mapping.end, mapping.start + left * most_bytes)
-        for address in range(mapping.start, last, most_bytes):
-            left -= 1
-            yield address, min(most_bytes, mapping.end - address)
 
 
 def file_ranges(
