@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoints
@@ -63,6 +64,13 @@ def test_a_package_cannot_replace_a_shipped_controller(packages: Path) -> None:
     assert evaluate(packages, "make_controller('none').name").stdout == "none\n"
     refused = evaluate(packages, "make_controller('none:wait_s=3')")
     assert "'none' does not take 'wait_s=3'" in refused.stderr
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses what others can write")
+def test_root_imports_no_controller_that_others_can_write(packages: Path) -> None:
+    (packages / "patience.py").chmod(0o666)
+    refused = evaluate(packages, "make_controller('patient')")
+    assert "patience.py is not used: its owner is 0, its mode 666" in refused.stderr
 
 
 def test_an_entry_that_cannot_be_imported_is_named(packages: Path) -> None:

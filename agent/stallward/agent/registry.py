@@ -6,6 +6,7 @@ import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from stallward.agent.believed_file import check_module
 from stallward.agent.controller import Controller
 from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
@@ -67,6 +68,7 @@ def find_entry(name: str) -> ControllerEntry:
 
     Raises:
         ControllerError: If there is none, or its entry point cannot be loaded.
+        UnbelievedFileError: For root, if others can write the module of its entry point.
     """
     if name in SHIPPED:  # without reading the entry points, which would cost the loop 2 MiB
         return _shipped(name)
@@ -101,6 +103,7 @@ def _plugins() -> EntryPoints:
 
 def _load(point: EntryPoint) -> ControllerEntry:
     try:
+        check_module(point.module)
         entry = point.load()
     except ImportError as error:
         raise ControllerError(

@@ -8,17 +8,15 @@ needs none of them.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.levers.base.lever import Lever, Members
-from stallward.agent.believed_file import check_believed
+from stallward.agent.believed_file import check_module
 from stallward.agent.controller import Need
 from stallward.agent.registry import find_entry
 
@@ -154,7 +152,7 @@ def _load(name: str, points: Mapping[str, EntryPoint]) -> LeverEntry:
         )
     point = points[name]
     try:
-        _check_files(point.module)
+        check_module(point.module)
         entry = point.load()
     except ImportError as error:
         raise LeverError(
@@ -167,14 +165,3 @@ def _load(name: str, points: Mapping[str, EntryPoint]) -> LeverEntry:
             next_step="Give both the same name, or remove the package that names it.",
         )
     return entry
-
-
-def _check_files(module: str) -> None:
-    """Refuse, for root, a module that others can write, before any of it is imported."""
-    if os.geteuid() != 0:
-        return
-    parts = module.split(".")
-    for count in range(1, len(parts) + 1):
-        found = find_spec(".".join(parts[:count]))  # it imports the packages that were checked
-        if found is not None and found.origin is not None:
-            check_believed(Path(found.origin), Path(found.origin).stat())
