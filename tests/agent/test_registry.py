@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import EntryPoints
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from stallward.agent import registry
+from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
 
 PLUGIN = """
@@ -64,6 +66,13 @@ def test_a_package_cannot_replace_a_shipped_controller(packages: Path) -> None:
     assert "'none' does not take 'wait_s=3'" in refused.stderr
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root refuses what others can write")
+def test_root_imports_no_controller_that_others_can_write(packages: Path) -> None:
+    (packages / "patience.py").chmod(0o666)
+    refused = evaluate(packages, "make_controller('patient')")
+    assert "patience.py is not used: its owner is 0, its mode 666" in refused.stderr
+
+
 def test_an_entry_that_cannot_be_imported_is_named(packages: Path) -> None:
     refused = evaluate(packages, "make_controller('broken')")
     assert "The controller 'broken' (no_such_module:ENTRY) cannot be imported" in refused.stderr
@@ -79,6 +88,10 @@ def test_a_broken_entry_does_not_prevent_other_controllers(packages: Path) -> No
     assert evaluate(packages, "controllers()").returncode == 1, (
         "an incomplete list must not be printed"
     )
+
+
+def test_the_shipped_controllers_have_the_names_by_which_they_are_looked_up() -> None:
+    assert [registry.find_entry(name).name for name in SHIPPED] == list(SHIPPED)
 
 
 def test_a_controller_that_is_not_installed_says_which_extra_has_it(

@@ -18,10 +18,10 @@ from stallward.actuator.kernel.memory.memory_groups import memory_group_name
 from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_roots import parse_pid
 from stallward.actuator.kernel.process_table import parse_seen
-from stallward.actuator.levers.process.address_ranges import file_ranges
 from stallward.actuator.levers.process.page_advice import private_ranges
 from stallward.actuator.sensors.files.zoneinfo import parse_min_pages
 from stallward.actuator.sensors.processes import tree_process
+from stallward.papers.levers.file_ranges import file_ranges
 
 
 def _seen(content: bytes, value: Any) -> None:

@@ -28,7 +28,6 @@ from stallward.agent.controllers.policy_metadata import parse_metadata
 from stallward.agent.controllers.policy_shapes import check_shapes, read_graph, tensor_bytes
 from stallward.agent.errors import ControllerError, PolicyError
 from stallward.agent.observation.encoder import BASIC, schema, schema_hash
-from stallward.agent.sharing.contention import read_contention
 from stallward.env.errors import RecordingError, TwinError
 from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
@@ -39,6 +38,7 @@ from stallward.evaluation.errors import ResultError
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.serialise import from_json, load, to_json
 from stallward.evaluation.verdict.result import Verdict
+from stallward.papers.controllers.contention import read_contention
 
 _SAMPLES: Final = Path(__file__).parent / "samples"
 _RUN: Final = RunInfo(

@@ -11,6 +11,7 @@ import grimp
 import pytest
 from packaging.requirements import Requirement
 
+from stallward.actuator.levers.base.plugin import KNOWN, LEVER_GROUP
 from stallward.agent import registry
 from stallward.agent.plugin import PLUGIN_GROUP
 from stallward.evaluation import cli
@@ -27,6 +28,7 @@ FOLDERS = (
     "evaluation",
     "lens",
     "research",
+    "papers",
 )
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {
@@ -114,12 +116,17 @@ def test_a_missing_module_of_nobody_is_no_mistake_of_the_user(
 
 
 @pytest.mark.parametrize(
-    ("group", "extra_of"), [(COMMAND_GROUP, EXTRA_OF), (PLUGIN_GROUP, registry.EXTRA_OF)]
+    ("group", "extra_of"),
+    [
+        (COMMAND_GROUP, EXTRA_OF),
+        (PLUGIN_GROUP, registry.EXTRA_OF),
+        (LEVER_GROUP, {name: known.extra for name, known in KNOWN.items()}),
+    ],
 )
 def test_what_a_package_beside_the_core_adds_is_known_with_its_extra(
     group: str, extra_of: dict[str, str]
 ) -> None:
-    """Where the package is not installed, its commands and controllers say what to install."""
+    """Where the package is not installed, its commands, controllers and levers say what to install."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]

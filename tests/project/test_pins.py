@@ -61,7 +61,7 @@ def test_the_project_is_built_by_the_locked_hatchling() -> None:
 
 def test_nothing_that_is_locked_is_built_from_source() -> None:
     from_source = [p["name"] for p in LOCK["package"] if "wheels" not in p]
-    assert from_source == ["stallward", "stallward-lens", "stallward-research"], (
+    assert from_source == ["stallward", "stallward-lens", "stallward-papers", "stallward-research"], (
         "its builder would not be pinned"
     )
 

@@ -23,6 +23,7 @@ PACKAGES: Final = (
     "models",
     "packages/lens",
     "packages/research",
+    "packages/papers",
 )
 
 PRINTING: Final = {

@@ -1,10 +1,10 @@
 """What a test can reach: the files that it imports or starts, and the data beside them.
 
 A file reaches what its text names: the modules of the product, as an import or in a string (which
-is how a process of another module is started), and the modules beside the tests. What finds
-commands by entry points reaches those of the packages beside the core. A module also reaches the
-data files in its own folder. This names too much rather than too little: a module in a comment
-counts as well. What no module names, such as recordings or the chart, stands in the marker
+is how a process of another module is started), and the modules beside the tests. What names a
+group of entry points reaches what the packages beside the core register there. A module also
+reaches the data files in its own folder. This names too much rather than too little: a module in a
+comment counts as well. What no module names, such as recordings or the chart, stands in the marker
 ``reaches`` of the test.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
@@ -21,8 +22,11 @@ PLACES: Final = {
     **{package: f"{package}/stallward/{package}" for package in CORE},
     "lens": "packages/lens/stallward/lens",
     "research": "packages/research/stallward/research",
+    "papers": "packages/papers/stallward/papers",
 }
 """The folders of the packages."""
+GROUPS: Final = ("commands", "controllers", "levers")
+"""The groups of entry points, without the namespace."""
 EVERYTHING: Final = (
     "uv.lock",
     "pyproject.toml",
@@ -62,7 +66,7 @@ class Reach:
             if path in found:
                 continue
             found.add(path)
-            if path.suffix == ".py" or path.name == "pyproject.toml":
+            if path.suffix == ".py":
                 left += self._named_by(path)
         return frozenset(found)
 
@@ -103,8 +107,8 @@ class Reach:
     def _module(self, name: str) -> Iterator[Path]:
         """The files of a module and of the packages that hold it; of the longest part there is."""
         _, package, *rest = name.split(".")
-        if package == "commands":  # the group of entry points: what they name is called
-            yield from self._root.glob("packages/*/pyproject.toml")
+        if package in GROUPS:
+            yield from self._registered(f"stallward.{package}")
         if package not in PLACES:
             return
         place = self._root / PLACES[package]
@@ -115,6 +119,14 @@ class Reach:
                 yield place.with_suffix(".py")  # or a name inside the package, which is no file
                 return
             yield from (place / name for name in ("__init__.py", "__main__.py"))
+
+    def _registered(self, group: str) -> Iterator[Path]:
+        """The modules that packages beside the core name in a group of entry points."""
+        for path in self._root.glob("packages/*/pyproject.toml"):
+            yield path
+            project = tomllib.loads(path.read_text("utf-8")).get("project", {})
+            for value in project.get("entry-points", {}).get(group, {}).values():
+                yield from self._module(value.partition(":")[0])
 
 
 def is_reached(changed: Iterable[str], reached: frozenset[Path], root: Path) -> bool:

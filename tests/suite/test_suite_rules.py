@@ -41,16 +41,23 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "models/stallward/models/default.onnx": "weights",
         "evaluation/stallward/evaluation/__init__.py": "",
         "evaluation/stallward/evaluation/plugins.py": 'GROUP = "stallward.commands"\n',
-        "packages/lens/pyproject.toml": 'trace = "stallward.lens.trace:COMMAND"\n',
+        "packages/lens/pyproject.toml": (
+            '[project.entry-points."stallward.commands"]\n'
+            'trace = "stallward.lens.trace:COMMAND"\n'
+            '[project.entry-points."stallward.controllers"]\n'
+            'other = "stallward.lens.other:ENTRY"\n'
+        ),
         "packages/lens/stallward/lens/__init__.py": "",
         "packages/lens/stallward/lens/trace.py": "",
         "packages/lens/stallward/lens/other.py": "",
+        "agent/stallward/agent/plugin.py": 'GROUP = "stallward.controllers"\n',
         "docs/page.md": "",
         "recordings/a/ticks": "",
         "tests/around_the_loop.py": "from stallward.actuator.loop.start import WORDS\n",
         "tests/test_rules.py": "from stallward.agent.rules import rule\n",
         "tests/test_loop.py": "import pytest\nfrom around_the_loop import Loop\n",
         "tests/test_commands.py": "PLUGINS = 'stallward.evaluation.plugins'\n",
+        "tests/test_controllers.py": "PLUGINS = 'stallward.agent.plugin'\n",
         "tests/test_models.py": "from stallward.models import (\n    default,\n)\n",
         "tests/conftest.py": "",
     }.items():
@@ -76,6 +83,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("packages/lens/stallward/lens/trace.py", "test_commands.py", True),
         ("packages/lens/pyproject.toml", "test_commands.py", True),
         ("packages/lens/stallward/lens/other.py", "test_commands.py", False),
+        ("packages/lens/stallward/lens/other.py", "test_controllers.py", True),
+        ("packages/lens/stallward/lens/trace.py", "test_controllers.py", False),
         ("packages/lens/stallward/lens/trace.py", "test_rules.py", False),
         ("docs/page.md", "test_rules.py", False),
     ],

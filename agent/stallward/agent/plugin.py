@@ -24,6 +24,9 @@ class ControllerEntry:
     """Makes the controller from the arguments of its spec."""
     parameters: Mapping[str, str] = field(default_factory=dict)
     """The meaning of each parameter by its name, with its unit and default."""
+    levers: tuple[str, ...] = ()
+    """The levers of other packages without which it can do nothing (``stallward.levers``); the
+    daemon loads them where its configuration names the controller."""
     unbudgeted: bool = False
     """Whether a comparison runs it as it was published: without the guard's pause budgets and its
     pace of limits, and with permission to end background work."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import functools
+from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
+from stallward.agent.believed_file import check_module
 from stallward.agent.controller import Controller
+from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import PLUGIN_GROUP, ControllerEntry
 
@@ -14,6 +17,15 @@ if TYPE_CHECKING:
 
 EXTRA_OF: Final = {
     "mpc": "research",
+    "bvt": "papers",
+    "dasec": "papers",
+    "mat": "papers",
+    "swap-assign": "papers",
+    "swap-average": "papers",
+    "ws-deactivate": "papers",
+    "ws-flush": "papers",
+    "ws-pressure": "papers",
+    "ws-promote": "papers",
 }
 """The controllers of the project's other packages, and the extra that installs each."""
 
@@ -24,7 +36,7 @@ def controllers() -> tuple[ControllerEntry, ...]:
     Raises:
         ControllerError: If an entry point cannot be loaded.
     """
-    entries = dict(_shipped())
+    entries = {name: _shipped(name) for name in SHIPPED}
     for point in _plugins():
         if point.name not in entries:
             entries[point.name] = _load(point)
@@ -57,10 +69,10 @@ def find_entry(name: str) -> ControllerEntry:
 
     Raises:
         ControllerError: If there is none, or its entry point cannot be loaded.
+        UnbelievedFileError: For root, if others can write the module of its entry point.
     """
-    shipped = _shipped()
-    if name in shipped:  # without reading the entry points, which would cost the loop 2 MiB
-        return shipped[name]
+    if name in SHIPPED:  # without reading the entry points, which would cost the loop 2 MiB
+        return _shipped(name)
     points = {point.name: point for point in _plugins()}
     if name not in points and name in EXTRA_OF:
         raise ControllerError(
@@ -70,16 +82,17 @@ def find_entry(name: str) -> ControllerEntry:
     if name not in points:
         raise ControllerError(
             f"There is no controller {name!r}.",
-            next_step=f"Choose one of: {', '.join(sorted({*shipped, *points}))}.",
+            next_step=f"Choose one of: {', '.join(sorted({*SHIPPED, *points}))}.",
         )
     return _load(points[name])  # only this one: an error in another must not stop this caller
 
 
 @functools.cache
-def _shipped() -> dict[str, ControllerEntry]:
-    from stallward.agent.controllers import SHIPPED  # noqa: PLC0415 - it imports every controller
-
-    return {entry.name: entry for entry in SHIPPED}
+def _shipped(name: str) -> ControllerEntry:
+    """One of the shipped controllers; its module is imported when it is first asked for."""
+    module, _, attribute = SHIPPED[name].partition(":")
+    entry: ControllerEntry = getattr(import_module(module), attribute)
+    return entry
 
 
 @functools.cache
@@ -91,6 +104,7 @@ def _plugins() -> EntryPoints:
 
 def _load(point: EntryPoint) -> ControllerEntry:
     try:
+        check_module(point.module)
         entry = point.load()
     except ImportError as error:
         raise ControllerError(

@@ -7,7 +7,6 @@ The tree::
         ├── MeasureError       a block or recording that cannot be measured
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison whose blocks cannot be run
-        ├── ReplicationError   an experiment of a document that cannot be repeated here
         ├── ResultError        a file of results that cannot be read
         └── BenchError         a benchmark that cannot be run on this machine
 """
@@ -31,10 +30,6 @@ class PlanError(EvaluationError):
 
 class ComparisonError(EvaluationError):
     """Raised when blocks cannot be run."""
-
-
-class ReplicationError(EvaluationError):
-    """Raised when an experiment of a document cannot be repeated here."""
 
 
 class ResultError(EvaluationError):

@@ -156,6 +156,14 @@ def test_the_status_says_where_the_work_of_each_slot_is_counted() -> None:
     assert json.dumps(values)
 
 
+def test_the_status_lists_the_levers_of_other_packages() -> None:
+    none = STATUS.from_wire(pb.StatusResponse())
+    assert "levers of packages" not in dict(status_rows(none))
+    status = STATUS.from_wire(pb.StatusResponse(plugged_levers=["bell", "file_pages"]))
+    assert dict(status_rows(status))["levers of packages"] == "bell, file_pages"
+    assert status_values(status)["plugged_levers"] == ["bell", "file_pages"]
+
+
 def test_the_status_says_what_the_canary_does() -> None:
     wire = pb.StatusResponse()
     assert dict(status_rows(STATUS.from_wire(wire)))["canary"] == "off"

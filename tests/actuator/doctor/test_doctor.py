@@ -275,6 +275,18 @@ def test_a_controller_that_the_daemon_would_refuse_is_an_obstacle(
 
 
 @pytest.mark.live
+def test_a_lever_that_the_daemon_cannot_load_is_an_obstacle(tmp_path: Path) -> None:
+    (tmp_path / "no-cgroups").mkdir()
+    asked = config(tmp_path, control=ControlConfig(levers=("bell",)))
+    diagnosis = examine(asked.node.paths, asked, make_controller)
+    found = finding_of(diagnosis, "levers")
+    assert (found.state, found.why) == ("missing", "The lever 'bell' is not installed.")
+    assert found.why in diagnosis.obstacles
+    assert found.next_step.startswith("Choose one of: ")
+    assert finding_of(diagnosis, "controller").state == "works"
+
+
+@pytest.mark.live
 def test_a_pid_file_that_is_not_followed_is_said(tmp_path: Path) -> None:
     (tmp_path / "no-cgroups").mkdir()
     path = tmp_path / "x.pid"

@@ -32,7 +32,6 @@ from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
-from stallward.agent.file_pages import FilePages
 
 pytestmark = pytest.mark.live
 
@@ -209,23 +208,6 @@ def test_page_out_needs_swap_and_says_what_it_advised(site: Site) -> None:
     assert int(result.value.split()[1]) >= 24 * MIB
     site.levers.restore()
     assert site.levers.held() == ()
-
-
-def test_file_pages_of_a_slot_are_cleared_for_as_long_as_that_is_wanted(site: Site) -> None:
-    site.start("")
-    (pid,) = site.slot.pids(recursive=True)
-    state = DesiredState(file_pages=FilePages(action="clear", victim="largest-file"))
-    results: list[LeverResult] = []
-    deadline = time.monotonic() + 20
-    while len(results) < 3 and time.monotonic() < deadline:
-        results += site.levers.apply(state)
-        time.sleep(0.01)
-    assert len(results) >= 3, "again at every tick"
-    assert all(result.ok and result.value.endswith(f"pid {pid}") for result in results), results
-    assert site.levers.held() == ()
-    site.levers.apply(RELEASED)
-    site.levers.restore()
-    assert site.levers.apply(RELEASED) == ()
 
 
 def test_nice_and_cpus_reach_a_slot_and_its_children(site: Site) -> None:

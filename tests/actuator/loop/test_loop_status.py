@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -48,6 +49,7 @@ class FakeNode:
 
     def __init__(self) -> None:
         self.places = self
+        self.levers = SimpleNamespace(plugins=(SimpleNamespace(name="file_pages"),))
         self.lacks: tuple[str, ...] = ("io_max: no disk",)
         self.trouble = ""
         self.asked = 0
@@ -110,6 +112,7 @@ def case(tmp_path: Path) -> Iterator[Case]:
 def test_a_status_says_what_the_loop_knows(case: Case) -> None:
     status = case.status.make(ticks=7, calm=True)
     assert (status.ticks, status.calm, status.loop_restarts) == (7, True, 2)
+    assert status.plugged_levers == ["file_pages"]
     assert (list(status.slots), status.controller) == (["bg"], "none")
     assert list(status.missing) == ["io_max: no disk"]
     assert [list(one.pods) for one in status.slot_pods] == [["work/a-0", "work/b-0"]]

@@ -51,6 +51,7 @@ class FakeNode:
     def __init__(self) -> None:
         self.sampler = SimpleNamespace(needs_processes=False)
         self.places = SimpleNamespace(pods=lambda _slot: ())
+        self.levers = SimpleNamespace(plugins=())
         self.completed = 5
         self.applied: list[DesiredState] = []
         self.released = 0

@@ -118,8 +118,8 @@ def test_a_command_of_another_package_is_called_and_listed(run: Shell) -> None:
     assert run("waves", "fast").out == "waves fast\n"
     assert run("bench", "wave").out == "waves 1\n"
     listed = run("--help").out
-    assert "  wave        Wave at the node.\n" in listed
-    assert "  waves       Wave in ways.\n" in listed
+    assert re.search(r"^  wave +Wave at the node\.$", listed, re.MULTILINE)
+    assert re.search(r"^  waves +Wave in ways\.$", listed, re.MULTILINE)
     assert "Wave at the node." in run("bench", "--help").out
     assert "wave [OPTIONS]" in run("wave", "--help").out
 
@@ -158,14 +158,16 @@ def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
         assert done.err.count("\n") == 1
     listed = run("--help")
     assert listed.code == 0
-    assert f"  {name:<10}  It cannot be loaded.\n" in listed.out
+    assert re.search(rf"^  {name} +It cannot be loaded\.$", listed.out, re.MULTILINE)
 
 
 def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) -> None:
     listed = bare("--help").out
     names = "fidelity|verdict|arms|bench|describe"
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
-    assert not re.search(r"^  (workingset|trace|plot|resident|profile)\b", listed, re.MULTILINE)
+    assert not re.search(
+        r"^  (workingset|trace|plot|resident|profile|experiment)\b", listed, re.MULTILINE
+    )
     assert not re.search(r"^  (search|oracle|ope|explain)\b", listed, re.MULTILINE)
     assert "pods" in (listed := bare("bench", "--help").out)
     assert not re.search(r"^  trace\b", listed, re.MULTILINE)

@@ -55,8 +55,8 @@ def test_a_twin_and_an_old_kernel_leave_out_what_acts_on_single_file_pages(
     assert [arm.label for arm in kept.arms] == ["none"]
     assert "not which ones were used" in reasons["ws-pressure"]
     monkeypatch.setattr(
-        "stallward.env.sandbox.lacks.why_no_file_pages",
-        lambda _proc: {Need.FILE_CACHE: "no cachestat"},
+        "stallward.env.sandbox.lacks.lacks_of_levers",
+        lambda _loaded, _proc: {Need.FILE_CACHE: "no cachestat"},
     )
     kept, reasons = leave_out(request(HEURISTICS, "live"), scenario)
     assert [arm.label for arm in kept.arms] == ["ws-deactivate"]

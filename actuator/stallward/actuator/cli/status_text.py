@@ -34,6 +34,7 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "records_dropped": status.records_dropped,
         "refused": dict(status.refused),
         "missing": list(status.missing),
+        "plugged_levers": list(status.plugged_levers),
         "uptime_s": status.uptime_s,
         "loop_restarts": status.loop_restarts,
         "fallbacks": dict(status.fallbacks),
@@ -78,6 +79,8 @@ def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple
         ("canary", _canary_row(status.canary)),
         ("experiment", phase_text(status.experiment) if status.experiment else "none is running"),
     ]
+    if status.plugged_levers:
+        rows.append(("levers of packages", ", ".join(status.plugged_levers)))
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
     if everything or len(status.missing) <= _FEW:

@@ -123,6 +123,8 @@ class DaemonStatus:
     pods: tuple[tuple[str, ...], ...] = ()
     """The pods of each slot now, as ``NAMESPACE/NAME``; empty from a daemon of an earlier version.
     """
+    plugged_levers: tuple[str, ...] = ()
+    """The levers of other packages that are loaded."""
 
 
 POLICY: Final = Codec(PolicyInfo, pb.PolicyStatus)

@@ -121,6 +121,9 @@ class ControlConfig:
     read_threads: bool = False
     """Whether to read the protected application's threads even if the controller does not ask for
     them; a remote one may need them."""
+    levers: tuple[str, ...] = ()
+    """Levers of other packages to load even if the controller does not ask for them: ``file_pages``
+    of ``stallward[papers]``. A remote one, or a controller of an experiment, may need them."""
     dry_run: bool = False
     """Whether to decide and record but change nothing; the records say what would be done."""
     foreign_wait_s: float = 60.0

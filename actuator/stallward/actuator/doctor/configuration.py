@@ -19,6 +19,7 @@ from stallward.actuator.doctor.pods import try_pods
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
+from stallward.actuator.levers.base.plugin import LeverEntry, levers_of
 from stallward.actuator.node.make_engine import MakeController, make_engine
 from stallward.actuator.node.node import Node
 from stallward.actuator.sensors.missing import Why
@@ -26,7 +27,7 @@ from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
 from stallward.actuator.work.counter import fault_of
 from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
-from stallward.agent.errors import StallwardError, UnbelievedFileError
+from stallward.agent.errors import ControllerError, StallwardError, UnbelievedFileError
 from stallward.agent.sample import Sample, WorkFault
 
 # ---------- The files of the port for other machines, which decide who may come in
@@ -142,8 +143,11 @@ def examine_config(
     pods = try_pods(config)
     findings += [*pods.findings, *try_kubelet(config)]
     obstacles += [pods.obstacle] if pods.obstacle else []
+    plugins, faults = _try_levers(config)
+    obstacles += [one.why for one in faults]
+    findings += faults
     try:
-        node = Node(config, _refuse)
+        node = Node(config, _refuse, plugins=plugins)
     except StallwardError as error:
         obstacles.append(str(error))
         findings.append(
@@ -183,6 +187,23 @@ def examine_config(
     finally:
         node.close()
     return findings, obstacles
+
+
+def _try_levers(config: DaemonConfig) -> tuple[tuple[LeverEntry, ...], list[Finding]]:
+    """The levers of other packages, and a finding where the daemon cannot load them."""
+    try:
+        return levers_of(config.control.controller, config.control.levers), []
+    except ControllerError:  # the finding on the controller says it
+        return (), []
+    except StallwardError as error:
+        fault = Finding(
+            area="configuration",
+            name="levers",
+            state="missing",
+            why=error.cause,
+            next_step=error.next_step,
+        )
+        return (), [fault]
 
 
 def _try_controller(config: DaemonConfig, node: Node, make: MakeController) -> Finding:

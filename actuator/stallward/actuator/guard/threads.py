@@ -23,15 +23,18 @@ from typing import Final
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.agent.sample import Sample
-from stallward.agent.scheduling.own_values import OwnValues, remember_own
-from stallward.agent.scheduling.weights import (
+from stallward.agent.threads import (
     BEST_NICE,
     MOST_STEPS,
     WORST_NICE,
+    OwnValues,
+    ThreadDesire,
+    ThreadRef,
+    ThreadSample,
     nice_weight,
+    remember_own,
     total_weight,
 )
-from stallward.agent.threads import ThreadDesire, ThreadRef, ThreadSample
 
 RELEASED_S: Final = 10.0
 """For how long nothing is granted after a thread starved."""

@@ -17,6 +17,7 @@ from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
 from stallward.actuator.levers.base.lever import ASIDE_S, Lever, SlotLimit
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.plugin import LeverEntry, ProcessSource
 from stallward.actuator.levers.base.setting_files import (
     LimitFile,
     PlainFile,
@@ -29,7 +30,6 @@ from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import swappiness
-from stallward.actuator.levers.process.file_pages import FilePagesSource
 from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
 from stallward.agent.desired import DesiredState, SlotDesire
 
@@ -58,6 +58,8 @@ class Site:
     """How long a lever steps aside after a foreign change."""
     hard_protection: bool = False
     """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
+    plugins: tuple[LeverEntry, ...] = ()
+    """The levers of other packages."""
 
 
 class GroupSlot:
@@ -181,9 +183,9 @@ class GroupSlot:
         specs += swappiness(group)
         return tuple(FileLever(spec, self._originals, aside_s=aside_s) for spec in specs)
 
-    def source(self) -> FilePagesSource:
+    def source(self) -> ProcessSource:
         """The slot's processes, for what is done to file pages."""
-        return FilePagesSource(members=self._members, holds=self._holds, check=self._check)
+        return ProcessSource(members=self._members, holds=self._holds, check=self._check)
 
     def _holds(self, pid: int) -> bool:
         return pid in self._members()

@@ -22,6 +22,7 @@ from stallward.actuator.levers.base.originals import (
     SendJournal,
     TouchJournal,
 )
+from stallward.actuator.levers.base.plugin import KNOWN, LeverEntry, why_not_loaded
 from stallward.actuator.levers.cgroup_levers import Site
 from stallward.actuator.levers.node_levers import NodeLevers, retire
 from stallward.actuator.record.lever_result import LeverResult
@@ -47,6 +48,8 @@ class LeverOptions:
     """How long a lever steps aside after a foreign change, unless another value is wanted."""
     hard_protection: bool = False
     """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
+    plugins: tuple[LeverEntry, ...] = ()
+    """The levers of other packages."""
 
 
 class LeverSet:
@@ -106,7 +109,9 @@ class LeverSet:
             alarms=self._alarms,
             aside_s=options.aside_s,
             hard_protection=options.hard_protection,
+            plugins=options.plugins,
         )
+        self._plugins = options.plugins
         self._levers = NodeLevers(site, self._originals)
         self._every = self._levers.every
         self._dry_run = options.dry_run
@@ -144,6 +149,11 @@ class LeverSet:
         return self._levers.targets
 
     @property
+    def plugins(self) -> tuple[LeverEntry, ...]:
+        """The levers of other packages."""
+        return self._plugins
+
+    @property
     def dry_run(self) -> bool:
         """Whether changes are only reported, not made."""
         return self._dry_run
@@ -172,7 +182,7 @@ class LeverSet:
         if self._dry_run:
             return tuple(_as_dry(plan) for plan in self.plan(granted)) if new else ()
         now_s = time.monotonic()
-        results = self._loosen_first(granted) if new else []
+        results = [*self._not_loaded(granted), *self._loosen_first(granted)] if new else []
         active: list[Lever] = []
         for lever in self._every if new else self._active:
             # Read before the poll: what finishes in between is reported at the next tick.
@@ -185,6 +195,15 @@ class LeverSet:
         self._active = tuple(active)
         results += self._look(now_s)
         return tuple(results)
+
+    def _not_loaded(self, granted: DesiredState) -> list[LeverResult]:
+        """Say what is wanted of levers of other packages that are not loaded."""
+        loaded = {entry.name for entry in self._plugins}
+        return [
+            LeverResult(lever=name, value="", ok=False, error=why_not_loaded(name))
+            for name, known in KNOWN.items()
+            if name not in loaded and getattr(granted, known.field) is not None
+        ]
 
     def _loosen_first(self, granted: DesiredState) -> list[LeverResult]:
         """Loosen the limits of groups that are about to run again, before they run.

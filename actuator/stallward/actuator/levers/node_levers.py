@@ -29,17 +29,16 @@ from stallward.actuator.levers.base.lever import (
     SlotPause,
 )
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.plugin import LeverSite, ProcessSource
 from stallward.actuator.levers.cgroup import cpu_and_io
 from stallward.actuator.levers.cgroup.vm_settings import swappiness, vm_levers
 from stallward.actuator.levers.cgroup_levers import GroupSlot, Site
-from stallward.actuator.levers.process.file_pages import FilePagesLever, FilePagesSource
 from stallward.actuator.levers.process.oom_score import OomScoreLever
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
     PageAdviceSpec,
     why_no_advice,
 )
-from stallward.actuator.levers.process.reader.reader import Reader
 from stallward.actuator.levers.process.stop import ProcessStopLever
 from stallward.actuator.levers.process.tree_pause import TreePause
 from stallward.actuator.levers.process.tree_signals import send
@@ -118,9 +117,9 @@ class TreeSlot:
         """Empty: a tree has no files of its own."""
         return ()
 
-    def source(self) -> FilePagesSource:
+    def source(self) -> ProcessSource:
         """The tree's processes, for what is done to file pages."""
-        return FilePagesSource(members=self._tree.pids, holds=self._holds, check=self._check)
+        return ProcessSource(members=self._tree.pids, holds=self._holds, check=self._check)
 
     def processes(self) -> tuple[Lever, ...]:
         """The levers on the slot's single processes."""
@@ -215,7 +214,7 @@ class _Now:
         self.name = name
         self.targets: dict[int, AnyTarget] = {}
         """The targets by their places."""
-        self.pages: dict[int, FilePagesSource] = {}
+        self.pages: dict[int, ProcessSource] = {}
 
     def pids(self, *, recursive: bool = False, most: int | None = None) -> tuple[int, ...]:
         """The processes of the targets."""
@@ -230,9 +229,9 @@ class _Now:
         """Whether any target can have processes."""
         return any(one.exists() for one in self.targets.values())
 
-    def source(self) -> FilePagesSource:
+    def source(self) -> ProcessSource:
         """The processes whose file pages may be acted on."""
-        return FilePagesSource(members=self._members, holds=self._holds, check=self._check)
+        return ProcessSource(members=self._members, holds=self._holds, check=self._check)
 
     def _members(self) -> tuple[int, ...]:
         return tuple(pid for pages in self.pages.values() for pid in pages.members())
@@ -351,7 +350,7 @@ class NodeLevers:
             self._protected_now.pages.clear()
             return ()
         members = partial(target.pids, recursive=True)
-        pages = FilePagesSource(members=members, holds=lambda pid: pid in members())
+        pages = ProcessSource(members=members, holds=lambda pid: pid in members())
         self._protected_now.pages[PROTECTED] = pages
         specs = []
         group = target if isinstance(target, Cgroup) else None
@@ -372,7 +371,7 @@ class NodeLevers:
             ),
         )
 
-    def _willneed(self, target: AnyTarget, pages: FilePagesSource) -> PageAdviceLever:
+    def _willneed(self, target: AnyTarget, pages: ProcessSource) -> PageAdviceLever:
         def advice(granted: DesiredState) -> PageAdvice | None:
             return "willneed" if granted.protected_willneed else None
 
@@ -390,14 +389,14 @@ class NodeLevers:
 
     def _make_shared(self) -> tuple[Lever, ...]:
         site, originals, protected = self._site, self._originals, self._protected_now
-        sources = [now.source() for now in self._now]
+        of_others = LeverSite(
+            slots=[now.source() for now in self._now],
+            protected=protected.source(),
+            proc=site.paths.proc,
+            hierarchy=site.hierarchy,
+        )
         return (
-            FilePagesLever(
-                sources,
-                protected.source(),
-                site.paths.proc,
-                Reader(site.hierarchy, site.paths.proc),
-            ),
+            *(entry.make(of_others) for entry in site.plugins),
             ProcessStopLever(site.paths, protected, originals),
             *vm_levers(
                 paths=site.paths,

@@ -366,6 +366,9 @@ _NOTES: Final = """
   paused. `clear` takes all file pages of the victim (clear_refs(5)). Counting the pages of a file
   needs Linux 6.5, and CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN, which the systemd unit does not
   grant: only experiments use it.
+- `file_pages` comes with `stallward[papers]`. The daemon loads it where `control.controller` is one
+  that needs it (`ws-*`), or where `control.levers` names it, and `stallward ctl status` lists it. As
+  root it refuses a lever whose file others can write.
 - A file that is read in is charged to the group of the process that asks. So a small process of the
   daemon, the *reader*, is moved into the victim's memory group for each request and back. A request
   takes 6 ms longer for that (14 in one of ten, 80 the first time), and the reader 9 MiB of the

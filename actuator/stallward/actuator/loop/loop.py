@@ -33,6 +33,7 @@ from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore, restore_patiently
 from stallward.actuator.kernel.memory.interruptible import allow_interrupts
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.levers.base.plugin import levers_of
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.loop.tick import Ticker
@@ -192,6 +193,7 @@ class Loop:
             work=socket.socket(fileno=work) if work >= 0 else None,
             pods=socket.socket(fileno=options.pods_fd) if options.pods_fd >= 0 else None,
             touch_journal=self._link.touch,
+            plugins=levers_of(config.control.controller, config.control.levers),
         )
         pauses = PauseMemory(memory.pauses(), len(config.background))
         self._node.remember_pauses(pauses, time.monotonic(), after_restart=inherited.after_restart)

@@ -105,6 +105,7 @@ class LoopStatus:
             ticks=ticks,
             records_dropped=sum(sender.dropped for sender in sources.senders),
             missing=self._missing_now(now_s),
+            plugged_levers=[entry.name for entry in sources.node.levers.plugins],
             uptime_s=now_s - sources.daemon_start_s,
             loop_restarts=sources.restarts,
             calm=calm,

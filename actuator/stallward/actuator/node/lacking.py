@@ -12,9 +12,9 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.kernel.target import is_unbound
+from stallward.actuator.levers.base.plugin import lacks_of_levers
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverSet
-from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.sensors.missing import Absence, Why
 from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
 from stallward.agent.controller import THREAD_NEEDS, Need
@@ -168,7 +168,7 @@ def find_lacks(
     """
     paths = config.node.paths
     protected, *slots = levers.targets
-    others = {need: f"file_pages: {why}" for need, why in why_no_file_pages(paths.proc).items()}
+    others = lacks_of_levers(levers.plugins, paths.proc)
     if not is_counted(paths.proc):
         others[Need.THREAD_TIMES] = NOT_COUNTED
     if why := _why_no_count(paths):

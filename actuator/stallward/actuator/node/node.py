@@ -19,6 +19,7 @@ from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
+from stallward.actuator.levers.base.plugin import LeverEntry
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.lacking import find_lacks
@@ -49,6 +50,7 @@ class Node:
         work: The socket from which the work of slots comes, where another process reads it.
         touch_journal: Marks entries that were sent as changed, or as restored.
         pods: The socket from which comes which pods have which place, if any target is a pod.
+        plugins: The levers of other packages.
 
     Raises:
         NodeError: If a group is missing, the node lacks something, or a background group holds
@@ -65,6 +67,7 @@ class Node:
         work: socket.socket | None = None,
         touch_journal: TouchJournal | None = None,
         pods: socket.socket | None = None,
+        plugins: tuple[LeverEntry, ...] = (),
     ) -> None:
         self._config, paths = config, config.node.paths
         targets = find_targets(config, daemon_start_s)
@@ -111,6 +114,7 @@ class Node:
                 dry_run=config.control.dry_run,
                 aside_s=config.control.foreign_wait_s,
                 hard_protection=config.protected.hard_protection,
+                plugins=plugins,
             ),
         )
         self._profile = "default"

@@ -1,63 +1,34 @@
-"""The shipped controllers, one file each. To add one, add its entry to ``SHIPPED``."""
+"""The shipped controllers, one file each. To add one, add its entry to ``SHIPPED``.
 
+A process that runs one controller imports that one: the names are looked up here, as those of
+other packages are among their entry points.
+"""
+
+from collections.abc import Mapping
 from typing import Final
 
-from stallward.agent.controllers import (
-    border,
-    excite,
-    latd,
-    lend,
-    none,
-    onnx,
-    partition,
-    psi_hold,
-    remote,
-    static,
-    storm,
-)
-from stallward.agent.controllers.peers import (
-    heracles,
-    mat,
-    parties,
-    senpai,
-    sideloader,
-    swap_assignment,
-    tmo,
-    working_set,
-)
-from stallward.agent.controllers.peers.kill_daemons import (
-    earlyoom,
-    nohang,
-    oomd,
-    systemd_oomd,
-)
-from stallward.agent.controllers.peers.scheduling import bvt, dasec
-from stallward.agent.plugin import ControllerEntry
-
-SHIPPED: Final[tuple[ControllerEntry, ...]] = (
-    none.ENTRY,
-    static.ENTRY,
-    partition.ENTRY,
-    lend.ENTRY,
-    psi_hold.ENTRY,
-    *latd.ENTRIES,
-    parties.ENTRY,
-    heracles.ENTRY,
-    senpai.ENTRY,
-    tmo.ENTRY,
-    sideloader.ENTRY,
-    oomd.ENTRY,
-    systemd_oomd.ENTRY,
-    earlyoom.ENTRY,
-    nohang.ENTRY,
-    *swap_assignment.ENTRIES,
-    mat.ENTRY,
-    *working_set.ENTRIES,
-    dasec.ENTRY,
-    bvt.ENTRY,
-    onnx.ENTRY,
-    remote.ENTRY,
-    excite.ENTRY,
-    border.ENTRY,
-    storm.ENTRY,
-)
+SHIPPED: Final[Mapping[str, str]] = {
+    "none": "stallward.agent.controllers.none:ENTRY",
+    "static": "stallward.agent.controllers.static:ENTRY",
+    "partition": "stallward.agent.controllers.partition:ENTRY",
+    "lend": "stallward.agent.controllers.lend:ENTRY",
+    "psi-hold": "stallward.agent.controllers.psi_hold:ENTRY",
+    "latd": "stallward.agent.controllers.latd:LATD",
+    "latd-cgroup": "stallward.agent.controllers.latd:CGROUP",
+    "latd-grow": "stallward.agent.controllers.latd:GROW",
+    "parties": "stallward.agent.controllers.peers.parties:ENTRY",
+    "heracles": "stallward.agent.controllers.peers.heracles:ENTRY",
+    "senpai": "stallward.agent.controllers.peers.senpai:ENTRY",
+    "tmo": "stallward.agent.controllers.peers.tmo:ENTRY",
+    "sideloader": "stallward.agent.controllers.peers.sideloader:ENTRY",
+    "oomd": "stallward.agent.controllers.peers.kill_daemons.oomd:ENTRY",
+    "systemd-oomd": "stallward.agent.controllers.peers.kill_daemons.systemd_oomd:ENTRY",
+    "earlyoom": "stallward.agent.controllers.peers.kill_daemons.earlyoom:ENTRY",
+    "nohang": "stallward.agent.controllers.peers.kill_daemons.nohang:ENTRY",
+    "onnx": "stallward.agent.controllers.onnx:ENTRY",
+    "remote": "stallward.agent.controllers.remote:ENTRY",
+    "excite": "stallward.agent.controllers.excite:ENTRY",
+    "border": "stallward.agent.controllers.border:ENTRY",
+    "storm": "stallward.agent.controllers.storm:ENTRY",
+}
+"""The module of each controller's entry, and the name of the entry there."""

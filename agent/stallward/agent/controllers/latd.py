@@ -217,19 +217,21 @@ class LatdGrowController(LatdCgroupController):
         return super()._desired(sample)
 
 
-ENTRIES = tuple(
-    ControllerEntry(
+def _entry(controller: type[LatdController], summary: str) -> ControllerEntry:
+    return ControllerEntry(
         name=controller.name,
         summary=summary,
-        make=lambda _arguments, controller=controller: controller(),  # type: ignore[misc]
+        make=lambda _arguments: controller(),
         unbudgeted=True,
     )
-    for controller, summary in (
-        (LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"),
-        (
-            LatdCgroupController,
-            "latd Algorithm 2: limit the background, stop its top scorer on some",
-        ),
-        (LatdGrowController, "latd Algorithm 3: as 2, growing the limit of a group that stalls"),
-    )
+
+
+LATD: Final = _entry(
+    LatdController, "latd Algorithm 1: flush on some, stop the top OOM scorer on full"
+)
+CGROUP: Final = _entry(
+    LatdCgroupController, "latd Algorithm 2: limit the background, stop its top scorer on some"
+)
+GROW: Final = _entry(
+    LatdGrowController, "latd Algorithm 3: as 2, growing the limit of a group that stalls"
 )

@@ -6,8 +6,8 @@ from typing import Final
 
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.levers.base.plugin import installed_levers, lacks_of_levers
 from stallward.actuator.levers.cgroup.vm_settings import NO_GROUP_SWAPPINESS, why_no_tuning
-from stallward.actuator.levers.process.file_page_parts import why_no_file_pages
 from stallward.actuator.levers.process_levers import why_no_thread_settings
 from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
 from stallward.agent.controller import Need
@@ -30,7 +30,8 @@ def sandbox_lacks(swap_bytes: int, paths: Paths) -> dict[Need, str]:
         swap_bytes: Its swap.
         paths: The roots of the kernel's files.
     """
-    lacks = {**why_no_file_pages(paths.proc), **why_no_thread_settings(paths.proc)}
+    lacks = lacks_of_levers(installed_levers(), paths.proc)
+    lacks |= why_no_thread_settings(paths.proc)
     if not is_counted(paths.proc):
         lacks[Need.THREAD_TIMES] = NOT_COUNTED
     if not (paths.proc / "pressure/memory").exists():

@@ -17,7 +17,6 @@ from stallward.evaluation.cli import (
     border,
     capacity,
     compare,
-    experiment,
     learn,
     record,
     show,
@@ -93,7 +92,7 @@ app.command(
     epilog="Example: stallward compare detector-anon --arms none,latd,ppo --blocks 5 --out cmp"
 )(compare.compare)
 app.add_typer(ab.app, name="ab")
-app.add_typer(experiment.app, name="experiment")
+stand_in(app, "experiment")
 stand_in(app, "oracle")
 app.command(epilog="Example: stallward border memcached-zstd")(border.border)
 app.command(epilog="Example: stallward capacity memcached-zstd --arms none,partition")(

@@ -34,6 +34,7 @@ EXTRA_OF: Final = {
     "oracle": "research",
     "ope": "research",
     "explain": "research",
+    "experiment": "papers",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 

@@ -1037,7 +1037,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods", "plugged_levers")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1077,6 +1077,7 @@ class StatusResponse(_message.Message):
     SLO_MS_FIELD_NUMBER: _ClassVar[int]
     WORK_SOURCES_FIELD_NUMBER: _ClassVar[int]
     SLOT_PODS_FIELD_NUMBER: _ClassVar[int]
+    PLUGGED_LEVERS_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -1102,7 +1103,8 @@ class StatusResponse(_message.Message):
     slo_ms: float
     work_sources: _containers.RepeatedCompositeFieldContainer[WorkSourceStatus]
     slot_pods: _containers.RepeatedCompositeFieldContainer[SlotPods]
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ...) -> None: ...
+    plugged_levers: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ..., plugged_levers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SlotPods(_message.Message):
     __slots__ = ("pods",)

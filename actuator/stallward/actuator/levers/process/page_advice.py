@@ -20,7 +20,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.memory.mappings import mappings
+from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.memory.remote_advice import (
     ADVICE_NUMBERS,
     Advise,
@@ -30,7 +30,6 @@ from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.one_shot import OneShotLever
 from stallward.actuator.levers.base.worker import Superseded
-from stallward.actuator.levers.process.address_ranges import pieces
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 
@@ -40,8 +39,23 @@ _CALL_RANGES: Final = 256
 _SKIPPED: Final = frozenset({errno.EINVAL, errno.ENOMEM, errno.EFAULT, errno.EBUSY, errno.EAGAIN})
 """Errors at which a range is skipped: it is locked, has huge pages, or was unmapped meanwhile."""
 
+_MOST_RANGES: Final = 1 << 16
+"""The most ranges of one process; their list takes some 8 MB."""
 _KERNELS: Final = b"[v"
 """How the names of vdso, vvar and vsyscall begin."""
+
+
+def pieces(found: Iterator[Mapping], most_bytes: int) -> Iterator[tuple[int, int]]:
+    """Yield (address, bytes) of mappings, in pieces of at most ``most_bytes``.
+
+    A process may map terabytes that it never touches, so the pieces of one are limited.
+    """
+    left = _MOST_RANGES
+    for mapping in found:
+        last = min(mapping.end, mapping.start + left * most_bytes)
+        for address in range(mapping.start, last, most_bytes):
+            left -= 1
+            yield address, min(most_bytes, mapping.end - address)
 
 
 def private_ranges(maps: bytes, *, files: bool = True) -> Iterator[tuple[int, int]]:

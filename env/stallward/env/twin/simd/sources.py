@@ -23,8 +23,8 @@ def sources_hash(file: str, *versions: str) -> str:
     """Return a hash of a file, all modules of Stallward that it imports, and those they import.
 
     The packages around a module count only where a name is taken from them: importing
-    ``agent.controllers.partition`` runs ``agent.controllers``, which imports every controller, but
-    compiled code can read nothing of these.
+    ``agent.controllers.partition`` runs ``agent.controllers``, but compiled code can read nothing
+    of that.
 
     Args:
         file: A file with kernels.

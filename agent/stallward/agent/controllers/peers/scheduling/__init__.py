@@ -1,1 +1,0 @@
-"""Controllers of the protected application's own threads."""

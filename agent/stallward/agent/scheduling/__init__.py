@@ -1,1 +1,0 @@
-"""Scheduling an application's own threads: critical path, interference and the answers to it."""

@@ -1,0 +1,1 @@
+"""The founding documents: their controllers, and their experiments repeated on this machine."""

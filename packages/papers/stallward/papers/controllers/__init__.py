@@ -1,0 +1,1 @@
+"""The controllers that the documents describe, and those that they compare with."""

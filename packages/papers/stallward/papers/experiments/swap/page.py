@@ -1,0 +1,497 @@
+"""The page of the experiments on swap assignment: the document's figures and ours. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from stallward.evaluation.report.experiment_page import (
+    ExperimentPage,
+    PageCell,
+    PageChart,
+    PageSection,
+    PageTable,
+)
+from stallward.evaluation.report.svg import (
+    Scale,
+    line,
+    linear_ticks,
+    log10,
+    log_ticks,
+    polyline,
+    svg,
+    tag,
+    text,
+    title,
+)
+from stallward.evaluation.results.interval import UNKNOWN, Interval
+from stallward.papers.experiments.cells import percent, seconds
+from stallward.papers.experiments.swap.analysis import UNMANAGED
+from stallward.papers.experiments.swap.configurations import COMPUTINGS, SUBTASKS, WORKLOADS
+from stallward.papers.experiments.swap.result import (
+    ArmSummary,
+    ConfigurationFigures,
+    SwapExperimentResult,
+)
+from stallward.papers.experiments.swap.steps import ARMS, BOTH, DIRECT
+
+# ---------- The pictures of the experiments on swap assignment.
+
+APPLICATION_COLOURS: Final = ("var(--c1)", "var(--c5)", "var(--c0)")
+_ARM_COLOURS: Final = (
+    "var(--ref0)",
+    "var(--c3)",
+    "var(--c4)",
+    "var(--c5)",
+    "var(--c1)",
+    "var(--c2)",
+)
+
+
+def arm_colours(arms: Sequence[str]) -> dict[str, str]:
+    """Name of an arm -> its colour."""
+    return dict(zip(arms, _ARM_COLOURS, strict=False))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackedBar:
+    """The response times of some applications, one after the other."""
+
+    label: str
+    parts_s: Mapping[str, float]
+    """Name of an application -> its response time."""
+    total: str
+    """The total as text."""
+
+
+def response_chart(bars: Sequence[StackedBar], *, label: str) -> str:
+    """Response times as bars: each application is a part, and the length is the total."""
+    row, width, left = 44.0, 520.0, 128.0
+    height = row * len(bars) + 40
+    most = max((sum(bar.parts_s.values()) for bar in bars), default=1.0)
+    x = Scale(low=0.0, high=1.25 * most, start=left, end=width - 12)
+    parts = []
+    for value in linear_ticks(0.0, x.high, 5):
+        parts.append(line(x(value), 4, x(value), height - 32, class_="grid"))
+        parts.append(text(x(value), height - 16, f"{value:g} s", class_="mid"))
+    for i, bar in enumerate(bars):
+        top, at = 8 + row * i, 0.0
+        parts.append(text(left - 8, top + 19, bar.label, class_="name end"))
+        for colour, (name, size) in zip(APPLICATION_COLOURS, bar.parts_s.items(), strict=False):
+            rect = tag(
+                "rect",
+                title(f"{name}: {size:.2f} s"),
+                x=x(at),
+                y=top,
+                width=max(x(at + size) - x(at) - 1, 1.0),
+                height=28,
+                rx=2,
+                fill=colour,
+            )
+            parts.append(rect)
+            at += size
+        parts.append(text(x(at) + 6, top + 19, bar.total, class_="value"))
+    return svg(width, height, parts, label=label)
+
+
+def latency_panels(
+    configurations: Mapping[str, ConfigurationFigures], colours: Mapping[str, str]
+) -> dict[str, str]:
+    """The lengthened latency against the sub-tasks, a picture for each workload and computing."""
+    values = [
+        arm.lengthened.value
+        for one in configurations.values()
+        for arm in one.arms.values()
+        if arm.lengthened.value
+    ]
+    low, high = (0.7 * min(values), 1.4 * max(values)) if values else (0.1, 10.0)
+    return {
+        f"{workload} workload, {computing} computing": _panel(
+            {
+                subtasks: configurations[name]
+                for subtasks in SUBTASKS
+                if (name := f"{workload}-{computing}-{subtasks}") in configurations
+            },
+            colours,
+            max(low, 1e-3),
+            high,
+        )
+        for workload in WORKLOADS
+        for computing in COMPUTINGS
+    }
+
+
+def _panel(
+    by_subtasks: Mapping[int, ConfigurationFigures],
+    colours: Mapping[str, str],
+    low: float,
+    high: float,
+) -> str:
+    width, height = 500.0, 290.0
+    y = Scale(low=low, high=high, start=height - 46, end=10, warp=log10)
+    step = (width - 76) / max(len(SUBTASKS) - 1, 1)
+    at = {subtasks: 54 + step * i for i, subtasks in enumerate(SUBTASKS)}
+    parts = [line(46, height - 46, width - 14, height - 46, class_="axis")]
+    for value in log_ticks(low, high):
+        parts.append(line(46, y(value), width - 14, y(value), class_="grid"))
+        parts.append(text(40, y(value) + 4, f"{value:g}", class_="end"))
+    parts += [text(x, height - 28, str(n), class_="mid") for n, x in at.items()]
+    parts.append(text(width / 2, height - 8, "sub-tasks of each application", class_="mid"))
+    for number, (arm, colour) in enumerate(colours.items()):
+        shift = 3.0 * (number - len(colours) / 2)
+        known = {
+            n: one.arms[arm].lengthened
+            for n, one in by_subtasks.items()
+            if one.arms[arm].lengthened.value
+        }
+        xs = np.array([at[n] + shift for n in known])
+        ys = np.array([y(figure.value or low) for figure in known.values()])
+        if xs.size:
+            parts.append(polyline(xs, ys, stroke=colour, stroke_width=2))
+        for x, (n, figure) in zip(xs, known.items(), strict=True):
+            parts.append(_point(float(x), y, figure, colour, f"{arm}, {n} sub-tasks"))
+    return svg(width, height, parts, label="Lengthened latency against the number of sub-tasks")
+
+
+def _point(x: float, y: Scale, figure: Interval, colour: str, name: str) -> str:
+    value = figure.value or y.low
+    whisker = ""
+    if figure.low is not None and figure.high is not None:
+        whisker = line(x, y(max(figure.low, y.low)), x, y(figure.high), stroke=colour)
+    circle = tag("circle", title(f"{name}: {value:.2f}"), cx=x, cy=y(value), r=3.5, fill=colour)
+    return tag("g", whisker, circle)
+
+
+def gain_chart(
+    summaries: Mapping[str, ArmSummary],
+    colours: Mapping[str, str],
+    theirs: Mapping[str, float],
+    *,
+    label: str,
+) -> str:
+    """How much lower the total is with each arm, on average over all configurations and at most.
+
+    Args:
+        summaries: Name of an arm -> its summary.
+        colours: Name of an arm -> its colour.
+        theirs: Name of an arm -> the most that the document states for it.
+        label: What the picture shows.
+    """
+    row, width, left = 40.0, 760.0, 128.0
+    height = row * len(summaries) + 40
+    ends = [end for one in summaries.values() for end in (one.lower.low, one.lower.value) if end]
+    low = min(0.0, *ends, 0.0)
+    x = Scale(low=1.05 * low, high=0.8, start=left, end=width - 16)
+    parts = []
+    for value in linear_ticks(x.low, x.high, 8):
+        parts.append(line(x(value), 4, x(value), height - 32, class_="grid"))
+        parts.append(text(x(value), height - 16, f"{100 * value:.0f} %", class_="mid"))
+    parts.append(line(x(0.0), 4, x(0.0), height - 32, class_="axis"))
+    for i, (arm, one) in enumerate(summaries.items()):
+        middle = 22 + row * i
+        parts.append(text(left - 8, middle + 5, arm, class_="name end"))
+        lower = one.lower.value
+        if lower is not None:
+            start, end = sorted((x(0.0), x(lower)))
+            parts.append(
+                tag(
+                    "rect",
+                    title(f"{arm}: {100 * lower:.0f} % lower in the mean"),
+                    x=start,
+                    y=middle - 10,
+                    width=max(end - start, 1.0),
+                    height=20,
+                    rx=2,
+                    fill=colours[arm],
+                )
+            )
+        if one.lower.low is not None and one.lower.high is not None:
+            ink = {"stroke": "var(--ink)", "stroke_width": 1.6}
+            parts.append(line(x(one.lower.low), middle, x(one.lower.high), middle, **ink))
+        if one.most_lower is not None:
+            circle = tag(
+                "circle",
+                title(f"{arm}: at most {100 * one.most_lower:.0f} %, in {one.most_lower_in}"),
+                cx=x(one.most_lower),
+                cy=middle,
+                r=5,
+                fill="var(--card)",
+                stroke=colours[arm],
+                stroke_width=2.5,
+            )
+            parts.append(circle)
+        if arm in theirs:
+            at = x(theirs[arm])
+            parts.append(line(at, middle - 16, at, middle + 16, class_="slo"))
+            parts.append(text(at + 5, middle - 11, "document, at most"))
+    return svg(width, height, parts, label=label)
+
+
+# ---------- The figures of the document, as its tables have them
+
+SOURCE: Final = "Su-Wei Yang, Memory Contention Aware Swap Space Management, NTUST 2019"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedRun:
+    """One run of its case study, in seconds."""
+
+    t1_s: float
+    t2_s: float
+    t3_s: float
+    total_s: float
+    """The total as printed: that of the second run without management is 0.70 s more than the
+    sum."""
+
+
+WITHOUT: Final = (
+    PublishedRun(t1_s=23.39, t2_s=22.97, t3_s=12.44, total_s=58.80),
+    PublishedRun(t1_s=23.27, t2_s=22.75, t3_s=11.65, total_s=58.37),
+    PublishedRun(t1_s=23.90, t2_s=22.68, t3_s=12.48, total_s=59.06),
+)
+"""Three applications that need 9 GB on a Jetson TX2 with 8 GB, without swap management."""
+WITH: Final = (
+    PublishedRun(t1_s=13.44, t2_s=14.31, t3_s=21.52, total_s=49.27),
+    PublishedRun(t1_s=14.48, t2_s=13.85, t3_s=21.64, total_s=49.97),
+    PublishedRun(t1_s=13.53, t2_s=14.33, t3_s=21.37, total_s=49.23),
+)
+"""The same with it."""
+MOST_BY_SWAP: Final = 0.166
+"""How much lower latency is at most by eliminating the thrashing, on the TX2."""
+MOST_TOGETHER: Final = 0.413
+"""How much lower it is at most with scheduling and direct swap access together."""
+UNLABELLED_S: Final = (11.52, 10.79)
+"""The averages of its last two tables, which say neither what ran nor what changed."""
+
+
+def means(runs: tuple[PublishedRun, ...]) -> dict[str, float]:
+    """The mean response time of each application, in s."""
+    count = len(runs)
+    return {
+        "T1": sum(run.t1_s for run in runs) / count,
+        "T2": sum(run.t2_s for run in runs) / count,
+        "T3": sum(run.t3_s for run in runs) / count,
+    }
+
+
+_MIB = 1 << 20
+NOT_REPEATED = (
+    "The Jetson TX2 with its two kinds of cores, its GPU and its SSD: here two equal processors "
+    "and a virtual disk, and a 32nd of the memory.",
+    "What the document's applications compute: it does not say. Ours work on their data in memory "
+    "again and again.",
+    "Its 24 GB of 18 GB: the setting of 320 MB of 240 MB is repeated as it is, in MiB.",
+    "The pictures of its larger experiment: the text that is left of them has no figures, so only "
+    "its largest gains can be laid beside ours.",
+    "Its last two tables, from 11.52 to 10.79 s on average: they say neither what ran nor what "
+    "changed.",
+)
+"""What of the document could not be repeated, and why."""
+
+
+def swap_page(result: SwapExperimentResult) -> ExperimentPage:
+    """The whole page."""
+    sections: list[PageSection] = []
+    if result.case_study is not None:
+        sections += [_case_study(result.case_study), _degrees(result.case_study)]
+    if result.larger:
+        sections += _larger(result)
+    sections += [
+        PageSection(title="What could not be repeated", notes=NOT_REPEATED),
+        _method(result),
+    ]
+    return ExperimentPage(
+        experiment="experiment swap-assign",
+        source=SOURCE,
+        headline=headline(result),
+        sections=sections,
+    )
+
+
+def headline(result: SwapExperimentResult) -> str:
+    """What was found, in a sentence."""
+    parts = []
+    if result.case_study is not None:
+        arms = result.case_study.arms
+        parts.append(
+            f"In the case study direct swap access lowers the total response time by "
+            f"{percent(arms[DIRECT].lower).text}, with scheduling by contention by "
+            f"{percent(arms[BOTH].lower).text}; the document has {100 * MOST_BY_SWAP:.1f} %."
+        )
+    both = result.larger_summary.get(BOTH)
+    if both is not None and both.most_lower is not None:
+        parts.append(
+            f"With four applications both lower it by at most {100 * both.most_lower:.0f} %; the "
+            f"document has {100 * MOST_TOGETHER:.1f} %."
+        )
+    return " ".join(parts) or "No repeat is complete yet."
+
+
+def case_study_table(found: ConfigurationFigures) -> PageTable:
+    """The case study: the document's means, and ours with intervals."""
+    names = [one.name for one in found.applications]
+    theirs = [
+        _published_row("document: without", WITHOUT),
+        _published_row("document: with", WITH),
+    ]
+    ours = [
+        (
+            PageCell(arm),
+            *(seconds(figures.response_s[name]) for name in names),
+            seconds(figures.total_s),
+            percent(figures.lower) if arm != UNMANAGED else PageCell(""),
+        )
+        for arm, figures in found.arms.items()
+    ]
+    return PageTable(
+        headers=("management", *names, "total", "lower than without"), rows=(*theirs, *ours)
+    )
+
+
+def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[PageCell, ...]:
+    def total(of: Iterable[PublishedRun]) -> float:
+        return sum(run.total_s for run in of) / 3
+
+    lower = 1.0 - total(runs) / total(WITHOUT)
+    texts = (
+        label,
+        *(f"{value:.2f} s" for value in means(runs).values()),
+        f"{total(runs):.2f} s",
+        f"{100 * lower:.1f} %" if runs is WITH else "",
+    )
+    return tuple(map(PageCell, texts))
+
+
+def _case_study(found: ConfigurationFigures) -> PageSection:
+    names = [one.name for one in found.applications]
+    theirs = [
+        StackedBar(label=label, parts_s=means(runs), total=f"{sum(means(runs).values()):.1f} s")
+        for label, runs in (("without", WITHOUT), ("with", WITH))
+    ]
+    ours = [
+        StackedBar(
+            label=arm,
+            parts_s={name: figures.response_s[name].value or 0.0 for name in names},
+            total=f"{figures.total_s.value or 0.0:.1f} s",
+        )
+        for arm, figures in found.arms.items()
+    ]
+    need, have = found.needed_bytes / _MIB, found.zone_bytes / _MIB
+    return PageSection(
+        title="Three applications that need 9/8 of the memory",
+        what=(
+            "Response times one after the other: first the document's (9 GB of 8 GB), then ours "
+            f"({need:.0f} MiB of {have:.0f} MiB). Intervals are 95 %, over "
+            f"{min(arm.runs for arm in found.arms.values())} repeats."
+        ),
+        key=dict(zip(names, APPLICATION_COLOURS, strict=False)),
+        charts=(
+            PageChart(title="The document", svg=response_chart(theirs, label="The document")),
+            PageChart(title="Here", svg=response_chart(ours, label="Response times here")),
+        ),
+        table=case_study_table(found),
+    )
+
+
+def _degrees(found: ConfigurationFigures) -> PageSection:
+    rows = [
+        (
+            one.name,
+            f"{one.memory_bytes / _MIB:.0f} MiB",
+            str(one.subtasks),
+            f"{one.alone_s:.2f} s",
+            f"{one.together_s:.2f} s",
+            f"{one.degree:.2f}",
+        )
+        for one in found.applications
+    ]
+    return PageSection(
+        title="Contention degrees",
+        what="Measured before any controller ran. The higher the degree, the higher the priority.",
+        table=PageTable(
+            headers=("application", "needs", "sub-tasks", "alone", "together", "degree w(n)"),
+            rows=tuple(tuple(map(PageCell, row)) for row in rows),
+        ),
+    )
+
+
+def larger_table(result: SwapExperimentResult) -> PageTable:
+    """The larger experiment: each arm over all configurations."""
+    rows = tuple(
+        (
+            PageCell(arm),
+            percent(one.lower),
+            percent(replace(UNKNOWN, value=one.most_lower)),
+            PageCell(one.most_lower_in),
+            percent(one.lower_lengthened),
+            percent(replace(UNKNOWN, value=one.most_lower_lengthened)),
+        )
+        for arm, one in result.larger_summary.items()
+        if arm != UNMANAGED
+    )
+    return PageTable(
+        headers=(
+            "management",
+            "total lower, mean",
+            "at most",
+            "in",
+            "lengthened latency lower, mean",
+            "at most",
+        ),
+        rows=rows,
+    )
+
+
+def _larger(result: SwapExperimentResult) -> list[PageSection]:
+    by_name = {one.name: one for one in result.larger}
+    colours = arm_colours(list(ARMS))
+    managed = {arm: one for arm, one in result.larger_summary.items() if arm in list(ARMS)[1:]}
+    gains = PageSection(
+        title="Four applications that need 4/3 of the memory",
+        what=(
+            "How much lower the total response time is than without management. Bars are the "
+            f"mean over {len(result.larger)} configurations with its 95 % interval, circles the "
+            "most in one of them, dashed lines the most that the document has."
+        ),
+        charts=(
+            PageChart(
+                svg=gain_chart(
+                    managed,
+                    colours,
+                    {DIRECT: MOST_BY_SWAP, BOTH: MOST_TOGETHER},
+                    label="How much lower the total response time is with each arm",
+                )
+            ),
+        ),
+        table=larger_table(result),
+    )
+    panels = PageSection(
+        title="Lengthened latency",
+        what=(
+            "How much longer an application takes than alone, (c(n) - c(1)) / c(1), in the mean "
+            "over the applications, with 95 % intervals."
+        ),
+        key=colours,
+        charts=tuple(
+            PageChart(title=name.capitalize(), svg=chart)
+            for name, chart in latency_panels(by_name, colours).items()
+        ),
+    )
+    return [gains, panels]
+
+
+def _method(result: SwapExperimentResult) -> PageSection:
+    node = result.node
+    return PageSection(
+        title="Node and method",
+        notes=(
+            f"Node: {node.kind}, kernel {node.kernel}, {node.cpu_count} CPUs, {node.cpu}, disk "
+            f"{node.disk}. The daemon runs in every run, also without management.",
+            f"{result.done_runs} of {result.planned_runs} runs are finished; seed {result.seed}. "
+            f"Steal time in the worst run: {100 * result.stolen_share_worst:.1f} %.",
+            *(f"{arm}: {spec}" for arm, spec in ARMS.items()),
+        ),
+    )

@@ -1,0 +1,1 @@
+"""The lever on file pages, which only the working-set heuristics use."""
