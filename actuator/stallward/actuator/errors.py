@@ -27,15 +27,12 @@ Their classes form a tree::
     │   ├── PolicyPartError        ... because a part does not begin where the last one ended
     │   ├── PolicyDamagedError     ... because its content has another digest
     │   └── PolicyDiskError        ... because the store cannot be read or written
-    ├── RolloutError               a rollout cannot be begun or gone on with
     ├── ExperimentError            an experiment cannot be started or stopped
     │   └── ExperimentDiskError    ... because it cannot be kept or read
     ├── WorkError                  the work of a slot cannot be read now
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
-        ├── FleetError               some of many daemons cannot do what was asked of all
-        ├── DiscoveryError           the nodes of a fleet cannot be looked up
         ├── LeaseHeldError           another client holds the lease
         └── RequestError             the daemon refuses a request
 """
@@ -181,10 +178,6 @@ class PolicyDiskError(PolicyStoreError):
     """Raised when the store of policies cannot be read or written."""
 
 
-class RolloutError(ActuatorError):
-    """Raised when a rollout to many nodes cannot be begun, gone on with or kept on the disk."""
-
-
 class ExperimentError(ActuatorError):
     """An experiment cannot be started or stopped."""
 
@@ -235,14 +228,6 @@ class DaemonError(ActuatorError):
 
 class DaemonUnavailableError(DaemonError):
     """Raised when no daemon answers, or its loop is restarting: try again."""
-
-
-class FleetError(DaemonError):
-    """Raised when some of many daemons cannot do what was asked of all."""
-
-
-class DiscoveryError(DaemonError):
-    """Raised when the nodes of a fleet cannot be looked up."""
 
 
 class LeaseHeldError(DaemonError):

@@ -30,6 +30,9 @@ EXTRA_OF: Final = {
     "profile": "lens",
     "bench.trace": "lens",
     "describe.trace": "lens",
+    "ctl.fleet": "fleet",
+    "ctl.rollout": "fleet",
+    "ctl.recall": "fleet",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 
