@@ -105,6 +105,8 @@ class ClusterApi:
                 self.send_response(status)
                 if status in (301, 302):
                     self.send_header("Location", f"{api.address}/elsewhere")
+                kind = "application/json" if body.startswith((b"{", b"[")) else "text/plain"
+                self.send_header("Content-Type", kind)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
                 self.wfile.write(body)

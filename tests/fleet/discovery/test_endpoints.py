@@ -84,10 +84,15 @@ def test_one_of_several_ports_is_named_and_so_is_what_the_certificates_are_for(
 @pytest.mark.parametrize(
     ("status", "body", "message"),
     [
-        (403, b"forbidden", "answers 403 Forbidden: forbidden Let the service account list"),
+        (
+            403,
+            b"forbidden",
+            "answers 403 Forbidden: forbidden Let the user or the service account",
+        ),
+        (404, b'{"message": "no such API"}', "answers 404 Not Found: no such API Look whether"),
         (500, b"broken", "answers 500"),
         (302, b"", "answers 302"),  # the token goes nowhere else
-        (200, b"<html>", "answers no JSON"),
+        (200, b"<html>", r"gave no list of EndpointSlices \(JSON is malformed"),
         (200, b"[]", "gave no list of EndpointSlices"),
         (200, b'{"items":[{"ports":[{"port":1}],"endpoints":[{}]}],"metadata":{}}', "understood"),
         (200, b'{"items":[],"metadata":{}}', "finds no node"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -144,6 +144,9 @@ class FleetSource:
         if (dns := file.dns) is not None:
             self._add(dns.service or dns.host, lambda: find_in_dns(dns), dns.server_name)
         if (service := file.kubernetes) is not None:
+            if service.kubeconfig is not None:
+                kubeconfig = path.parent / service.kubeconfig.expanduser()
+                service = replace(service, kubeconfig=kubeconfig)
             name = f"the service {service.service}"
             self._add(name, lambda: find_endpoints(service), service.server_name)
         self.may_change: Final = file.dns is not None or file.kubernetes is not None
