@@ -36,7 +36,8 @@ mkdir -p "$packages" "$opt/bin"
 "$uv" pip sync --quiet --require-hashes --python .venv/bin/python --python-version "$minor" \
   --python-platform "$(uname -m)-manylinux_2_36" --target "$packages" "$work/node.txt"
 "$uv" pip install --quiet --no-config --no-deps --build-constraints scripts/hatchling.txt \
-  --python .venv/bin/python --target "$packages" . ./packages/lens ./packages/fleet
+  --python .venv/bin/python --target "$packages" . ./packages/lens ./packages/fleet \
+  ./packages/kubernetes
 # A virtual environment is an interpreter beside a pyvenv.cfg. Byte code is made where it is
 # installed, as Debian's own packages do.
 sed '1s|.*|#!/opt/stallward/bin/python|' "$packages/bin/stallward" >"$opt/bin/stallward"

@@ -17,13 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fake_api import FakeApi
 from pods import written
 
-from stallward.actuator.errors import ApiError
-from stallward.actuator.kubernetes.api import ApiPods
-from stallward.actuator.kubernetes.config import KubernetesConfig
-from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.runtime.cluster_trust import cluster_context
+from stallward.actuator.targets.config import KubernetesConfig
 from stallward.fleet.discovery.endpoints import ServiceConfig, find_endpoints
 from stallward.fleet.errors import DiscoveryError
+from stallward.kubernetes.api import ApiPods
+from stallward.kubernetes.errors import ApiError
+from stallward.kubernetes.store import PodStore
 
 NOW = datetime.datetime.now(tz=datetime.UTC)
 

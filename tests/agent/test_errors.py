@@ -11,7 +11,16 @@ import pytest
 from stallward.actuator.errors import KernelFileError
 from stallward.agent.errors import StallwardError
 
-for package in ("actuator", "env", "evaluation", "fleet", "lens", "models", "training"):
+for package in (
+    "actuator",
+    "env",
+    "evaluation",
+    "fleet",
+    "kubernetes",
+    "lens",
+    "models",
+    "training",
+):
     importlib.import_module(f"stallward.{package}.errors")
 
 

@@ -25,6 +25,7 @@ FOLDERS = (
     "evaluation",
     "lens",
     "fleet",
+    "kubernetes",
 )
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {
@@ -120,5 +121,5 @@ def test_every_command_of_a_package_beside_the_core_is_known_with_its_extra() ->
         project = tomllib.loads(file.read_text())["project"]
         (extra,) = [name for name, of_it in extras.items() if of_it == [project["name"]]]
         assert f"stallward[{extra}]" in extras["all"]
-        known |= dict.fromkeys(project["entry-points"][COMMAND_GROUP], extra)
+        known |= dict.fromkeys(project["entry-points"].get(COMMAND_GROUP, {}), extra)
     assert known == EXTRA_OF

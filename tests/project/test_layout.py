@@ -17,6 +17,7 @@ CORE = ("env", "agent", "actuator", "proto", "training", "models", "evaluation")
 FOLDERS = {name: name for name in CORE} | {
     "lens": "packages/lens",
     "fleet": "packages/fleet",
+    "kubernetes": "packages/kubernetes",
 }
 """The folder of each package: of the core, and beside it."""
 
@@ -107,6 +108,7 @@ def _narrows(test: ast.expr) -> bool:
         (".", CORE),
         ("packages/lens", ["packages/lens"]),
         ("packages/fleet", ["packages/fleet"]),
+        ("packages/kubernetes", ["packages/kubernetes"]),
     ],
 )
 def test_the_wheel_holds_exactly_the_tracked_files(

@@ -21,6 +21,7 @@ PLACES: Final = {
     **{package: f"{package}/stallward/{package}" for package in CORE},
     "lens": "packages/lens/stallward/lens",
     "fleet": "packages/fleet/stallward/fleet",
+    "kubernetes": "packages/kubernetes/stallward/kubernetes",
 }
 """The folders of the packages."""
 EVERYTHING: Final = (
@@ -103,7 +104,11 @@ class Reach:
     def _module(self, name: str) -> Iterator[Path]:
         """The files of a module and of the packages that hold it; of the longest part there is."""
         _, package, *rest = name.split(".")
-        if package in {"commands", "nodes"}:  # groups of entry points: what they name is called
+        if package in {
+            "commands",
+            "nodes",
+            "targets",
+        }:  # groups of entry points: what they name is called
             yield from self._root.glob("packages/*/pyproject.toml")
         if package not in PLACES:
             return

@@ -12,10 +12,6 @@ Their classes form a tree::
     ├── GroupError                 a cgroup name is refused, or an operation failed
     │   ├── GroupGoneError         the cgroup vanished
     │   └── KubeletGroupError      the kubelet sets the cgroup itself
-    ├── PodsError                  pods cannot be looked up
-    │   └── ApiError               ... because the API server or the kubelet does not give them
-    │       ├── ApiGoneError       ... from where a watch was to go on
-    │       └── ApiSilentError     ... and says nothing at all
     ├── LeverError                 a lever cannot be moved
     │   ├── ForeignError           ... because another program has changed the setting
     │   └── NotTakenError          ... to the value written: the kernel took another one
@@ -114,26 +110,6 @@ class GroupGoneError(GroupError):
 
 class KubeletGroupError(GroupError):
     """Raised when a slot would be a cgroup that the kubelet sets itself."""
-
-
-class PodsError(ActuatorError):
-    """Raised when pods cannot be looked up."""
-
-
-class ApiError(PodsError):
-    """Raised when the API server of Kubernetes, or the kubelet, does not give the pods."""
-
-
-class ApiGoneError(ApiError):
-    """Raised when a watch of pods cannot go on, so that they must be listed anew."""
-
-
-class ApiSilentError(ApiError):
-    """Raised when a server of the cluster does not answer in time."""
-
-
-class KubeletConfigError(ActuatorError):
-    """Raised when it cannot be read what the kubelet of this node is told."""
 
 
 class LeverError(ActuatorError):
