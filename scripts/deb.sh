@@ -31,12 +31,13 @@ mkdir -p "$root/usr/bin" "$root/DEBIAN" "$out"
 say "installing what a node needs, for Python $minor"
 packages="$opt/lib/python$minor/site-packages"
 mkdir -p "$packages" "$opt/bin"
-"$uv" export --quiet --locked --no-default-groups --extra node --no-emit-project \
+"$uv" export --quiet --locked --no-default-groups --extra node --extra fleet --no-emit-workspace \
   --output-file "$work/node.txt"
 "$uv" pip sync --quiet --require-hashes --python .venv/bin/python --python-version "$minor" \
   --python-platform "$(uname -m)-manylinux_2_36" --target "$packages" "$work/node.txt"
 "$uv" pip install --quiet --no-config --no-deps --build-constraints scripts/hatchling.txt \
-  --python .venv/bin/python --target "$packages" . ./packages/lens ./packages/papers
+  --python .venv/bin/python --target "$packages" . ./packages/lens ./packages/fleet \
+  ./packages/kubernetes ./packages/papers
 # A virtual environment is an interpreter beside a pyvenv.cfg. Byte code is made where it is
 # installed, as Debian's own packages do.
 sed '1s|.*|#!/opt/stallward/bin/python|' "$packages/bin/stallward" >"$opt/bin/stallward"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import json
 import ssl
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fake_api import FakeApi
 from pods import written
 
-from stallward.actuator.client.fleet.discovery.endpoints import ServiceConfig, find_endpoints
-from stallward.actuator.errors import ApiError, DiscoveryError
-from stallward.actuator.kubernetes.api import ApiPods
-from stallward.actuator.kubernetes.config import KubernetesConfig
-from stallward.actuator.kubernetes.store import PodStore
 from stallward.actuator.runtime.cluster_trust import cluster_context
+from stallward.actuator.targets.config import KubernetesConfig
+from stallward.fleet.discovery.endpoints import ServiceConfig, find_endpoints
+from stallward.fleet.errors import DiscoveryError
+from stallward.kubernetes.api import ApiPods
+from stallward.kubernetes.errors import ApiError
+from stallward.kubernetes.store import PodStore
 
 NOW = datetime.datetime.now(tz=datetime.UTC)
 
@@ -94,14 +96,28 @@ def test_an_authority_without_key_identifiers_is_one_and_another_is_not(
             service="s", namespace="n", server=api.url, token=token, authority=tmp_path / authority
         )
 
+    def operator(authority: str) -> ServiceConfig:
+        cluster = {"server": api.url, "certificate-authority": authority}
+        content = {
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": "one"}}],
+            "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        }
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_text(json.dumps(content))
+        return ServiceConfig(service="s", namespace="n", kubeconfig=kubeconfig, context="x")
+
     try:
         pods("ca.crt").look(store)
         assert list(map(str, store.read().pods)) == ["work/first"]
         find_endpoints(service("ca.crt"))
+        find_endpoints(operator("ca.crt"))
         with pytest.raises(ApiError, match="CERTIFICATE_VERIFY_FAILED"):
             pods("other.crt").look(store)
         with pytest.raises(DiscoveryError, match="certificate verify failed"):
             find_endpoints(service("other.crt"))
+        with pytest.raises(DiscoveryError, match="certificate verify failed"):
+            find_endpoints(operator("other.crt"))
     finally:
         api.stop()
 

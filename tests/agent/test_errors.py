@@ -11,7 +11,18 @@ import pytest
 from stallward.actuator.errors import KernelFileError
 from stallward.agent.errors import StallwardError
 
-for package in ("actuator", "env", "evaluation", "lens", "models", "papers", "research", "training"):
+for package in (
+    "actuator",
+    "env",
+    "evaluation",
+    "fleet",
+    "kubernetes",
+    "lens",
+    "models",
+    "papers",
+    "research",
+    "training",
+):
     importlib.import_module(f"stallward.{package}.errors")
 
 

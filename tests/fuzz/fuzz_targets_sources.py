@@ -15,20 +15,7 @@ from fuzz_target import Target, sound, sound_signed
 from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
-from stallward.actuator.doctor.kubelet import parse_file, settings_of, threshold_bytes
-from stallward.actuator.errors import (
-    ConfigError,
-    FramesError,
-    KubeletConfigError,
-    PodsError,
-    WorkError,
-)
-from stallward.actuator.kubernetes import messages as pod_messages
-from stallward.actuator.kubernetes.groups import Level, parse_group
-from stallward.actuator.kubernetes.identity import believed
-from stallward.actuator.kubernetes.items import Items, read_event
-from stallward.actuator.kubernetes.pod import parse_pods, take_pod
-from stallward.actuator.kubernetes.selector import parse_selector as parse_label_selector
+from stallward.actuator.errors import ConfigError, FramesError, WorkError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
@@ -44,11 +31,19 @@ from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime.addresses import parse_address
+from stallward.actuator.targets import messages as pod_messages
+from stallward.actuator.targets.kubelet_groups import Level, parse_group
+from stallward.actuator.targets.selector import parse_selector as parse_label_selector
 from stallward.actuator.work import messages as work_messages
 from stallward.actuator.work.counter import WorkCounter
 from stallward.actuator.work.read_file import first_number
 from stallward.agent.errors import SchemaError
 from stallward.agent.sample import WorkFault
+from stallward.kubernetes.errors import KubeletConfigError, PodsError
+from stallward.kubernetes.identity import believed
+from stallward.kubernetes.items import Items, read_event
+from stallward.kubernetes.kubelet_findings import parse_file, settings_of, threshold_bytes
+from stallward.kubernetes.pod import parse_pods, take_pod
 
 
 def _statsd() -> Target:

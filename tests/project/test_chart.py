@@ -25,7 +25,7 @@ from test_docs import unknown_words
 from unit_settings import config_of, settings
 
 from stallward.actuator.config.load import parse_config
-from stallward.actuator.kubernetes.config import server_of
+from stallward.kubernetes.server import server_of
 
 KUBERNETES = ("1.29", "1.33", "1.36")
 """The oldest that the chart allows, and newer ones."""

@@ -15,11 +15,15 @@ from unit_settings import config_of, settings
 pytestmark = [
     needs_helm,
     pytest.mark.reaches(
-        "deploy/", "actuator/stallward/actuator/doctor/", "docs/how-to/run-in-kubernetes.md"
+        "deploy/",
+        "actuator/stallward/actuator/doctor/",
+        "packages/kubernetes/stallward/kubernetes/",
+        "docs/how-to/run-in-kubernetes.md",
     ),
 ]
 
 DOCTOR = ROOT / "actuator/stallward/actuator/doctor"
+PODS = ROOT / "packages/kubernetes/stallward/kubernetes"
 HOW_TO = ROOT / "docs/how-to/run-in-kubernetes.md"
 _NAMED = re.compile(r"\b((?:node|guard|control|protected|pod|latency|background)\.[a-z_]+)")
 
@@ -46,7 +50,7 @@ REMEDIES: dict[str, tuple[str, ...]] = {
 def named() -> set[str]:
     """The settings that the doctor's texts and the documentation name."""
     texts = [HOW_TO.read_text()]
-    for file in DOCTOR.glob("*.py"):
+    for file in (*DOCTOR.glob("*.py"), *PODS.glob("*_findings.py")):
         tree = ast.parse(file.read_text())
         texts += [
             node.value
@@ -101,7 +105,7 @@ def test_counting_page_cache_hits_takes_the_rights_that_the_unit_gives(tmp_path:
 
 
 def test_the_right_to_ask_what_the_kubelet_is_told_is_given_on_request(tmp_path: Path) -> None:
-    assert "rbac.nodesProxy" in (DOCTOR / "kubelet.py").read_text()
+    assert "rbac.nodesProxy" in (PODS / "kubelet_findings.py").read_text()
     plain = render(tmp_path, {})["ClusterRole"]["rules"]
     asked = render(tmp_path, {}, settings=["rbac.nodesProxy=true"])["ClusterRole"]["rules"]
     assert asked == [

@@ -14,10 +14,10 @@ import yaml
 from cluster_api import ClusterApi, endpoint, endpoint_slice
 from helm_chart import ROOT, TLS, configuration, needs_helm, pod_of, render
 
-from stallward.actuator.client.fleet.discovery.endpoints import find_endpoints
-from stallward.actuator.client.fleet.discovery.fleet_source import FleetFile, read_fleet_file
 from stallward.actuator.client.remote_daemon import AUTHORITY_FILE, CERTIFICATE_FILE, KEY_FILE
 from stallward.actuator.config.tables import RemoteConfig
+from stallward.fleet.discovery.endpoints import find_endpoints
+from stallward.fleet.discovery.fleet_source import FleetFile, read_fleet_file
 
 pytestmark = [
     needs_helm,

@@ -29,6 +29,8 @@ FOLDERS = (
     "lens",
     "research",
     "papers",
+    "fleet",
+    "kubernetes",
 )
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {
@@ -86,7 +88,6 @@ def names(requirements: list[str]) -> set[str]:
         ("PIL.Image", "train"),
         ("scipy.stats", "train"),
         ("minari", "minari"),
-        ("dns", "dns"),
         ("duckdb", "workloads"),
         ("ray", "ray"),
     ],

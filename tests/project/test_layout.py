@@ -18,6 +18,8 @@ FOLDERS = {name: name for name in CORE} | {
     "lens": "packages/lens",
     "research": "packages/research",
     "papers": "packages/papers",
+    "fleet": "packages/fleet",
+    "kubernetes": "packages/kubernetes",
 }
 """The folder of each package: of the core, and beside it."""
 
@@ -109,6 +111,8 @@ def _narrows(test: ast.expr) -> bool:
         ("packages/lens", ["packages/lens"]),
         ("packages/research", ["packages/research"]),
         ("packages/papers", ["packages/papers"]),
+        ("packages/fleet", ["packages/fleet"]),
+        ("packages/kubernetes", ["packages/kubernetes"]),
     ],
 )
 def test_the_wheel_holds_exactly_the_tracked_files(

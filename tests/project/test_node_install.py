@@ -84,7 +84,7 @@ ON_THE_NODE = {
     "trace",
     "unit",
 }
-"""The commands of a node, whose container has the lens, too; `record --from` and `ab plan` need Parquet, and a page says so."""
+"""The commands of a node, whose container has the lens and the fleet, too; `record --from` and `ab plan` need Parquet, and a page says so."""
 PARQUET = ("ab plan", ".parquet")
 ENDLESS = re.compile(
     r"ctl rollout build/policy.onnx --nodes fleet.toml$|ctl apply|restore.* --watch"

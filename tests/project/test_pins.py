@@ -61,9 +61,14 @@ def test_the_project_is_built_by_the_locked_hatchling() -> None:
 
 def test_nothing_that_is_locked_is_built_from_source() -> None:
     from_source = [p["name"] for p in LOCK["package"] if "wheels" not in p]
-    assert from_source == ["stallward", "stallward-lens", "stallward-papers", "stallward-research"], (
-        "its builder would not be pinned"
-    )
+    assert from_source == [
+        "stallward",
+        "stallward-fleet",
+        "stallward-kubernetes",
+        "stallward-lens",
+        "stallward-papers",
+        "stallward-research",
+    ], "its builder would not be pinned"
 
 
 def test_a_package_beside_the_core_goes_with_this_version_of_it() -> None:
@@ -71,4 +76,5 @@ def test_a_package_beside_the_core_goes_with_this_version_of_it() -> None:
     for file in ROOT.glob("packages/*/pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
         assert project["version"] == version
-        assert f"stallward=={version}" in project["dependencies"]
+        needs = {one.name: one for one in map(Requirement, project["dependencies"])}
+        assert str(needs["stallward"].specifier) == f"=={version}"

@@ -24,6 +24,8 @@ PACKAGES: Final = (
     "packages/lens",
     "packages/research",
     "packages/papers",
+    "packages/fleet",
+    "packages/kubernetes",
 )
 
 PRINTING: Final = {
@@ -46,7 +48,6 @@ READING: Final = {
     "actuator/node/stall_watch.py": "files of the kernel",
     "actuator/loop/policy_trial.py": "files of the kernel; the policy is read as a believed file",
     "actuator/guardian/loop_watch.py": "files of the kernel",
-    "actuator/doctor/kubelet.py": "files of the kernel",
     "actuator/doctor/watchdogs.py": "folders of systemd that root alone writes",
     "actuator/runtime/process_setup.py": "files of the kernel",
     "actuator/runtime/locks.py": "locks, with a rule of their own",
@@ -58,12 +59,13 @@ READING: Final = {
     "actuator/service/policy_servicer.py": "the daemon's own folder, of mode 0700",
     "actuator/service/socket_files.py": "folders and sockets, whose place alone is opened",
     "actuator/record/frames.py": "recordings, with a rule of their own",
-    "actuator/kubernetes/pod_file.py": "a file for tests and experiments, which names pods",
     "actuator/latency": "the application's logs and sockets: figures, which are believed of nobody",
     "actuator/doctor/latency.py": "the application's logs",
     "actuator/work/read_file.py": "the background's counters, which are believed of nobody",
     "actuator/cli": "files of who runs the command, with that user's rights",
     "actuator/client": "files of who runs the command, with that user's rights",
+    "kubernetes/kubelet_findings.py": "files of the kernel",
+    "kubernetes/pod_file.py": "a file for tests and experiments, which names pods",
 }
 _READERS: Final = frozenset({"read_text", "read_bytes", "open"})
 
@@ -113,7 +115,12 @@ def around(packages: tuple[str, ...], found: Callable[[ast.Call], bool]) -> set[
     ("packages", "found", "known", "instead"),
     [
         (PACKAGES, prints, PRINTING, "cli.output, or runtime.stderr_line.say"),
-        (("agent", "actuator"), reads, READING, "agent.believed_file.read_believed"),
+        (
+            ("agent", "actuator", "packages/kubernetes"),
+            reads,
+            READING,
+            "agent.believed_file.read_believed",
+        ),
     ],
 )
 def test_nobody_goes_around_what_says_what_may_be_printed_and_believed(

@@ -23,9 +23,11 @@ PLACES: Final = {
     "lens": "packages/lens/stallward/lens",
     "research": "packages/research/stallward/research",
     "papers": "packages/papers/stallward/papers",
+    "fleet": "packages/fleet/stallward/fleet",
+    "kubernetes": "packages/kubernetes/stallward/kubernetes",
 }
 """The folders of the packages."""
-GROUPS: Final = ("commands", "controllers", "levers")
+GROUPS: Final = ("commands", "controllers", "levers", "nodes", "targets")
 """The groups of entry points, without the namespace."""
 EVERYTHING: Final = (
     "uv.lock",

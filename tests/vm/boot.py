@@ -56,7 +56,7 @@ TARGETS: Final = (
     "tests/actuator/levers/test_reader_live.py",
     "tests/actuator/journal/test_keeper.py",
     "tests/actuator/levers/cgroup/test_pod_resize_live.py",
-    "tests/actuator/test_daemon_pods_live.py",
+    "tests/pods/test_daemon_pods_live.py",
     "tests/actuator/test_restorer_live.py",
     "tests/env/sandbox/test_sandbox.py",
     "tests/vm/test_vm_daemon.py",

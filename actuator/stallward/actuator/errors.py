@@ -12,10 +12,6 @@ Their classes form a tree::
     ├── GroupError                 a cgroup name is refused, or an operation failed
     │   ├── GroupGoneError         the cgroup vanished
     │   └── KubeletGroupError      the kubelet sets the cgroup itself
-    ├── PodsError                  pods cannot be looked up
-    │   └── ApiError               ... because the API server or the kubelet does not give them
-    │       ├── ApiGoneError       ... from where a watch was to go on
-    │       └── ApiSilentError     ... and says nothing at all
     ├── LeverError                 a lever cannot be moved
     │   ├── ForeignError           ... because another program has changed the setting
     │   └── NotTakenError          ... to the value written: the kernel took another one
@@ -27,15 +23,12 @@ Their classes form a tree::
     │   ├── PolicyPartError        ... because a part does not begin where the last one ended
     │   ├── PolicyDamagedError     ... because its content has another digest
     │   └── PolicyDiskError        ... because the store cannot be read or written
-    ├── RolloutError               a rollout cannot be begun or gone on with
     ├── ExperimentError            an experiment cannot be started or stopped
     │   └── ExperimentDiskError    ... because it cannot be kept or read
     ├── WorkError                  the work of a slot cannot be read now
     ├── GuardError                 the guard refuses a request
     └── DaemonError                the daemon could not be started, reached or stopped
         ├── DaemonUnavailableError   no daemon answers, or its loop is restarting
-        ├── FleetError               some of many daemons cannot do what was asked of all
-        ├── DiscoveryError           the nodes of a fleet cannot be looked up
         ├── LeaseHeldError           another client holds the lease
         └── RequestError             the daemon refuses a request
 """
@@ -119,26 +112,6 @@ class KubeletGroupError(GroupError):
     """Raised when a slot would be a cgroup that the kubelet sets itself."""
 
 
-class PodsError(ActuatorError):
-    """Raised when pods cannot be looked up."""
-
-
-class ApiError(PodsError):
-    """Raised when the API server of Kubernetes, or the kubelet, does not give the pods."""
-
-
-class ApiGoneError(ApiError):
-    """Raised when a watch of pods cannot continue, so that they must be listed again."""
-
-
-class ApiSilentError(ApiError):
-    """Raised when a server of the cluster does not answer in time."""
-
-
-class KubeletConfigError(ActuatorError):
-    """Raised when it cannot be read what the kubelet of this node is told."""
-
-
 class LeverError(ActuatorError):
     """Raised when a lever cannot be moved."""
 
@@ -179,10 +152,6 @@ class PolicyDamagedError(PolicyStoreError):
 
 class PolicyDiskError(PolicyStoreError):
     """Raised when the store of policies cannot be read or written."""
-
-
-class RolloutError(ActuatorError):
-    """Raised when a rollout to many nodes cannot be begun, continued or kept on the disk."""
 
 
 class ExperimentError(ActuatorError):
@@ -235,14 +204,6 @@ class DaemonError(ActuatorError):
 
 class DaemonUnavailableError(DaemonError):
     """Raised when no daemon answers, or its loop is restarting: try again."""
-
-
-class FleetError(DaemonError):
-    """Raised when some of many daemons cannot do what was asked of all."""
-
-
-class DiscoveryError(DaemonError):
-    """Raised when the nodes of a fleet cannot be looked up."""
 
 
 class LeaseHeldError(DaemonError):

@@ -23,11 +23,10 @@ from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import JournalEntry
-from stallward.actuator.kubernetes.config import PodConfig
-from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
-from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.reasons import Fault, FaultKind
+from stallward.actuator.targets.config import PodConfig
+from stallward.actuator.targets.messages import BoundPod, PauseBudget, PodsReport, pack
 from stallward.agent.controller import Controller
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, MIB
 from stallward.agent.registry import make_controller

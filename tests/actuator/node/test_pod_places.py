@@ -18,8 +18,8 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.slot_tracker import PauseHistory
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kubernetes.probes import PauseBudget
 from stallward.actuator.node.pod_places import histories_of_pods
+from stallward.actuator.targets.messages import PauseBudget
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.registry import make_controller

@@ -23,7 +23,7 @@ from tls_nodes import Network, Party, wait_for_port
 from typer.testing import CliRunner
 
 from stallward.actuator.cli.ctl import ctl
-from stallward.actuator.client import ActuatorClient, Fleet, RemoteDaemon, load_fleet
+from stallward.actuator.client import ActuatorClient, RemoteDaemon
 from stallward.actuator.errors import (
     ConfigError,
     DaemonError,
@@ -32,6 +32,7 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.service.remote.roles import MOST_OF_OBSERVER
 from stallward.agent.desired import DesiredState
+from stallward.fleet import Fleet, load_fleet
 from stallward.proto.v1 import stallward_pb2 as pb
 
 CALLS = pb.DESCRIPTOR.services_by_name["ActuatorService"]

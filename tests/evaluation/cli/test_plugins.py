@@ -186,6 +186,19 @@ def test_a_command_that_is_not_installed_says_what_to_install(bare: Shell, path:
         )
 
 
+@pytest.mark.parametrize("words", ["ctl watch", "ab start", "ab status", "ab stop", "ab report"])
+def test_many_nodes_need_an_extra_of_their_own(
+    bare: Shell, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    assert bare(*words.split(), "--nodes", "fleet.toml") == (
+        2,
+        "",
+        f"stallward: `stallward {words} --nodes` is not installed. "
+        "Run `pip install 'stallward[fleet]'`.\n",
+    )
+
+
 def test_installed_commands_stand_in_their_places(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

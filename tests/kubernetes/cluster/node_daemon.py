@@ -29,7 +29,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.errors import DaemonUnavailableError
-from stallward.actuator.kubernetes.config import KubernetesConfig, PodConfig
+from stallward.actuator.targets.config import KubernetesConfig, PodConfig
 from stallward.agent.desired import DesiredState, SlotDesire
 
 MIB: Final = 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -11,9 +12,11 @@ from stallward.actuator.kernel.paths import SOCKET
 from stallward.agent.errors import UsageError
 
 if TYPE_CHECKING:
-    from stallward.actuator.client import ActuatorClient, Fleet
+    from stallward.actuator.client import ActuatorClient
 
 DEFAULT_SOCKET: Final = SOCKET
+NODES_GROUP: Final = "stallward.nodes"
+"""The entry points that say what a command does with ``--nodes``, by its path: ``ctl.watch``."""
 Socket = Annotated[
     Path,
     typer.Option(
@@ -49,12 +52,24 @@ def connect(socket: Path) -> ActuatorClient:
     return ActuatorClient(daemon)
 
 
-def connect_fleet(file: Path) -> Fleet:
-    """Clients of all daemons that a file names.
+def on_many_nodes(command: str) -> Callable[..., None]:
+    """What a command does with ``--nodes FILE``, which is in a package beside the core.
+
+    Args:
+        command: The command, such as ``ab.start``.
+
+    Returns:
+        The function; it takes the file, and what the command was told by its other options.
 
     Raises:
-        ConfigError: If the file cannot be used, or a certificate cannot be read.
+        UsageError: If that package is not installed.
     """
-    from stallward.actuator.client import Fleet, load_fleet  # noqa: PLC0415
+    from importlib.metadata import entry_points  # noqa: PLC0415 - only for many nodes
 
-    return Fleet(load_fleet(file))
+    for point in entry_points(group=NODES_GROUP, name=command):
+        function: Callable[..., None] = point.load()
+        return function
+    raise UsageError(
+        f"`stallward {command.replace('.', ' ')} --nodes` is not installed.",
+        next_step="Run `pip install 'stallward[fleet]'`.",
+    )

@@ -13,9 +13,7 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.advice import advice
 from stallward.actuator.cli.apply import apply, release
-from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
-from stallward.actuator.cli.fleet.rollout import recall, rollout
-from stallward.actuator.cli.fleet.table import fleet
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect, on_many_nodes
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import PolicyError, UsageError
 
@@ -60,9 +58,7 @@ def watch(
     says at the end which ticks were lost.
     """
     if nodes is not None:
-        from stallward.actuator.cli.fleet.watch import watch_fleet  # noqa: PLC0415
-
-        watch_fleet(nodes, every=every, count=count, as_json=as_json)
+        on_many_nodes("ctl.watch")(nodes, every=every, count=count, as_json=as_json)
         return
     from stallward.actuator.cli.tick_text import TickPrinter  # noqa: PLC0415
 
@@ -137,13 +133,6 @@ def roll_back(socket: Socket = DEFAULT_SOCKET) -> None:
         output.line("off: the default controller decides")
     else:
         output.line(f"active: {policy.name} (sha256 {policy.sha256[:12]})")
-
-
-ctl.command(epilog="Example: stallward ctl fleet --nodes nodes.toml --problems")(fleet)
-ctl.command(epilog="Example: stallward ctl rollout build/policy.onnx --nodes nodes.toml")(rollout)
-ctl.command(
-    epilog="Example: stallward ctl recall --state rollout-0123456789ab.jsonl --nodes nodes.toml"
-)(recall)
 
 
 @ctl.command(epilog="Example: stallward ctl load default")

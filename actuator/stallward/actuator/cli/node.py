@@ -41,11 +41,16 @@ def serve(
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.ipc.options import GuardianOptions, Modules  # noqa: PLC0415
     from stallward.actuator.runtime.process_start import command_line  # noqa: PLC0415
+    from stallward.actuator.targets.sources import follower_of_pods  # noqa: PLC0415
 
-    socket = load_config(config).service.socket
+    settings = load_config(config)
+    options = GuardianOptions(
+        config=config, pods_module=follower_of_pods() if settings.follows_pods else ""
+    )
+    socket = settings.service.socket
     output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
     # A fresh process: the guardian must not carry the command line's imports.
-    command = command_line(Modules().guardian, GuardianOptions(config=config))
+    command = command_line(Modules().guardian, options)
     os.execv(command[0], command)  # noqa: S606
 
 

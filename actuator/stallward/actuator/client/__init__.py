@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from typing import Final
+
 from stallward.actuator.client.client import ActuatorClient, Advised, Experiments, Granted, Watched
-from stallward.actuator.client.fleet.discovery.fleet_source import FleetSource, load_fleet
-from stallward.actuator.client.fleet.experiments import Started
-from stallward.actuator.client.fleet.fleet import Answers, Fleet
-from stallward.actuator.client.fleet.following import FleetFollower
-from stallward.actuator.client.fleet.watch import FleetTick, FleetWatch, TickCount
 from stallward.actuator.client.latency_reports import Reported, ReportSummary
 from stallward.actuator.client.remote_daemon import RemoteDaemon, daemon_at
 from stallward.actuator.client.status import (
@@ -35,7 +33,6 @@ __all__ = [
     "ActuatorClient",
     "Advice",
     "Advised",
-    "Answers",
     "Arm",
     "BlockResult",
     "CanaryInfo",
@@ -44,11 +41,6 @@ __all__ = [
     "Experiment",
     "ExperimentPlan",
     "Experiments",
-    "Fleet",
-    "FleetFollower",
-    "FleetSource",
-    "FleetTick",
-    "FleetWatch",
     "Granted",
     "LatencyInfo",
     "Loss",
@@ -62,11 +54,46 @@ __all__ = [
     "Reported",
     "ShadowSummary",
     "ShadowTally",
-    "Started",
     "StoredPolicyInfo",
-    "TickCount",
     "Watched",
     "WorkInfo",
     "daemon_at",
-    "load_fleet",
 ]
+
+_OF_MANY_NODES: Final = frozenset(
+    {
+        "Answers",
+        "Fleet",
+        "FleetFollower",
+        "FleetSource",
+        "FleetTick",
+        "FleetWatch",
+        "Started",
+        "TickCount",
+        "load_fleet",
+    }
+)
+"""What ``stallward.fleet`` has, which was here before it became a package of its own."""
+
+
+def __getattr__(name: str) -> object:
+    """A name of ``stallward.fleet``.
+
+    Raises:
+        AttributeError: If there is no such name.
+        ModuleNotFoundError: If the package is not installed.
+    """
+    if name not in _OF_MANY_NODES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        fleet = import_module("stallward.fleet")
+    except ModuleNotFoundError as error:
+        if error.name != "stallward.fleet":
+            raise
+        raise ModuleNotFoundError(
+            f"{name} is in stallward.fleet, which is not installed. Run `pip install "
+            "'stallward[fleet]'`.",
+            name=error.name,
+        ) from error
+    found: object = getattr(fleet, name)
+    return found

@@ -19,6 +19,7 @@ from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavaila
 from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.runtime.process_start import command_line
 from stallward.actuator.runtime.temporary_folders import make_temporary_folder, remove_folder
+from stallward.actuator.targets.sources import follower_of_pods
 
 if TYPE_CHECKING:
     from stallward.actuator.client.client import ActuatorClient
@@ -86,10 +87,12 @@ class Daemon:
         """Start the daemon and wait until it ticks and serves.
 
         Raises:
+            ConfigError: If pods are targets, and what follows them is not installed.
             DaemonError: If it does not; the message has its last words, and no process is left.
         """
         if self._process is not None:
             raise DaemonError("This daemon has been started already.")
+        pods_module = follower_of_pods() if self.config.follows_pods else ""
         self._folder = folder = make_temporary_folder("daemon", self._owned, stale_s=_STALE_S)
         config_path = folder / _CONFIG_NAME
         config_path.write_text(config_toml(self.config), encoding="utf-8")
@@ -97,7 +100,10 @@ class Daemon:
         self._started_s = time.monotonic()
         owner_read, owner_write = os.pipe()
         options = GuardianOptions(
-            config=config_path, owner_fd=owner_read, owned_folder=self._owned or folder
+            config=config_path,
+            owner_fd=owner_read,
+            owned_folder=self._owned or folder,
+            pods_module=pods_module,
         )
         try:
             with self._log_path.open("ab") as log:

@@ -26,10 +26,10 @@ from stallward.actuator.errors import ConfigError, GroupError, KubeletGroupError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
-from stallward.actuator.kubernetes.config import KubernetesConfig
-from stallward.actuator.kubernetes.groups import check_slot_group
 from stallward.actuator.latency.config import LatencyConfig, LinesLatency, PrometheusLatency
 from stallward.actuator.runtime.addresses import grpc_target
+from stallward.actuator.targets.config import KubernetesConfig
+from stallward.actuator.targets.kubelet_groups import check_slot_group
 from stallward.actuator.work.config import CpuWork, SlotWork
 
 # ---------- Checks of the addresses under which a daemon can be asked

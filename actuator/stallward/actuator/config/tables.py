@@ -8,8 +8,8 @@ from typing import Self
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, RUN, SOCKET, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.kubernetes.config import PodConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
+from stallward.actuator.targets.config import PodConfig
 from stallward.actuator.work.config import CpuWork, WorkConfig
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 

@@ -12,10 +12,9 @@ from typing import Final, NoReturn
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import RemoteConfig, SlotConfig
 from stallward.actuator.doctor.finding import Finding, finding
-from stallward.actuator.doctor.kubelet import try_kubelet
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
-from stallward.actuator.doctor.pods import try_pods
+from stallward.actuator.doctor.pods import examine_pods
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
@@ -140,8 +139,8 @@ def examine_config(
             )
         )
     findings += try_remote(config.remote)
-    pods = try_pods(config)
-    findings += [*pods.findings, *try_kubelet(config)]
+    pods = examine_pods(config)
+    findings += pods.findings
     obstacles += [pods.obstacle] if pods.obstacle else []
     plugins, faults = _try_levers(config)
     obstacles += [one.why for one in faults]

@@ -10,12 +10,13 @@ from stallward.actuator.guardian.first_start import check_first_start
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP, Guardian
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
-from stallward.actuator.ipc.options import GuardianOptions
+from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.ipc.shared_memory import PLACES
 from stallward.actuator.runtime.open_file_limit import allow_open_files
 from stallward.actuator.runtime.process_setup import lock_memory, raise_priority
 from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.targets.sources import not_installed
 from stallward.agent.errors import StallwardError
 
 
@@ -25,6 +26,8 @@ def main(options: GuardianOptions) -> int:
     try:
         config = with_profiles(load_config(options.config))
         check_first_start(config)
+        if config.follows_pods and not options.pods_module:
+            raise not_installed()
         guardian = Guardian(
             config,
             # Where a terminal started it, SIGHUP means that the terminal is gone.
@@ -32,6 +35,7 @@ def main(options: GuardianOptions) -> int:
             owner_fd=options.owner_fd,
             owned_folder=options.owned_folder,
             notifier=notifier,
+            modules=Modules(pods=options.pods_module),
         )
         allow_open_files(PLACES)  # one for each setting that may have to be undone
         lock_memory()

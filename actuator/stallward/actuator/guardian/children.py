@@ -18,7 +18,6 @@ from stallward.actuator.config.tables import RecordConfig
 from stallward.actuator.guardian.child import Child, Launch
 from stallward.actuator.ipc.channels import LOOP_DIED
 from stallward.actuator.ipc.options import Inheritance, LoopOptions, Modules, ServiceOptions
-from stallward.actuator.kubernetes.config import PodsOptions
 from stallward.actuator.latency.config import (
     CollectorOptions,
     GrpcLatency,
@@ -29,6 +28,7 @@ from stallward.actuator.latency.config import (
 from stallward.actuator.record.frames import FRAMES_NAME
 from stallward.actuator.record.recorder import RecorderOptions
 from stallward.actuator.runtime.process_start import QUIET_GRPC, SINGLE_THREADED_MATHS
+from stallward.actuator.targets.config import PodsOptions
 from stallward.actuator.work.config import WorkOptions
 
 _TYPE = socket.SOCK_SEQPACKET

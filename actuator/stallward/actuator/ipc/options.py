@@ -16,7 +16,8 @@ class Modules:
     recorder: str = "stallward.actuator.record.recorder"
     collector: str = "stallward.actuator.latency.collector"
     work: str = "stallward.actuator.work.collector"
-    pods: str = "stallward.actuator.kubernetes.watcher"
+    pods: str = ""
+    """That of another package; empty if no target is a pod."""
     restorer: str = "stallward.actuator.guardian.restorer"
 
 
@@ -30,6 +31,8 @@ class GuardianOptions:
     """The daemon stops when the other end of this descriptor is closed; -1 for none."""
     owned_folder: Path | None = None
     """A temporary folder of the owner, which the guardian removes if the owner cannot."""
+    pods_module: str = ""
+    """The module of the process that follows pods; empty if no target is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

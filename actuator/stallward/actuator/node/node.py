@@ -16,7 +16,6 @@ from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, Slo
 from stallward.actuator.guard.workable import growth_until_next_tick, least_hard_bytes
 from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.kernel.scheduling import read_online_cpus
-from stallward.actuator.kubernetes.channel import PodsChannel
 from stallward.actuator.latency.open_source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.base.plugin import LeverEntry
@@ -31,6 +30,7 @@ from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.targets.channel import PodsChannel
 from stallward.actuator.work.channel import WorkChannel
 from stallward.agent.controller import Need, NodeContext
 from stallward.agent.desired import RELEASED, DesiredState

@@ -19,15 +19,14 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, PauseHistory, SlotTracker
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import unbound
-from stallward.actuator.kubernetes.channel import PodsChannel
-from stallward.actuator.kubernetes.messages import BoundPod, PodsReport
-from stallward.actuator.kubernetes.probes import PauseBudget, tightest
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
 from stallward.actuator.node.find_targets import PROTECTED_NAME
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.sensors.sampler import Sampler
+from stallward.actuator.targets.channel import PodsChannel
+from stallward.actuator.targets.messages import BoundPod, PauseBudget, PodsReport, tightest
 from stallward.agent.sample import SlotState
 
 # ---------- Gives pods that share slots their places there, tick by tick

@@ -29,9 +29,9 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
-from stallward.actuator.kubernetes.config import PodConfig
-from stallward.actuator.kubernetes.messages import BoundPod, PodsReport, pack
 from stallward.actuator.node.node import Node
+from stallward.actuator.targets.config import PodConfig
+from stallward.actuator.targets.messages import BoundPod, PodsReport, pack
 from stallward.agent.desired import MIB, SlotDesire
 from stallward.agent.registry import make_controller
 from stallward.evaluation.bench.sample_cost import removed_at_end, sleeping_processes

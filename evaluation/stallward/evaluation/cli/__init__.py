@@ -114,7 +114,6 @@ def _usage(error: Exception) -> int:
 
 _REQUIREMENTS: Final = {
     "PIL": "pillow",
-    "dns": "dnspython",
     "grpc": "grpcio",
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",

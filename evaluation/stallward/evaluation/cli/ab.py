@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect
+from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect, on_many_nodes
 from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
 
@@ -159,9 +159,7 @@ def start(
         margin=margin,
     )
     if nodes is not None:
-        from stallward.evaluation.cli.ab_fleet import start_fleet  # noqa: PLC0415
-
-        start_fleet(nodes, wanted, treatments, partly=partly)
+        on_many_nodes("ab.start")(nodes, wanted, treatments, partly=partly)
         return
     if len(treatments) > 1 or partly:
         raise UsageError(
@@ -177,9 +175,7 @@ def start(
 def status(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Say where the experiment is, and which blocks were lost."""
     if nodes is not None:
-        from stallward.evaluation.cli.ab_fleet import show_fleet  # noqa: PLC0415
-
-        show_fleet(nodes)
+        on_many_nodes("ab.status")(nodes)
         return
     from stallward.evaluation.cli.ab_text import status_lines  # noqa: PLC0415
 
@@ -191,9 +187,7 @@ def status(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
 def stop(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Stop the experiment, and put back what was in force before."""
     if nodes is not None:
-        from stallward.evaluation.cli.ab_fleet import stop_fleet  # noqa: PLC0415
-
-        stop_fleet(nodes)
+        on_many_nodes("ab.stop")(nodes)
         return
     with connect(socket) as client:
         ended = client.experiments.stop()
@@ -204,9 +198,7 @@ def stop(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
 def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json = False) -> None:
     """Say what the experiment showed, also while it runs."""
     if nodes is not None:
-        from stallward.evaluation.cli.ab_fleet import report_fleet  # noqa: PLC0415
-
-        report_fleet(nodes, as_json=as_json)
+        on_many_nodes("ab.report")(nodes, as_json=as_json)
         return
     from stallward.evaluation.cli.ab_text import report_lines, report_rows  # noqa: PLC0415
     from stallward.evaluation.experiments.node_report import report_on  # noqa: PLC0415

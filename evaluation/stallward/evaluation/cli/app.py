@@ -84,7 +84,8 @@ app.command(
 )(node.systemd_unit)
 app.command(epilog="Example: stallward doctor --config /etc/stallward/stallward.toml")(node.doctor)
 app.command(epilog="Example: stallward assess /var/lib/stallward/recording")(assess.assess)
-app.add_typer(ctl, name="ctl")
+stand_in(ctl, "ctl.fleet", "ctl.rollout", "ctl.recall")
+app.add_typer(ctl, name="ctl", cls=PluggedGroup)
 app.command(
     "top", epilog="Example: stallward top --replay /var/lib/stallward/recording --at 3600"
 )(top)

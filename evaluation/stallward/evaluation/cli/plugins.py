@@ -35,6 +35,9 @@ EXTRA_OF: Final = {
     "ope": "research",
     "explain": "research",
     "experiment": "papers",
+    "ctl.fleet": "fleet",
+    "ctl.rollout": "fleet",
+    "ctl.recall": "fleet",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 

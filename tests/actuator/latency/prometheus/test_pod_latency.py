@@ -17,7 +17,6 @@ from prometheus_pages import Endpoint, page
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kubernetes.config import KubernetesConfig, PodConfig, PodsOptions
 from stallward.actuator.latency.config import CollectorOptions, PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus import pod_address as module
@@ -25,6 +24,7 @@ from stallward.actuator.latency.prometheus.pod_address import PodAddress, PodAdd
 from stallward.actuator.latency.prometheus.scraper import Scraper
 from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.runtime.process_start import command_line
+from stallward.actuator.targets.config import KubernetesConfig, PodConfig, PodsOptions
 from stallward.agent.sample import LatencySample
 
 PATIENCE_S = 20.0
@@ -216,7 +216,7 @@ def test_the_processes_of_the_daemon_follow_a_pod_of_the_api(
         address_fd=addresses[1].fileno(),
     )
     modules = (
-        ("stallward.actuator.kubernetes.watcher", watcher),
+        ("stallward.kubernetes.watcher", watcher),
         ("stallward.actuator.latency.collector", collector),
     )
     processes = [

@@ -9,9 +9,9 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.kubernetes.config import KubernetesConfig
 from stallward.actuator.latency.config import LinesLatency, StatsdLatency
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.targets.config import KubernetesConfig
 from stallward.actuator.work.config import CommandWork, FileWork
 
 _SAFE: Final = re.compile(r"/[A-Za-z0-9_./+@:,-]*")

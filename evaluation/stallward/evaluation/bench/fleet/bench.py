@@ -18,11 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.client import Fleet, FleetWatch, TickCount
-from stallward.actuator.client.fleet import experiments
-from stallward.actuator.client.fleet.experiments import named
 from stallward.actuator.experiments.block_tally import Loss
-from stallward.actuator.experiments.fleet import FleetPlan
 from stallward.actuator.experiments.plan import MIN_BLOCK_S, Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
@@ -30,6 +26,9 @@ from stallward.evaluation.bench.fleet.nodes_process import NodesResult
 from stallward.evaluation.bench.fleet.running import RunningNodes, running_nodes
 from stallward.evaluation.bench.fleet.twin_loop import TICK_S
 from stallward.evaluation.errors import BenchError
+from stallward.fleet import Fleet, FleetWatch, TickCount, experiments
+from stallward.fleet.experiment_plan import FleetPlan
+from stallward.fleet.experiments import named
 from stallward.training.progress import Report, silent
 
 TREATMENT: Final = "controller:pi"

@@ -19,18 +19,19 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.client import DaemonStatus, Fleet
-from stallward.actuator.client.fleet.rollout.node_calls import PushedPolicy, runs
-from stallward.actuator.client.fleet.rollout.rollout import Rollout, digest
+from stallward.actuator.client import DaemonStatus
 from stallward.actuator.policies.named_controller import PREFIX, digest_of
-from stallward.actuator.policies.rollout.plan import (
+from stallward.evaluation.bench.fleet.running import running_nodes
+from stallward.fleet import Fleet
+from stallward.fleet.rollout.node_calls import PushedPolicy, runs
+from stallward.fleet.rollout.plan import (
     RolloutPlan,
     WaveRules,
     drawn_order,
     parse_waves,
 )
-from stallward.actuator.policies.rollout.progress import NodeState, Progress
-from stallward.evaluation.bench.fleet.running import running_nodes
+from stallward.fleet.rollout.progress import NodeState, Progress
+from stallward.fleet.rollout.rollout import Rollout, digest
 from stallward.models.registry import find_policy
 from stallward.training.progress import Report, silent
 

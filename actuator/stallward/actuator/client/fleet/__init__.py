@@ -1,1 +1,0 @@
-"""Many daemons and one client."""
