@@ -35,12 +35,13 @@ for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$
 "$uv" pip compile --quiet --upgrade --python "$folder/bin/python" $resolution \
   --overrides "$folder/without.txt" --only-binary :all: --all-extras --group test \
   --no-emit-package stallward --no-emit-package stallward-lens \
+  --no-emit-package stallward-benchmarks \
   --no-header --no-annotate pyproject.toml --output-file "$folder/requirements.txt"
 "$uv" pip sync --quiet --python "$folder/bin/python" "$folder/requirements.txt"
 # Built apart from this environment, which is to keep its versions. Without the configuration, by
 # which the project is built with the environment's own hatchling.
 "$uv" pip install --no-config --quiet --python "$folder/bin/python" --no-deps \
-  --build-constraints scripts/hatchling.txt --editable . --editable packages/lens
+  --build-constraints scripts/hatchling.txt --editable . --editable packages/lens --editable packages/benchmarks
 
 # What cannot be imported without torch.
 without_torch=""
@@ -52,5 +53,5 @@ esac
 # shellcheck disable=SC2086
 [ $# -gt 0 ] || set -- -n logical --dist loadfile -m "not live and not vm and not slow" --libraries \
   --hypothesis-profile quick $without_torch \
-  tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation tests/lens
+  tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation tests/lens tests/benchmarks
 exec "$folder/bin/python" -m pytest -q -p no:cacheprovider "$@"

@@ -11,7 +11,7 @@ import pytest
 from stallward.actuator.errors import KernelFileError
 from stallward.agent.errors import StallwardError
 
-for package in ("actuator", "env", "evaluation", "lens", "models", "training"):
+for package in ("actuator", "env", "evaluation", "lens", "benchmarks", "models", "training"):
     importlib.import_module(f"stallward.{package}.errors")
 
 

@@ -142,7 +142,7 @@ def test_an_unknown_command_or_option_is_found() -> None:
 
 
 def test_every_path_exists() -> None:
-    namespaces = (*PACKAGES, "packages/lens")
+    namespaces = (*PACKAGES, "packages/lens", "packages/benchmarks")
     folders = (ROOT, *(ROOT / one / "stallward" for one in namespaces))
     below = tuple(ROOT / one / "stallward" / one for one in PACKAGES)
     missing = [

@@ -15,7 +15,17 @@ from stallward.evaluation import cli
 from stallward.evaluation.cli.plugins import COMMAND_GROUP, EXTRA_OF
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("proto", "agent", "models", "actuator", "env", "training", "evaluation", "lens")
+FOLDERS = (
+    "proto",
+    "agent",
+    "models",
+    "actuator",
+    "env",
+    "training",
+    "evaluation",
+    "lens",
+    "benchmarks",
+)
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {
     line.partition("==")[0]

@@ -14,7 +14,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CORE = ("env", "agent", "actuator", "proto", "training", "models", "evaluation")
-FOLDERS = {name: name for name in CORE} | {"lens": "packages/lens"}
+FOLDERS = {name: name for name in CORE} | {
+    "lens": "packages/lens",
+    "benchmarks": "packages/benchmarks",
+}
 """The folder of each package: of the core, and beside it."""
 
 
@@ -99,7 +102,12 @@ def _narrows(test: ast.expr) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("project", "folders"), [(".", CORE), ("packages/lens", ["packages/lens"])]
+    ("project", "folders"),
+    [
+        (".", CORE),
+        ("packages/lens", ["packages/lens"]),
+        ("packages/benchmarks", ["packages/benchmarks"]),
+    ],
 )
 def test_the_wheel_holds_exactly_the_tracked_files(
     tmp_path: Path, project: str, folders: Sequence[str]

@@ -61,7 +61,9 @@ def test_the_project_is_built_by_the_locked_hatchling() -> None:
 
 def test_nothing_that_is_locked_is_built_from_source() -> None:
     from_source = [p["name"] for p in LOCK["package"] if "wheels" not in p]
-    assert from_source == ["stallward", "stallward-lens"], "its builder would not be pinned"
+    assert from_source == ["stallward", "stallward-benchmarks", "stallward-lens"], (
+        "its builder would not be pinned"
+    )
 
 
 def test_a_package_beside_the_core_goes_with_this_version_of_it() -> None:

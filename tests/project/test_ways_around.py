@@ -14,7 +14,16 @@ from typing import Final
 import pytest
 
 ROOT: Final = Path(__file__).parents[2]
-PACKAGES: Final = ("agent", "actuator", "env", "evaluation", "training", "models", "packages/lens")
+PACKAGES: Final = (
+    "agent",
+    "actuator",
+    "env",
+    "evaluation",
+    "training",
+    "models",
+    "packages/lens",
+    "packages/benchmarks",
+)
 
 PRINTING: Final = {
     "actuator/cli/output.py": "it makes everything printable",

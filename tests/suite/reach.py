@@ -20,6 +20,7 @@ CORE: Final = ("proto", "agent", "models", "actuator", "env", "training", "evalu
 PLACES: Final = {
     **{package: f"{package}/stallward/{package}" for package in CORE},
     "lens": "packages/lens/stallward/lens",
+    "benchmarks": "packages/benchmarks/stallward/benchmarks",
 }
 """The folders of the packages."""
 EVERYTHING: Final = (

@@ -8,8 +8,7 @@ The tree::
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison whose blocks cannot be run
         ├── ReplicationError   an experiment of a document that cannot be repeated here
-        ├── ResultError        a file of results that cannot be read
-        └── BenchError         a benchmark that cannot be run on this machine
+        └── ResultError        a file of results that cannot be read
 """
 
 from __future__ import annotations
@@ -39,7 +38,3 @@ class ReplicationError(EvaluationError):
 
 class ResultError(EvaluationError):
     """Raised when a file of results is missing or has another content."""
-
-
-class BenchError(EvaluationError):
-    """Raised when a benchmark cannot be run on this machine."""

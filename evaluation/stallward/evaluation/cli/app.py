@@ -25,7 +25,6 @@ from stallward.evaluation.cli import (
     show,
     verdict,
 )
-from stallward.evaluation.cli.bench import commands
 from stallward.evaluation.cli.catalogue import commands as catalogue
 from stallward.evaluation.cli.plugins import PluggedGroup, stand_in
 
@@ -106,7 +105,7 @@ app.command(epilog="Example: stallward explain default recordings/detector-anon-
     off_policy.explain
 )
 stand_in(app, "workingset", "trace", "plot", "resident", "profile")
-app.add_typer(commands.app, name="bench")
+stand_in(app, "bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)
 app.add_typer(show.describe, name="describe")
