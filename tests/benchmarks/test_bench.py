@@ -13,13 +13,13 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
+from stallward.benchmarks.commands import figure_rows
 from stallward.benchmarks.onset import OnsetDetector, write_reflex_policy
 from stallward.benchmarks.overhead import (
     MEANINGS,
     DaemonWatch,
     _cpu_s,
     _memory_mib,
-    bench_rows,
 )
 from stallward.env.recording.node_facts import node_info
 
@@ -97,10 +97,10 @@ def test_cpu_shares_of_the_loop_and_of_its_limit_writers_leave_out_the_burn_in()
 
 
 def test_rows_explain_every_key_and_show_absence() -> None:
-    rows = bench_rows(dict.fromkeys(MEANINGS))
+    rows = figure_rows(dict.fromkeys(MEANINGS), MEANINGS)
     assert [row[0] for row in rows] == list(MEANINGS)
     assert {row[1] for row in rows} == {"-"}
-    assert bench_rows({"loop_cpu_share_calm": 0.021})[0][1] == "2.10 %"
+    assert figure_rows({"loop_cpu_share_calm": 0.021}, MEANINGS)[0][1] == "2.10 %"
 
 
 def test_the_disk_of_a_folder_is_the_one_it_lies_on() -> None:

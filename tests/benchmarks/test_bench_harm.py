@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallward.benchmarks.errors import BenchError
-from stallward.benchmarks.harm.bench import HarmRequest, bench_harm
-from stallward.benchmarks.harm.tally import HarmTally, JobRun, parse_runs
+from stallward.benchmarks.harm import HarmRequest, HarmTally, JobRun, bench_harm, parse_runs
 from stallward.env.workloads.jobs import checked
 from stallward.evaluation.arms import make_arms
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.benchmarks.garbage.bench import MEANINGS, bench_garbage
+from stallward.benchmarks.garbage import MEANINGS, bench_garbage
 
 pytestmark = pytest.mark.reaches(
     "actuator/stallward/actuator/", "env/stallward/env/workloads/", "env/stallward/env/scenario/"

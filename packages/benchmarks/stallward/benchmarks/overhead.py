@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event, Thread
@@ -253,23 +252,3 @@ def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Arr
     finally:
         probe.finish()
     return np.asarray(probe.delays_ms, dtype=np.float64)
-
-
-def bench_rows(figures: dict[str, float | None]) -> list[tuple[str, str, str]]:
-    """Rows of the table of :func:`bench_node`: measure, value, meaning."""
-    return figure_rows(figures, MEANINGS)
-
-
-def figure_rows(
-    figures: Mapping[str, float | None], meanings: Mapping[str, str]
-) -> list[tuple[str, str, str]]:
-    """Rows of a table: measure, value, meaning."""
-    return [(key, _format(key, value), meanings[key]) for key, value in figures.items()]
-
-
-def _format(key: str, value: float | None) -> str:
-    if value is None:
-        return "-"
-    if key in {"onsets", "ticks", "earlyoom_actions"}:
-        return f"{value:.0f}"
-    return f"{100 * value:.2f} %" if "share" in key else f"{value:.2f}"
