@@ -35,16 +35,17 @@ for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$
 "$uv" pip compile --quiet --upgrade --python "$folder/bin/python" $resolution \
   --overrides "$folder/without.txt" --only-binary :all: --all-extras --group test \
   --no-emit-package stallward --no-emit-package stallward-lens \
-  --no-emit-package stallward-fleet --no-emit-package stallward-kubernetes \
-  --no-emit-package stallward-papers --no-emit-package stallward-research \
+  --no-emit-package stallward-benchmarks --no-emit-package stallward-fleet \
+  --no-emit-package stallward-kubernetes --no-emit-package stallward-papers \
+  --no-emit-package stallward-research \
   --no-header --no-annotate pyproject.toml --output-file "$folder/requirements.txt"
 "$uv" pip sync --quiet --python "$folder/bin/python" "$folder/requirements.txt"
 # Built apart from this environment, which is to keep its versions. Without the configuration, by
 # which the project is built with the environment's own hatchling.
 "$uv" pip install --no-config --quiet --python "$folder/bin/python" --no-deps \
-  --build-constraints scripts/hatchling.txt --editable . --editable packages/lens \
-  --editable packages/fleet --editable packages/kubernetes --editable packages/papers \
-  --editable packages/research
+  --build-constraints scripts/hatchling.txt --editable . \
+  --editable packages/benchmarks --editable packages/fleet --editable packages/kubernetes \
+  --editable packages/lens --editable packages/papers --editable packages/research
 
 # What cannot be imported without torch.
 without_torch=""
@@ -57,5 +58,5 @@ esac
 [ $# -gt 0 ] || set -- -n logical --dist loadfile -m "not live and not vm and not slow" --libraries \
   --hypothesis-profile quick $without_torch \
   tests/agent tests/actuator tests/models tests/env tests/training tests/evaluation tests/lens \
-  tests/fleet tests/papers tests/pods tests/research
+  tests/benchmarks tests/fleet tests/papers tests/pods tests/research
 exec "$folder/bin/python" -m pytest -q -p no:cacheprovider "$@"

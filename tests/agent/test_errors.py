@@ -13,6 +13,7 @@ from stallward.agent.errors import StallwardError
 
 for package in (
     "actuator",
+    "benchmarks",
     "env",
     "evaluation",
     "fleet",

@@ -31,6 +31,7 @@ FOLDERS = (
     "papers",
     "fleet",
     "kubernetes",
+    "benchmarks",
 )
 PACKAGES = [f"stallward.{folder}" for folder in FOLDERS]
 OF_SCENARIOS = {

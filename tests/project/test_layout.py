@@ -20,6 +20,7 @@ FOLDERS = {name: name for name in CORE} | {
     "papers": "packages/papers",
     "fleet": "packages/fleet",
     "kubernetes": "packages/kubernetes",
+    "benchmarks": "packages/benchmarks",
 }
 """The folder of each package: of the core, and beside it."""
 
@@ -113,6 +114,7 @@ def _narrows(test: ast.expr) -> bool:
         ("packages/papers", ["packages/papers"]),
         ("packages/fleet", ["packages/fleet"]),
         ("packages/kubernetes", ["packages/kubernetes"]),
+        ("packages/benchmarks", ["packages/benchmarks"]),
     ],
 )
 def test_the_wheel_holds_exactly_the_tracked_files(

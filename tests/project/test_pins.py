@@ -63,6 +63,7 @@ def test_nothing_that_is_locked_is_built_from_source() -> None:
     from_source = [p["name"] for p in LOCK["package"] if "wheels" not in p]
     assert from_source == [
         "stallward",
+        "stallward-benchmarks",
         "stallward-fleet",
         "stallward-kubernetes",
         "stallward-lens",

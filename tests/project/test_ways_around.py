@@ -26,6 +26,7 @@ PACKAGES: Final = (
     "packages/papers",
     "packages/fleet",
     "packages/kubernetes",
+    "packages/benchmarks",
 )
 
 PRINTING: Final = {
@@ -34,7 +35,6 @@ PRINTING: Final = {
     "actuator/guardian/restore_command.py": "it must not import typer; printable() or an error",
     "actuator/loop/loop.py": "errors, which are printable",
     "actuator/loop/policy_trial.py": "to the loop that started it, which makes it an error",
-    "actuator/levers/table.py": "a page of the reference, for the program that writes it",
     "evaluation/cli/__init__.py": "it makes the message printable",
     "evaluation/remote.py": "one word for the program that started it",
     "training/twin_fit/sim_to_real.py": "a page of figures, for the program that writes it",

@@ -25,6 +25,7 @@ PLACES: Final = {
     "papers": "packages/papers/stallward/papers",
     "fleet": "packages/fleet/stallward/fleet",
     "kubernetes": "packages/kubernetes/stallward/kubernetes",
+    "benchmarks": "packages/benchmarks/stallward/benchmarks",
 }
 """The folders of the packages."""
 GROUPS: Final = ("commands", "controllers", "levers", "nodes", "targets")

@@ -6,9 +6,11 @@ of a policy is decoded here and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
+from typing import Any, Final, Literal, get_args
 
 from stallward.agent.errors import ActionError
 from stallward.agent.file_pages import FilePages
@@ -27,6 +29,9 @@ LIMIT_SLACK_RATIO: Final = 1 / 64
 
 MAX_SWAPPINESS: Final = 200
 """The highest swappiness that a kernel takes, from 5.8 on; before it was 100."""
+
+MAX_LIMIT_BYTES: Final = 1 << 62
+"""The largest limit that can be expressed; a greater one would limit nothing."""
 
 DEFAULT_FLOOR_BYTES: Final = 16 * MIB
 """The lowest limit of a slot for which no other floor is configured."""
@@ -80,6 +85,37 @@ PageAdvice = Literal["cold", "pageout", "willneed"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SlotLever:
+    """What follows from a field of :class:`SlotDesire` elsewhere.
+
+    That is which values are accepted, what the guard leaves alone when another program has changed
+    the setting, the text of a desired state, and the option of ``stallward ctl apply``.
+    """
+
+    words: str
+    """The text of a state that has this wish; ``{slot}`` and ``{value}`` are filled in."""
+    help: str
+    """The help of the option; empty if there is no such option."""
+    names: tuple[str, ...] = ()
+    """The levers that carry it out, by the part before the colon of ``LeverResult.lever``."""
+    bounds: tuple[int, int] | None = None
+    """The lowest and the highest value, of an integer."""
+    takes_memory: bool = False
+    value: str = "MIB"
+    """The name of the value in the help of the option."""
+    example: str = ""
+    """What the value looks like, in errors; by default its name."""
+
+
+_ENTRY: Final = "lever"
+
+
+def _lever(default: Any, words: str, help: str = "", **others: Any) -> Any:  # noqa: A002
+    """A field of :class:`SlotDesire`, with the attributes of its :class:`SlotLever`."""
+    return field(default=default, metadata={_ENTRY: SlotLever(words=words, help=help, **others)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotDesire:
     """What is wanted of one background slot; ``None`` leaves the slot's own value.
 
@@ -87,32 +123,84 @@ class SlotDesire:
     everything that the node has a lever for.
     """
 
-    paused: bool = False
-    limit_bytes: int | None = None
+    paused: bool = _lever(default=False, words="pause {slot}", names=("pause",))
+    limit_bytes: int | None = _lever(
+        None, "limit {slot} to {value}", "Memory that the slot may hold.", names=("limit",),
+        bounds=(1, MAX_LIMIT_BYTES), takes_memory=True,
+    )  # fmt: skip
     """A soft limit where the kernel has one: v2 memory.high; v1 memory.limit_in_bytes."""
-    hard_limit_bytes: int | None = None
+    hard_limit_bytes: int | None = _lever(
+        None, "limit {slot} hard to {value}", "The same; beyond it the kernel kills.",
+        names=("hard_limit",), bounds=(1, MAX_LIMIT_BYTES), takes_memory=True,
+    )  # fmt: skip
     """v2 memory.max: rather than exceed it, the kernel kills a process of the group."""
-    swap_max_bytes: int | None = None
+    swap_max_bytes: int | None = _lever(
+        None, "limit the swap of {slot} to {value}", "Swap that it may use.", names=("swap_max",),
+        bounds=(0, MAX_LIMIT_BYTES), takes_memory=True,
+    )  # fmt: skip
     """v2 memory.swap.max."""
-    reclaim_to_bytes: int | None = None
+    reclaim_to_bytes: int | None = _lever(
+        None, "reclaim {slot} to {value}", "Evict pages once, to this size.", names=("reclaim",),
+        bounds=(0, MAX_LIMIT_BYTES), takes_memory=True,
+    )  # fmt: skip
     """Evict the slot's pages once until it holds no more than this; it may grow again
     afterwards."""
-    cpu_weight: int | None = None
+    cpu_weight: int | None = _lever(
+        None, "set the CPU weight of {slot} to {value}", "1 to 10000; 100 is usual.",
+        names=("cpu_weight", "nice"),  # a nice value stands in where a group has no weight
+        bounds=(1, 10_000), value="WEIGHT", example="1..10000",
+    )  # fmt: skip
     """1..10000, 100 is the kernel's default; on v1 it is scaled to cpu.shares."""
-    cpu_max_cores: float | None = None
+    cpu_max_cores: float | None = _lever(
+        None, "limit {slot} to {value} CPUs", "CPU seconds per second.", names=("cpu_max",),
+        value="CORES",
+    )  # fmt: skip
     """CPU seconds per second that the slot may use."""
-    io_weight: int | None = None
+    io_weight: int | None = _lever(
+        None, "set the disk weight of {slot} to {value}", "1 to 10000; 100 is usual.",
+        names=("io_weight",), bounds=(1, 10_000), value="WEIGHT", example="1..10000",
+    )  # fmt: skip
     """1..10000, 100 is the kernel's default."""
-    io_max_bytes_per_s: int | None = None
+    io_max_bytes_per_s: int | None = _lever(
+        None, "limit the disk of {slot} to {value}/s", "Read, and written, per second and disk.",
+        names=("io_max",), bounds=(1, MAX_LIMIT_BYTES), example="MIB_PER_S",
+    )  # fmt: skip
     """Limit of reads, and the same for writes, on each disk of the machine."""
-    nice: int | None = None
+    nice: int | None = _lever(
+        None, "set the nice value of {slot} to {value}", "-20 to 19.", names=("nice",),
+        bounds=(-20, 19), value="NICE", example="-20..19",
+    )  # fmt: skip
     """-20..19 for every process of the slot; never below the value that a process had."""
-    cpus: tuple[int, ...] = ()
+    cpus: tuple[int, ...] = _lever(
+        (), "keep {slot} to CPUs {value}", "CPUs that it may use, as 0=0-2,8.", names=("cpus",),
+        value="CPUS", example="0-2,8",
+    )  # fmt: skip
     """The CPUs that the slot's processes may run on; empty leaves each process its own."""
-    page_advice: PageAdvice | None = None
+    page_advice: PageAdvice | None = _lever(  # noqa: RUF009 - a field
+        None, "advise {value} for the pages of {slot}", "Its pages: cold, pageout or willneed.",
+        names=("pages",), value="ADVICE", example="|".join(get_args(PageAdvice)),
+    )  # fmt: skip
     """Advice for the slot's private pages, given once when it changes."""
-    terminated: bool = False
+    terminated: bool = _lever(default=False, words="end {slot}")
     """End the whole slot with SIGTERM, then cgroup.kill; only where the configuration opts in."""
+
+
+SLOT_LEVERS: Final[Mapping[str, SlotLever]] = {
+    one.name: one.metadata[_ENTRY] for one in fields(SlotDesire)
+}
+"""The entry of each field of :class:`SlotDesire`."""
+
+
+def slot_option(name: str) -> str:
+    """The option that sets a field of :class:`SlotDesire`: its name without the unit."""
+    return "--" + re.sub(r"(_bytes|_cores)(_per_s)?$", "", name).replace("_", "-")
+
+
+_WITHOUT_MEMORY: Final[dict[str, Any]] = dict.fromkeys(
+    name for name, lever in SLOT_LEVERS.items() if lever.takes_memory
+)
+_NO_MEMORY_WISHES: Final = tuple(_WITHOUT_MEMORY.values())
+_memory_wishes: Final = attrgetter(*_WITHOUT_MEMORY)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -170,25 +258,14 @@ _RELEASED_SLOT: Final = SlotDesire()
 
 def takes_memory(slot: SlotDesire) -> bool:
     """Whether anything in ``slot`` takes memory from it."""
-    return not (
-        slot.limit_bytes is None
-        and slot.hard_limit_bytes is None
-        and slot.swap_max_bytes is None
-        and slot.reclaim_to_bytes is None
-    )
+    return _memory_wishes(slot) != _NO_MEMORY_WISHES
 
 
 def without_memory_wishes(slot: SlotDesire) -> SlotDesire:
     """Return ``slot`` without everything that takes memory from it; itself if nothing does."""
     if not takes_memory(slot):
         return slot
-    return replace(
-        slot,
-        limit_bytes=None,
-        hard_limit_bytes=None,
-        swap_max_bytes=None,
-        reclaim_to_bytes=None,
-    )
+    return replace(slot, **_WITHOUT_MEMORY)
 
 
 ACTION_SIZES: Final[tuple[int, ...]] = (2, len(LIMIT_RATIOS)) * SLOTS + (len(PROFILES),)

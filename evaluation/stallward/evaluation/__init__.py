@@ -1,1 +1,1 @@
-"""Evaluation: comparisons of controllers, the fidelity of twins, verdicts and benchmarks."""
+"""Evaluation: comparisons of controllers, the fidelity of twins, and verdicts."""

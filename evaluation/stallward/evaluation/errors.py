@@ -7,8 +7,7 @@ The tree::
         ├── MeasureError       a block or recording that cannot be measured
         ├── PlanError          a comparison that cannot be planned or resumed
         ├── ComparisonError    a comparison whose blocks cannot be run
-        ├── ResultError        a file of results that cannot be read
-        └── BenchError         a benchmark that cannot be run on this machine
+        └── ResultError        a file of results that cannot be read
 """
 
 from __future__ import annotations
@@ -34,7 +33,3 @@ class ComparisonError(EvaluationError):
 
 class ResultError(EvaluationError):
     """Raised when a file of results is missing or has another content."""
-
-
-class BenchError(EvaluationError):
-    """Raised when a benchmark cannot be run on this machine."""

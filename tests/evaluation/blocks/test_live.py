@@ -15,10 +15,10 @@ import numpy as np
 import psutil
 import pytest
 
+from stallward.benchmarks.onset import write_reflex_policy
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario, shipped_files
 from stallward.evaluation.arms import Arm
-from stallward.evaluation.bench.onset import write_reflex_policy
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.measures.block_measures import measure_recording

@@ -16,6 +16,7 @@ from stallward.evaluation.cli import main, plugins
 
 PLUGIN = """
 import typer
+from stallward.evaluation.cli.plugins import PluggedGroup
 
 wave = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -24,7 +25,9 @@ def any_name(times: int = 1) -> None:
     '''Wave at the node.'''
     print("waves", times)
 
-many = typer.Typer(add_completion=False, rich_markup_mode=None, help="Wave in ways.")
+many = typer.Typer(
+    name="waves", cls=PluggedGroup, add_completion=False, rich_markup_mode=None, help="Wave in ways."
+)
 
 @many.command()
 def slowly() -> None:
@@ -82,7 +85,8 @@ def run(
         "[stallward.commands]\n"
         "wave = waving:wave\n"
         "waves = waving:many\n"
-        "bench.wave = waving:wave\n"
+        "waves.calmly = waving:wave\n"
+        "describe.wave = waving:wave\n"
         "arms = waving:wave\n"
         "lost = no_such_module:wave\n"
         "failing = failing:wave\n"
@@ -116,12 +120,18 @@ def bare(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
 def test_a_command_of_another_package_is_called_and_listed(run: Shell) -> None:
     assert run("wave", "--times", "3").out == "waves 3\n"
     assert run("waves", "fast").out == "waves fast\n"
-    assert run("bench", "wave").out == "waves 1\n"
+    assert run("describe", "wave").out == "waves 1\n"
     listed = run("--help").out
     assert re.search(r"^  wave +Wave at the node\.$", listed, re.MULTILINE)
     assert re.search(r"^  waves +Wave in ways\.$", listed, re.MULTILINE)
-    assert "Wave at the node." in run("bench", "--help").out
+    assert "Wave at the node." in run("describe", "--help").out
     assert "wave [OPTIONS]" in run("wave", "--help").out
+
+
+def test_a_package_adds_a_command_to_the_group_of_another(run: Shell) -> None:
+    assert run("waves", "calmly", "--times", "2").out == "waves 2\n"
+    listed = re.findall(r"^  (\w+)", run("waves", "--help").out, re.MULTILINE)
+    assert listed[-3:] == ["slowly", "fast", "calmly"]
 
 
 def test_a_package_cannot_replace_a_command_of_the_core(run: Shell) -> None:
@@ -163,13 +173,13 @@ def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
 
 def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) -> None:
     listed = bare("--help").out
-    names = "fidelity|verdict|arms|bench|describe"
+    names = "fidelity|verdict|arms|describe"
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
     assert not re.search(
-        r"^  (workingset|trace|plot|resident|profile|experiment)\b", listed, re.MULTILINE
+        r"^  (workingset|trace|plot|resident|profile|experiment|bench)\b", listed, re.MULTILINE
     )
     assert not re.search(r"^  (search|oracle|ope|explain)\b", listed, re.MULTILINE)
-    assert "pods" in (listed := bare("bench", "--help").out)
+    assert "observation" in (listed := bare("describe", "--help").out)
     assert not re.search(r"^  trace\b", listed, re.MULTILINE)
     assert bare("describe", "observation").code == 0
 

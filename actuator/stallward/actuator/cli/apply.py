@@ -2,53 +2,48 @@
 
 from __future__ import annotations
 
+import inspect
 import time
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.agent.desired import SLOT_LEVERS, slot_option
 
 Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
 Texts = list[str] | None
 _HOLDER: Final = "stallward ctl"
 
 
+def _with_slot_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give the command an option for each field of a slot that has one, after ``--pause``."""
+    declared = inspect.signature(command, eval_str=True)
+    *parameters, _slot_values = declared.parameters.values()
+    place = 1 + list(declared.parameters).index("pause")
+    parameters[place:place] = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.POSITIONAL_OR_KEYWORD,
+            default=None,
+            annotation=Annotated[
+                Texts,
+                typer.Option(slot_option(name), metavar=f"SLOT={lever.value}", help=lever.help),
+            ],
+        )
+        for name, lever in SLOT_LEVERS.items()
+        if lever.help
+    ]
+    command.__signature__ = declared.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
+@_with_slot_options
 def apply(
     socket: Socket = DEFAULT_SOCKET,
     pause: Annotated[str, typer.Option(metavar="SLOTS", help="Slots to pause, as 0,2.")] = "",
-    limit: Annotated[
-        Texts, typer.Option(metavar="SLOT=MIB", help="Memory that the slot may hold.")
-    ] = None,
-    hard_limit: Annotated[
-        Texts, typer.Option(metavar="SLOT=MIB", help="The same; beyond it the kernel kills.")
-    ] = None,
-    swap_max: Annotated[
-        Texts, typer.Option(metavar="SLOT=MIB", help="Swap that it may use.")
-    ] = None,
-    reclaim_to: Annotated[
-        Texts, typer.Option(metavar="SLOT=MIB", help="Evict pages once, to this size.")
-    ] = None,
-    cpu_weight: Annotated[
-        Texts, typer.Option(metavar="SLOT=WEIGHT", help="1 to 10000; 100 is usual.")
-    ] = None,
-    cpu_max: Annotated[
-        Texts, typer.Option(metavar="SLOT=CORES", help="CPU seconds per second.")
-    ] = None,
-    io_weight: Annotated[
-        Texts, typer.Option(metavar="SLOT=WEIGHT", help="1 to 10000; 100 is usual.")
-    ] = None,
-    io_max: Annotated[
-        Texts, typer.Option(metavar="SLOT=MIB", help="Read, and written, per second and disk.")
-    ] = None,
-    nice: Annotated[Texts, typer.Option(metavar="SLOT=NICE", help="-20 to 19.")] = None,
-    cpus: Annotated[
-        Texts, typer.Option(metavar="SLOT=CPUS", help="CPUs that it may use, as 0=0-2,8.")
-    ] = None,
-    page_advice: Annotated[
-        Texts, typer.Option(metavar="SLOT=ADVICE", help="Its pages: cold, pageout or willneed.")
-    ] = None,
     end: Annotated[
         str,
         typer.Option(metavar="SLOTS", help="Slots to end, as 0,2, if guard.allow_terminate."),
@@ -109,6 +104,7 @@ def apply(
     lease: Annotated[float, typer.Option(help="Seconds it holds, 0.1 to 60.")] = 5.0,
     hold: Annotated[bool, typer.Option("--hold", help="Renew it until Ctrl-C.")] = False,
     holder: Holder = _HOLDER,
+    **slot_values: Texts,
 ) -> None:
     """Hold a desired state on the node for the time of a lease.
 
@@ -127,19 +123,7 @@ def apply(
     options = ApplyOptions(
         paused=pause,
         terminated=end,
-        slot_values={
-            "limit_bytes": limit or (),
-            "hard_limit_bytes": hard_limit or (),
-            "swap_max_bytes": swap_max or (),
-            "reclaim_to_bytes": reclaim_to or (),
-            "cpu_weight": cpu_weight or (),
-            "cpu_max_cores": cpu_max or (),
-            "io_weight": io_weight or (),
-            "io_max_bytes_per_s": io_max or (),
-            "nice": nice or (),
-            "cpus": cpus or (),
-            "page_advice": page_advice or (),
-        },
+        slot_values={name: texts or () for name, texts in slot_values.items()},
         profile=profile,
         tuning={
             "swappiness": swappiness,

@@ -13,11 +13,13 @@ from stallward.actuator.record.reasons_text import problem_text
 from stallward.agent.desired import (
     MIB,
     PROFILES,
+    SLOT_LEVERS,
     DesiredState,
     PageAdvice,
     ProcessRef,
     SlotDesire,
     Tuning,
+    slot_option,
 )
 from stallward.agent.errors import UsageError
 from stallward.agent.file_pages import FilePages
@@ -62,20 +64,21 @@ def _advice(text: str) -> str:
     return text
 
 
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "cpu_max_cores": float,
+    "cpus": _cpus,
+    "page_advice": _advice,
+}
+"""What reads a value that is neither a size in MiB nor an integer."""
+
 SLOT_OPTIONS: Final[Mapping[str, SlotOption]] = {
-    "limit_bytes": SlotOption(option="--limit", value="MIB", read=_mib),
-    "hard_limit_bytes": SlotOption(option="--hard-limit", value="MIB", read=_mib),
-    "swap_max_bytes": SlotOption(option="--swap-max", value="MIB", read=_mib),
-    "reclaim_to_bytes": SlotOption(option="--reclaim-to", value="MIB", read=_mib),
-    "cpu_weight": SlotOption(option="--cpu-weight", value="1..10000", read=int),
-    "cpu_max_cores": SlotOption(option="--cpu-max", value="CORES", read=float),
-    "io_weight": SlotOption(option="--io-weight", value="1..10000", read=int),
-    "io_max_bytes_per_s": SlotOption(option="--io-max", value="MIB_PER_S", read=_mib),
-    "nice": SlotOption(option="--nice", value="-20..19", read=int),
-    "cpus": SlotOption(option="--cpus", value="0-2,8", read=_cpus),
-    "page_advice": SlotOption(
-        option="--page-advice", value="|".join(get_args(PageAdvice)), read=_advice
-    ),
+    name: SlotOption(
+        option=slot_option(name),
+        value=lever.example or lever.value,
+        read=_READERS.get(name, _mib if "bytes" in name else int),
+    )
+    for name, lever in SLOT_LEVERS.items()
+    if lever.help
 }
 """The option of each field of :class:`SlotDesire` that has a value."""
 

@@ -13,7 +13,15 @@ from typing import Any, Final, get_args
 
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
 from stallward.agent.controller import Decision
-from stallward.agent.desired import MAX_SWAPPINESS, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.desired import (
+    MAX_LIMIT_BYTES,
+    MAX_SWAPPINESS,
+    SLOT_LEVERS,
+    DesiredState,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+)
 from stallward.agent.file_pages import (
     GRAB_PAGES,
     HARMLESS_FILE_ACTIONS,
@@ -24,7 +32,6 @@ from stallward.agent.file_pages import (
 )
 from stallward.agent.threads import ThreadDesire, ThreadRef
 
-MAX_LIMIT_BYTES: Final = 1 << 62
 MAX_CPUS: Final = 8192
 """The largest number of CPUs that a Linux kernel is built for."""
 MAX_REFS: Final = 4096
@@ -41,15 +48,8 @@ _MAX_NAME: Final = 100
 _ADVICE: Final = (None, "cold", "pageout", "willneed")
 _DEFAULT: Final = SlotDesire()
 
-_SLOT_INTEGERS: Final = (
-    ("limit_bytes", 1, MAX_LIMIT_BYTES),
-    ("hard_limit_bytes", 1, MAX_LIMIT_BYTES),
-    ("swap_max_bytes", 0, MAX_LIMIT_BYTES),
-    ("reclaim_to_bytes", 0, MAX_LIMIT_BYTES),
-    ("cpu_weight", 1, 10_000),
-    ("io_weight", 1, 10_000),
-    ("io_max_bytes_per_s", 1, MAX_LIMIT_BYTES),
-    ("nice", -20, 19),
+_SLOT_INTEGERS: Final = tuple(
+    (name, *lever.bounds) for name, lever in SLOT_LEVERS.items() if lever.bounds is not None
 )
 _TUNING_INTEGERS: Final = (
     ("swappiness", 0, MAX_SWAPPINESS),

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard.expressible import MAX_LIMIT_BYTES
 from stallward.actuator.guard.oom_kills import KillMemory
 from stallward.actuator.guard.workable import WorkableMemory
-from stallward.agent.desired import LIMIT_RATIOS, limit_level
+from stallward.agent.desired import LIMIT_RATIOS, MAX_LIMIT_BYTES, limit_level
 from stallward.agent.sample import GroupSample, SlotState
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
-from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.desired import SLOT_LEVERS, DesiredState, SlotDesire
 from stallward.agent.sample import Sample
 from stallward.agent.threads import ThreadDesire
 
@@ -22,19 +22,9 @@ Aside = tuple[tuple[str, float], ...]
 """The levers that the guard steps aside from, and until when (CLOCK_MONOTONIC, seconds)."""
 
 _SLOT_FIELDS: Final = {
-    "pause": ("paused",),
-    "limit": ("limit_bytes",),
-    "hard_limit": ("hard_limit_bytes",),
-    "swap_max": ("swap_max_bytes",),
-    "reclaim": ("reclaim_to_bytes",),
-    "cpu_weight": ("cpu_weight",),
-    "cpu_max": ("cpu_max_cores",),
-    "io_weight": ("io_weight",),
-    "io_max": ("io_max_bytes_per_s",),
-    # Nice values stand in for the CPU weight of a slot that has none.
-    "nice": ("nice", "cpu_weight"),
-    "cpus": ("cpus",),
-    "pages": ("page_advice",),
+    kind: tuple(name for name, other in SLOT_LEVERS.items() if kind in other.names)
+    for lever in SLOT_LEVERS.values()
+    for kind in lever.names
 }
 _TUNING_FIELDS: Final = {
     "vm.swappiness": ("swappiness",),

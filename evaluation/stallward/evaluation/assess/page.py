@@ -11,7 +11,7 @@ from stallward.evaluation.assess import text
 from stallward.evaluation.assess.assessment import Assessment, free_seconds
 from stallward.evaluation.assess.causes import Cause, causes_of
 from stallward.evaluation.assess.readings import Readings
-from stallward.evaluation.report.axes import HEIGHT, axes, draw
+from stallward.evaluation.report.axes import axes, draw
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -19,7 +19,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import dots, line, svg
+from stallward.evaluation.report.svg import dots, line
 
 _COLOURS: Final = {
     Cause.MEMORY: "var(--c0)",
@@ -97,4 +97,4 @@ def _timeline(parts: Sequence[Readings]) -> tuple[PageChart, ...]:
         x, y = frame.x.many(minutes[at]), frame.y.many(p95_ms[at])
         frame.parts.append(dots(x, y, 2.5, stroke=_COLOURS[cause]))
     label = "The p95 of each second, with what missed the target"
-    return (PageChart(svg=svg(frame.width, HEIGHT, frame.parts, label=label)),)
+    return (PageChart(svg=frame.svg(label)),)

@@ -22,7 +22,6 @@ from stallward.evaluation.cli import (
     show,
     verdict,
 )
-from stallward.evaluation.cli.bench import commands
 from stallward.evaluation.cli.catalogue import commands as catalogue
 from stallward.evaluation.cli.plugins import PluggedGroup, stand_in
 
@@ -103,7 +102,7 @@ app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
 stand_in(app, "ope", "explain")
 stand_in(app, "workingset", "trace", "plot", "resident", "profile")
-app.add_typer(commands.app, name="bench")
+stand_in(app, "bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)
 app.command(epilog="Example: stallward scenarios")(show.scenarios)
 app.add_typer(show.describe, name="describe")

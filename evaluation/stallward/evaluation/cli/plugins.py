@@ -1,9 +1,11 @@
 """Commands of other packages: found by entry points, loaded only when they are called or listed.
 
 A package names its commands in the group ``stallward.commands``: ``plot`` is ``stallward plot``,
-``bench.trace`` is ``stallward bench trace``. The value of the entry point is a ``typer.Typer`` with
-``add_completion=False`` and ``rich_markup_mode=None``. If it has one command, that is the command;
-if it has several, they become its subcommands. A package cannot replace a command of the core.
+``describe.trace`` is ``stallward describe trace``. The value of the entry point is a
+``typer.Typer`` with ``add_completion=False`` and ``rich_markup_mode=None``. If it has one command,
+that is the command; if it has several, they become its subcommands. If it has the class
+:class:`PluggedGroup` and the name of its command, other packages can add subcommands. A package
+cannot replace a command of the core.
 
 The core's commands are found without reading the entry points, which takes most of 0.1 s where
 many packages are installed.
@@ -28,7 +30,6 @@ EXTRA_OF: Final = {
     "plot": "lens",
     "resident": "lens",
     "profile": "lens",
-    "bench.trace": "lens",
     "describe.trace": "lens",
     "search": "research",
     "oracle": "research",
@@ -38,6 +39,7 @@ EXTRA_OF: Final = {
     "ctl.fleet": "fleet",
     "ctl.rollout": "fleet",
     "ctl.recall": "fleet",
+    "bench": "benchmarks",
 }
 """The commands of the project's other packages, and the extra that installs each."""
 

@@ -16,6 +16,7 @@ from stallward.evaluation.report.svg import (
     log10,
     log_ticks,
     polyline,
+    svg,
     tag,
     text,
     title,
@@ -38,6 +39,11 @@ class Frame:
     y: Scale
     parts: list[str]
     width: float
+    height: float
+
+    def svg(self, label: str) -> str:
+        """The whole chart; ``label`` describes it for screen readers."""
+        return svg(self.width, self.height, self.parts, label=label)
 
 
 def short_count(value: float) -> str:
@@ -48,11 +54,11 @@ def short_count(value: float) -> str:
     return f"{value:.3g}"
 
 
-def _frame(x: Scale, y: Scale, names: tuple[str, str], width: float) -> Frame:
-    bottom = HEIGHT - BELOW
+def _frame(x: Scale, y: Scale, names: tuple[str, str], width: float, height: float) -> Frame:
+    bottom = height - BELOW
     parts = [
         line(_LEFT, bottom, width - 14, bottom, class_="axis"),
-        text((_LEFT + width) / 2, HEIGHT - 8, names[0], class_="mid"),
+        text((_LEFT + width) / 2, height - 8, names[0], class_="mid"),
         text(4, 12, names[1]),
     ]
     for value in _ticks(x):
@@ -61,7 +67,7 @@ def _frame(x: Scale, y: Scale, names: tuple[str, str], width: float) -> Frame:
     for value in _ticks(y):
         parts.append(line(_LEFT, y(value), width - 14, y(value), class_="grid"))
         parts.append(text(_LEFT - 6, y(value) + 4, short_count(value), class_="end"))
-    return Frame(x=x, y=y, parts=parts, width=width)
+    return Frame(x=x, y=y, parts=parts, width=width, height=height)
 
 
 def _ticks(scale: Scale) -> list[float]:
@@ -76,12 +82,13 @@ def axes(
     *,
     log: tuple[bool, bool] = (False, False),
     width: float = 520.0,
+    height: float = HEIGHT,
 ) -> Frame:
     """Axes from ``low`` to ``high``, each as (x, y), with ticks; ``names`` are what they show."""
     warps: list[Callable[[Array], Array]] = [log10 if one else np.asarray for one in log]
     x = Scale(low=low[0], high=high[0], start=_LEFT, end=width - 14, warp=warps[0])
-    y = Scale(low=low[1], high=high[1], start=HEIGHT - BELOW, end=20, warp=warps[1])
-    return _frame(x, y, names, width)
+    y = Scale(low=low[1], high=high[1], start=height - BELOW, end=20, warp=warps[1])
+    return _frame(x, y, names, width, height)
 
 
 def _thinned(x: Array, y: Array, pixels: Array) -> tuple[Array, Array]:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from lever_page import lever_rows
 from unit_settings import CONFIG, CONFIGS, HERE, PROGRAM, config_of, settings
 
 from stallward.actuator.cli.unit.text import UNIT_NAME, Installation, unit_text
@@ -16,7 +17,6 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.kernel.cgroups import Kind
 from stallward.actuator.levers.cgroup.vm_settings import WRITTEN_FILES
-from stallward.actuator.levers.table import LEVERS
 
 needs_systemd = pytest.mark.skipif(
     shutil.which("systemd-analyze") is None, reason="systemd is not installed"
@@ -48,8 +48,9 @@ def test_no_reason_speaks_of_what_the_daemon_does_not_have() -> None:
         assert "TLS" not in unit_text(HERE, config)
 
 
+@pytest.mark.reaches("docs/reference/levers.md")
 def test_there_is_room_for_the_threads_of_many_slots() -> None:
-    for_slots = 16 * sum(lever.blocking for lever in LEVERS)
+    for_slots = 16 * sum(lever.threaded for lever in lever_rows())
     others = 64  # gRPC's, the processes' own, and what restores
     (room,) = settings(config_of())["TasksMax"]
     assert for_slots + others <= int(room)

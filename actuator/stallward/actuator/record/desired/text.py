@@ -5,25 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from stallward.agent.desired import MIB, PROFILES, DesiredState, ProcessRef
+from stallward.agent.desired import MIB, PROFILES, SLOT_LEVERS, DesiredState, ProcessRef
 from stallward.agent.file_pages import FileAction, FilePages, Victim
 from stallward.agent.threads import ThreadDesire
 
-_SLOT_WORDS: Final = {
-    "paused": "pause {slot}",
-    "limit_bytes": "limit {slot} to {value}",
-    "hard_limit_bytes": "limit {slot} hard to {value}",
-    "swap_max_bytes": "limit the swap of {slot} to {value}",
-    "reclaim_to_bytes": "reclaim {slot} to {value}",
-    "cpu_weight": "set the CPU weight of {slot} to {value}",
-    "cpu_max_cores": "limit {slot} to {value} CPUs",
-    "io_weight": "set the disk weight of {slot} to {value}",
-    "io_max_bytes_per_s": "limit the disk of {slot} to {value}/s",
-    "nice": "set the nice value of {slot} to {value}",
-    "cpus": "keep {slot} to CPUs {value}",
-    "page_advice": "advise {value} for the pages of {slot}",
-    "terminated": "end {slot}",
-}
+_SLOT_WORDS: Final = {name: lever.words for name, lever in SLOT_LEVERS.items()}
 _TUNING_WORDS: Final = {
     "swappiness": "vm.swappiness {value}",
     "protected_swappiness": "swappiness of the application {value}",

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import typer
 
-from stallward.lens.cli import bench, describe, plot, profile, resident, workingset
+from stallward.lens.cli import describe, plot, profile, resident, workingset
 from stallward.lens.cli.trace import command
 
 
@@ -24,5 +24,4 @@ TRACE = _command(command.trace, "trace process --out trace.parquet -- sqlite3 :m
 PLOT = _command(plot.plot, "plot trace.parquet")
 RESIDENT = _command(resident.resident, "resident --pid 4711 --window 1 --seconds 60")
 PROFILE = _command(profile.profile, "profile --scenario detector-anon --seconds 30")
-BENCH_TRACE = _command(bench.trace, "bench trace --json")
 DESCRIBE_TRACE = _command(describe.trace, "describe trace")

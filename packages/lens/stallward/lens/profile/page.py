@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.profile import ApplicationProfile, ProfileRun
-from stallward.evaluation.report.axes import HEIGHT, axes, draw, mark
+from stallward.evaluation.report.axes import axes, draw, mark
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,7 +15,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import line, svg
+from stallward.evaluation.report.svg import line
 from stallward.lens.profile.text import headline, profile_rows
 
 _MIB: Final = 1 << 20
@@ -88,7 +88,7 @@ def _by_limit(profile: ApplicationProfile, figure: str) -> PageChart:
         colour = _FITS if run.fits else _TOO_LITTLE
         mark(frame, (size, found), colour, label, hollow=not run.fits)
     title = names[figure].capitalize()
-    return PageChart(title=title, svg=svg(frame.width, HEIGHT, frame.parts, label=title))
+    return PageChart(title=title, svg=frame.svg(title))
 
 
 def _demand(profile: ApplicationProfile) -> PageChart:
@@ -111,4 +111,4 @@ def _demand(profile: ApplicationProfile) -> PageChart:
         if times.size:
             draw(frame, times, np.array(column, dtype=np.float64) / _MIB, _PARTS[name])
     label = "Memory over time"
-    return PageChart(svg=svg(frame.width, HEIGHT, frame.parts, label=label))
+    return PageChart(svg=frame.svg(label))

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.evaluation.report.axes import HEIGHT, axes, draw, mark, short_count
+from stallward.evaluation.report.axes import axes, draw, mark, short_count
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,7 +15,6 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import svg
 from stallward.lens.resident.report.result import ResidentResult
 from stallward.lens.resident.series import ResidentSeries
 
@@ -153,7 +152,7 @@ def _over_time(series: ResidentSeries, names: tuple[str, ...], label: str) -> Pa
             known &= steps == np.nanmax(steps)  # shorter windows see less
         if known.any():
             draw(frame, times[known], column[known], _COLOURS[name])
-    return PageChart(title=label, svg=svg(frame.width, HEIGHT, frame.parts, label=label))
+    return PageChart(title=label, svg=frame.svg(label))
 
 
 def _windows(result: ResidentResult) -> PageChart:
@@ -169,4 +168,4 @@ def _windows(result: ResidentResult) -> PageChart:
         label = f"{short_count(one.mean_pages)} pages in {one.window:.3g} s ({one.windows} times)"
         mark(frame, (one.window, one.mean_pages), _COLOURS["referenced"], label, hollow=True)
     label = "Against the window"
-    return PageChart(title=label, svg=svg(frame.width, HEIGHT, frame.parts, label=label))
+    return PageChart(title=label, svg=frame.svg(label))

@@ -11,7 +11,6 @@ from stallward.evaluation.report.axes import BELOW, HEIGHT, Frame, axes, draw, m
 from stallward.evaluation.report.svg import (
     area,
     line,
-    svg,
     tag,
     title,
 )
@@ -48,7 +47,7 @@ def lifetime_chart(
             COLOURS[name],
         )
         _mark_points(frame, name, figures[name])
-    return svg(frame.width, HEIGHT, frame.parts, label="Lifetime against mean resident size")
+    return frame.svg("Lifetime against mean resident size")
 
 
 def _mark_points(frame: Frame, name: str, figures: PolicyFigures) -> None:
@@ -75,7 +74,7 @@ def window_chart(curve: PolicyCurve, figures: PolicyFigures, unit: str) -> str:
     at = (float(figures.knee.parameter), figures.knee.lifetime)
     label = f"knee: θ = {figures.knee.parameter:,}"
     mark(frame, at, COLOURS[WORKING_SET], label, hollow=False)
-    return svg(frame.width, HEIGHT, frame.parts, label="Lifetime against the window")
+    return frame.svg("Lifetime against the window")
 
 
 def space_time_chart(
@@ -97,7 +96,7 @@ def space_time_chart(
         label = f"{name}, least: {short_count(least.space_time)} at x = {least.mean_pages:.1f}"
         at = (least.mean_pages, least.space_time)
         mark(frame, at, COLOURS[name], label, hollow=False)
-    return svg(frame.width, HEIGHT, frame.parts, label="Space-time product")
+    return frame.svg("Space-time product")
 
 
 def size_chart(series: SizeSeries, phases: tuple[PhaseFigures, ...], unit: str) -> str:
@@ -123,7 +122,7 @@ def size_chart(series: SizeSeries, phases: tuple[PhaseFigures, ...], unit: str) 
         series.pages.astype(np.float64),
         COLOURS[WORKING_SET],
     )
-    return svg(frame.width, HEIGHT, frame.parts, label="Working-set size over time")
+    return frame.svg("Working-set size over time")
 
 
 def distribution_chart(series: SizeSeries) -> str:
@@ -148,4 +147,4 @@ def distribution_chart(series: SizeSeries) -> str:
         height = float(np.interp(mode.pages, middles, found.smooth))
         label = f"{mode.pages:.0f} pages: {100 * mode.share:.0f} % of the time around it"
         mark(frame, (mode.pages, height), "var(--ink)", label, hollow=True)
-    return svg(frame.width, HEIGHT, frame.parts, label="Distribution of working-set sizes")
+    return frame.svg("Distribution of working-set sizes")

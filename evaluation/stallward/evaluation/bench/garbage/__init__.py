@@ -1,1 +1,0 @@
-"""``stallward bench garbage``: broken calls by the thousand, and what a daemon does then."""

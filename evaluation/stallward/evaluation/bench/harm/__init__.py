@@ -1,1 +1,0 @@
-"""``stallward bench harm``: whether background work fails because of the daemon."""

@@ -1,1 +1,0 @@
-"""`stallward bench`: what the project costs, counts and survives on this machine."""
