@@ -11,8 +11,7 @@ from stallward.env.errors import SandboxError
 from stallward.evaluation.cli import MISTAKE, main
 from stallward.evaluation.results.serialise import save
 from stallward.papers.controllers.contention import read_contention
-from stallward.papers.experiments.contention import Observed, contention_of
-from stallward.papers.experiments.contention_text import contention_rows
+from stallward.papers.experiments.contention import Observed, contention_of, contention_rows
 
 
 def observed(response_s: float, threads: int = 2) -> Observed:

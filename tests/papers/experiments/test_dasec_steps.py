@@ -17,7 +17,7 @@ from stallward.papers.experiments.dasec.steps import (
     parse_applications,
     settings_of,
 )
-from stallward.papers.experiments.repeats import plan_repeats
+from stallward.papers.experiments.runs import plan_repeats
 
 
 def test_a_job_has_a_thread_for_each_processor() -> None:

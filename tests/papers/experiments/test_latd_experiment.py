@@ -19,7 +19,7 @@ from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 from stallward.papers.errors import ReplicationError
-from stallward.papers.experiments.beside_chart import BesideRow, beside_chart
+from stallward.papers.experiments.charts import BesideRow, beside_chart
 from stallward.papers.experiments.latd.experiment import (
     RESULT_FILE,
     LatdExperimentRequest,

@@ -27,7 +27,7 @@ from stallward.papers.experiments.latd.workload import (
     Machine,
     hog_scenario,
 )
-from stallward.papers.experiments.repeats import plan_repeats
+from stallward.papers.experiments.runs import plan_repeats
 
 
 def test_the_hog_wants_what_the_detector_leaves_of_a_share_of_the_memory() -> None:

@@ -130,10 +130,10 @@ def contention(
     from stallward.env.scenario.file import load_scenario  # noqa: PLC0415
     from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
     from stallward.papers.experiments.contention import (  # noqa: PLC0415
+        contention_rows,
         measure_configuration,
         measure_scenario,
     )
-    from stallward.papers.experiments.contention_text import contention_rows  # noqa: PLC0415
     from stallward.papers.experiments.swap.configurations import (  # noqa: PLC0415
         find_configuration,
     )

@@ -42,8 +42,7 @@ from stallward.papers.experiments.compile.steps import (
     plan_steps,
 )
 from stallward.papers.experiments.figures import mean_over_runs, over_cases, ratio_of_means
-from stallward.papers.experiments.missing_runs import make_missing
-from stallward.papers.experiments.run_store import ExperimentPlan, RunStore
+from stallward.papers.experiments.runs import ExperimentPlan, RunStore, make_missing
 from stallward.training.progress import Report, silent
 
 # ---------- From finished compilations to figures with intervals, and the fit of the thesis.

@@ -27,7 +27,6 @@ from stallward.evaluation.report.svg import (
     text,
     title,
 )
-from stallward.papers.experiments.cells import ratio
 from stallward.papers.experiments.compile.published import (
     FOUND,
     PROFILE_FAULTS,
@@ -37,6 +36,7 @@ from stallward.papers.experiments.compile.published import (
 )
 from stallward.papers.experiments.compile.result import CompileResult, PowerFit, SizeFigures
 from stallward.papers.experiments.compile.steps import ARMS, FILES, JOBS, UNPATCHED
+from stallward.papers.experiments.figures import ratio
 
 # ---------- The pictures of the compile sweep.
 

@@ -53,9 +53,13 @@ from stallward.papers.experiments.dasec.steps import (
 )
 from stallward.papers.experiments.dasec.threads import ThreadWatch
 from stallward.papers.experiments.figures import one_minus, over_cases
-from stallward.papers.experiments.missing_runs import make_missing
-from stallward.papers.experiments.repeats import Repeat, plan_repeats
-from stallward.papers.experiments.run_store import ExperimentPlan, RunStore
+from stallward.papers.experiments.runs import (
+    ExperimentPlan,
+    Repeat,
+    RunStore,
+    make_missing,
+    plan_repeats,
+)
 from stallward.training.progress import Report, silent
 
 # ---------- From finished runs to figures with intervals.

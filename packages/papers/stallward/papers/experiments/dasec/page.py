@@ -11,7 +11,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
 )
 from stallward.evaluation.results.interval import Interval
-from stallward.papers.experiments.beside_chart import BesideRow, beside_chart
+from stallward.papers.experiments.charts import BesideRow, SweepLine, beside_chart, sweep_chart
 from stallward.papers.experiments.dasec.published import MEAN_LOWER, P99_LOWER, SOURCE
 from stallward.papers.experiments.dasec.result import (
     ArmSummary,
@@ -26,7 +26,6 @@ from stallward.papers.experiments.dasec.tables import (
 )
 from stallward.papers.experiments.dasec.texts import ARM_LABELS, DIVIDED, NOT_REPEATED
 from stallward.papers.experiments.figures import one_minus
-from stallward.papers.experiments.sweep_chart import SweepLine, sweep_chart
 
 _DASEC: Final = "dasec"
 _COLOURS: Final = {arm: f"var(--c{number})" for number, arm in enumerate(ARMS)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from stallward.evaluation.report.experiment_page import PageCell, PageTable
 from stallward.evaluation.results.interval import Interval
-from stallward.papers.experiments.cells import factor, percent, ratio
 from stallward.papers.experiments.dasec.published import MEAN_LOWER, P99_LOWER
 from stallward.papers.experiments.dasec.result import (
     CellFigures,
@@ -12,6 +11,7 @@ from stallward.papers.experiments.dasec.result import (
     ThreadFigures,
 )
 from stallward.papers.experiments.dasec.texts import ARM_LABELS, FOLLOWED
+from stallward.papers.experiments.figures import factor, percent, ratio
 
 
 def summary_table(result: DasecExperimentResult) -> PageTable:

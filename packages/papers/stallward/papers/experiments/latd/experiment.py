@@ -29,9 +29,13 @@ from stallward.papers.experiments.latd.workload import (
     ZONE_MIB,
     Machine,
 )
-from stallward.papers.experiments.missing_runs import make_missing
-from stallward.papers.experiments.repeats import Repeat, plan_repeats
-from stallward.papers.experiments.run_store import ExperimentPlan, RunStore
+from stallward.papers.experiments.runs import (
+    ExperimentPlan,
+    Repeat,
+    RunStore,
+    make_missing,
+    plan_repeats,
+)
 from stallward.training.progress import Report, silent
 
 RESULT_FILE: Final = "result.json"

@@ -22,7 +22,7 @@ from stallward.evaluation.report.svg import (
     text,
 )
 from stallward.evaluation.results.interval import Interval
-from stallward.papers.experiments.beside_chart import BesideRow, beside_chart
+from stallward.papers.experiments.charts import BesideRow, SweepLine, beside_chart, sweep_chart
 from stallward.papers.experiments.latd.analysis import QUANTILES
 from stallward.papers.experiments.latd.published import (
     BEST_SWAPPINESS,
@@ -45,7 +45,6 @@ from stallward.papers.experiments.latd.steps import (
 )
 from stallward.papers.experiments.latd.tables import memory_table, scenario_table, sweep_table
 from stallward.papers.experiments.latd.workload import MIB, ZONE_MIB
-from stallward.papers.experiments.sweep_chart import SweepLine, sweep_chart
 
 # ---------- The pictures of the experiments of the latd thesis.
 

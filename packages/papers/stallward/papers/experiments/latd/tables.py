@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from stallward.evaluation.report.experiment_page import PageCell, PageTable
-from stallward.papers.experiments.cells import factor, milliseconds, percent
+from stallward.papers.experiments.figures import factor, milliseconds, percent
 from stallward.papers.experiments.latd.published import NOTHING, PUBLISHED
 from stallward.papers.experiments.latd.result import (
     LatdExperimentResult,

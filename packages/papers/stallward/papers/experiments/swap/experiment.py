@@ -16,8 +16,7 @@ from stallward.papers.controllers.contention import ContentionFile, MeasuredAppl
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch import BatchResult
 from stallward.papers.experiments.batch_session import open_batch_session
-from stallward.papers.experiments.missing_runs import make_missing
-from stallward.papers.experiments.run_store import ExperimentPlan, RunStore
+from stallward.papers.experiments.runs import ExperimentPlan, RunStore, make_missing
 from stallward.papers.experiments.swap.analysis import (
     configuration_figures,
     measured_applications,

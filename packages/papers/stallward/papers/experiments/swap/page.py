@@ -28,7 +28,7 @@ from stallward.evaluation.report.svg import (
     title,
 )
 from stallward.evaluation.results.interval import UNKNOWN, Interval
-from stallward.papers.experiments.cells import percent, seconds
+from stallward.papers.experiments.figures import percent, seconds
 from stallward.papers.experiments.swap.analysis import UNMANAGED
 from stallward.papers.experiments.swap.configurations import COMPUTINGS, SUBTASKS, WORKLOADS
 from stallward.papers.experiments.swap.result import (

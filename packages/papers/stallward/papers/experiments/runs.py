@@ -1,14 +1,19 @@
-"""The folder of an experiment: it belongs to one experiment and holds its finished runs."""
+"""The runs of an experiment: the folder that keeps them, which there are, and making the missing ones."""
 
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+
+import numpy as np
 
 from stallward.evaluation.errors import PlanError, ResultError
 from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
+from stallward.training.progress import Report
 
 T = TypeVar("T")
 PLAN_FILE: Final = "plan.json"
@@ -85,3 +90,86 @@ def _claim(root: Path, plan: ExperimentPlan) -> None:
             f"{root} holds the experiment {existing.experiment!r} with other settings.",
             next_step=_RESUME_OR_RENAME,
         )
+
+
+# ---------- The runs of an experiment that makes each of its settings several times
+
+
+class Named(Protocol):
+    """A setting of an experiment."""
+
+    @property
+    def name(self) -> str:
+        """The name of its runs."""
+        ...
+
+
+N = TypeVar("N", bound=Named)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat(Generic[N]):
+    """One run."""
+
+    setting: N
+    repeat: int
+    """The number of the repeat, from 1."""
+
+    @property
+    def key(self) -> str:
+        """The name of its file."""
+        return f"{self.setting.name}-{self.repeat}"
+
+    @property
+    def words(self) -> str:
+        """What it is, for somebody who waits."""
+        return f"{self.setting.name}, repeat {self.repeat}"
+
+
+def plan_repeats(settings: Sequence[N], repeats: int, seed: int) -> list[Repeat[N]]:
+    """All runs, one repeat of everything after the other.
+
+    Within a repeat the order is drawn, so that slow drifts of the machine affect all alike.
+
+    Args:
+        settings: What to run.
+        repeats: How often each setting runs.
+        seed: Seeds the order.
+    """
+    steps: list[Repeat[N]] = []
+    for repeat in range(1, repeats + 1):
+        rng = np.random.default_rng([seed, repeat])
+        order: Sequence[int] = rng.permutation(len(settings)).tolist()
+        steps += [Repeat(setting=settings[i], repeat=repeat) for i in order]
+    return steps
+
+
+# ---------- Making the runs that are missing, as far as there is time
+
+
+S = TypeVar("S")
+
+
+def make_missing(
+    missing: Sequence[S],
+    make: Callable[[S], None],
+    *,
+    minutes: float,
+    report: Report,
+    describe: Callable[[S], str],
+) -> None:
+    """Make one run after the other until none is missing, or the time is over.
+
+    Args:
+        missing: The runs that are missing, in their order.
+        make: Makes one and keeps it.
+        minutes: After how long no further run is begun.
+        report: Told about progress.
+        describe: What one of them is, in a few words.
+    """
+    began_s = time.monotonic()
+    for number, step in enumerate(missing):
+        if time.monotonic() - began_s >= 60.0 * minutes:
+            return
+        report(describe(step), number / len(missing))
+        make(step)
