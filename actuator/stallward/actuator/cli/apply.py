@@ -123,6 +123,7 @@ def apply(
     from stallward.actuator.client.remote_daemon import is_remote  # noqa: PLC0415
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
     from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
+    from stallward.actuator.record.reasons_text import reason_notes  # noqa: PLC0415
 
     options = ApplyOptions(
         paused=pause,
@@ -166,7 +167,7 @@ def apply(
         proc = None if is_remote(str(socket)) else DEFAULT_PATHS.proc
         desired = parse_desired(options, slots=len(names), proc=proc)
         answer = client.apply(desired, lease_s=lease, holder=holder)
-        for text in answer.guard_notes:
+        for text in reason_notes(answer.reasons, names):
             output.line(f"guard: {text}")
         output.line(f"granted: {desired_text(answer.granted, names)}")
         output.line(f"held for {answer.lease_remaining_s:.1f} s")
