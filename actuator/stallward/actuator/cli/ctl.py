@@ -36,14 +36,18 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Print what the daemon is doing now."""
-    from stallward.actuator.cli.status_text import status_rows, status_values  # noqa: PLC0415
+    from stallward.actuator.cli.status_text import (  # noqa: PLC0415
+        folded,
+        status_rows,
+        status_values,
+    )
 
     with connect(socket) as client:
         answer = client.status()
     if as_json:
         output.print_json(status_values(answer))
         return
-    output.table(("what", "value"), status_rows(answer, everything=everything))
+    output.table(("what", "value"), folded(status_rows(answer, everything=everything)))
 
 
 @ctl.command(epilog="Example: stallward ctl watch --every 10")
