@@ -128,7 +128,9 @@ def _make_metrics(
         return None
     address = parse_address(options.metrics, "options.metrics")
     config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
-    return make_metrics_server(address, link, servicer.refusals.counts, config)
+    return make_metrics_server(
+        address, link, servicer.refusals.counts, config, servicer.own_status
+    )
 
 
 def _make_servicer(

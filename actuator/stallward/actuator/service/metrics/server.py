@@ -14,6 +14,7 @@ from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.socket_files import make_room, socket_mode
+from stallward.proto.v1 import stallward_pb2 as pb
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
@@ -111,9 +112,20 @@ class MetricsServer(Listener):
 
 
 def make_metrics_server(
-    address: Address, link: LoopLink, refused: Mapping[str, int], config: MetricsConfig
+    address: Address,
+    link: LoopLink,
+    refused: Mapping[str, int],
+    config: MetricsConfig,
+    own_status: Callable[[], pb.StatusResponse],
 ) -> MetricsServer:
     """Count the tick records that arrive on ``link`` from now on.
+
+    Args:
+        address: Where to serve them.
+        link: The connection to the loop.
+        refused: The number of refused calls by code.
+        config: The part of the configuration that the metrics show.
+        own_status: Returns what the service itself knows: problems, canary and experiment.
 
     Returns:
         The server of the metrics, which does not listen yet.
@@ -121,9 +133,10 @@ def make_metrics_server(
     # prometheus_client costs memory, so it is imported only if metrics are configured.
     from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
 
-    counts = TickCounts()
+    counts = TickCounts(config.slo_ms)
     link.listeners.append(counts.take)
     metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
+    metrics.own_status = own_status
     server = MetricsServer(address, metrics.render)
     metrics.server_failures = lambda: server.failures
     return server
