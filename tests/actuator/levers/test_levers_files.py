@@ -217,11 +217,11 @@ def test_a_knob_that_is_not_there_is_a_result_and_tried_again_later(node: FakeNo
 
 
 def test_a_lever_that_the_node_lacks_has_not_failed(node: FakeNode) -> None:
-    """Only v2 has memory.low, which partition asks for everywhere."""
+    """On v1 there is no memory.low, which partition asks for everywhere."""
     levers = node.lever_set()
     results = levers.apply(DesiredState(protected_low_bytes=30 * MIB))
     lacking = [result.lever for result in results if result.missing]
-    assert lacking == ([] if node.zone.hierarchy.kind == "v2" else ["memory_low:app"])
+    assert lacking == ["memory_low:app"]
     assert all(result.ok != result.missing for result in results)
     levers.restore()
 

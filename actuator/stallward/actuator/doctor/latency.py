@@ -20,12 +20,13 @@ from stallward.actuator.latency.config import (
     LinesLatency,
     PrometheusLatency,
     StatsdLatency,
+    describe,
 )
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.lines.line_reader import LineReader
 from stallward.actuator.latency.lines.log_file import Piece, Start
-from stallward.actuator.latency.open_source import describe, format_of
+from stallward.actuator.latency.open_source import format_of
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
