@@ -337,6 +337,11 @@ def test_alerts_name_metrics_that_exist() -> None:
         for name in ("alerts", "alerts-kubernetes")
     )
     assert text.count("- alert:") == text.count("severity:"), "each says how bad it is"
+    headings = re.findall(r"^## (\w+)$", (ROOT / "docs/reference/alerts.md").read_text(), re.M)
+    assert headings == re.findall(r"- alert: (\w+)", text), "each has its section"
+    assert re.findall(r"runbook: docs/reference/alerts.md#(\w+)", text) == [
+        name.lower() for name in headings
+    ]
     names = {word.strip("(){}[],") for word in text.replace("(", " ").replace("{", " ").split()}
     used = {name.partition("[")[0] for name in names if name.startswith("stallward_")}
     assert used
@@ -415,6 +420,26 @@ def test_only_metrics_are_served(tmp_path: Path) -> None:
         assert answers[0].endswith(b"\r\n\r\naccepts a/b\n")
         assert answers[2].endswith(b"\r\n\r\n")
     assert not (tmp_path / "m.sock").exists()
+
+
+def test_it_is_ready_while_the_loop_ticks(link: LoopLink, tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "m.sock"))
+    config = MetricsConfig(slots=(), slo_ms=60.0, silence_s=1e3)
+    server = make_metrics_server(address, link, {}, config, pb.StatusResponse)
+    request = b"GET /ready HTTP/1.1\r\n\r\n"
+
+    async def asked() -> list[bytes]:
+        await server.start()
+        before = await ask(address, request)
+        run_ticks(TickCounts(60.0), link)
+        answers = [before, await ask(address, request)]
+        await server.stop()
+        return answers
+
+    before, after = asyncio.run(asked())
+    assert before.startswith(b"HTTP/1.1 503 Service Unavailable")
+    assert before.endswith(b"the loop does not tick\n")
+    assert after.startswith(b"HTTP/1.1 200 OK")
 
 
 def test_who_connects_and_says_nothing_keeps_no_scraper_out(tmp_path: Path) -> None:

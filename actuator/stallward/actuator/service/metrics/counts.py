@@ -178,3 +178,5 @@ class MetricsConfig:
     """The names of the background slots."""
     slo_ms: float
     """The latency target."""
+    silence_s: float = 5.0
+    """Without a tick for so long the daemon is not ready."""

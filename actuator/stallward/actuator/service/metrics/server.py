@@ -1,4 +1,4 @@
-"""Serves GET /metrics, and nothing else, in the service's event loop."""
+"""Serves GET /metrics and GET /ready, and nothing else, in the service's event loop."""
 
 from __future__ import annotations
 
@@ -33,12 +33,16 @@ class MetricsServer(Listener):
     Args:
         address: Where to listen; a Unix socket gets mode 0660.
         render: Renders the metrics.
+        why_not_ready: Returns why the daemon is not ready; empty if it is.
     """
 
-    def __init__(self, address: Address, render: Render) -> None:
+    def __init__(
+        self, address: Address, render: Render, why_not_ready: Callable[[], str] = str
+    ) -> None:
         super().__init__()
         self._address = address
         self._render = render
+        self._why_not_ready = why_not_ready
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}
 
@@ -99,8 +103,12 @@ class MetricsServer(Listener):
         path = target.partition(" ")[0].partition("?")[0]
         if method not in {"GET", "HEAD"}:
             status, content_type, body = "405 Method Not Allowed", _PLAIN, b"GET /metrics\n"
+        elif path == "/ready":
+            fault = self._why_not_ready()
+            status = "503 Service Unavailable" if fault else "200 OK"
+            content_type, body = _PLAIN, f"{fault or 'the loop ticks'}\n".encode()
         elif path != "/metrics":
-            status, content_type, body = "404 Not Found", _PLAIN, b"It is /metrics.\n"
+            status, content_type, body = "404 Not Found", _PLAIN, b"There are /metrics and /ready.\n"
         else:
             status = "200 OK"
             content_type, body = self._render(headers.get("accept", ""))
@@ -137,6 +145,10 @@ def make_metrics_server(
     link.listeners.append(counts.take)
     metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
     metrics.own_status = own_status
-    server = MetricsServer(address, metrics.render)
+
+    def why_not_ready() -> str:
+        return "" if link.silent_s < config.silence_s else "the loop does not tick"
+
+    server = MetricsServer(address, metrics.render, why_not_ready)
     metrics.server_failures = lambda: server.failures
     return server
