@@ -337,7 +337,9 @@ def test_alerts_name_metrics_that_exist() -> None:
         for name in ("alerts", "alerts-kubernetes")
     )
     assert text.count("- alert:") == text.count("severity:"), "each says how bad it is"
-    headings = re.findall(r"^## (\w+)$", (ROOT / "docs/reference/alerts.md").read_text(), re.M)
+    headings = re.findall(
+        r"^## (\w+)$", (ROOT / "docs/reference/alerts.md").read_text(), re.MULTILINE
+    )
     assert headings == re.findall(r"- alert: (\w+)", text), "each has its section"
     assert re.findall(r"runbook: docs/reference/alerts.md#(\w+)", text) == [
         name.lower() for name in headings

@@ -108,7 +108,11 @@ class MetricsServer(Listener):
             status = "503 Service Unavailable" if fault else "200 OK"
             content_type, body = _PLAIN, f"{fault or 'the loop ticks'}\n".encode()
         elif path != "/metrics":
-            status, content_type, body = "404 Not Found", _PLAIN, b"There are /metrics and /ready.\n"
+            status, content_type, body = (
+                "404 Not Found",
+                _PLAIN,
+                b"There are /metrics and /ready.\n",
+            )
         else:
             status = "200 OK"
             content_type, body = self._render(headers.get("accept", ""))
