@@ -113,8 +113,8 @@ def apply(
     """Hold a desired state on the node for the time of a lease.
 
     It reaches every lever; those that the node lacks, as ctl status says, do nothing. Options with
-    SLOT= may be repeated for other slots. PID@START names a process of another machine, by field
-    22 of its /proc/PID/stat. The guard says what it does not grant.
+    SLOT=, a slot's name or number, may be repeated for other slots. PID@START names a process of
+    another machine, by field 22 of its /proc/PID/stat. The guard says what it does not grant.
     """
     from stallward.actuator.cli.desired_options import (  # noqa: PLC0415
         ApplyOptions,
@@ -165,7 +165,7 @@ def apply(
     with connect(socket) as client:
         names = client.status().slots
         proc = None if is_remote(str(socket)) else DEFAULT_PATHS.proc
-        desired = parse_desired(options, slots=len(names), proc=proc)
+        desired = parse_desired(options, slots=names, proc=proc)
         answer = client.apply(desired, lease_s=lease, holder=holder)
         for text in reason_notes(answer.reasons, names):
             output.line(f"guard: {text}")

@@ -85,6 +85,13 @@ class ExperimentServicer(PolicyServicer):
         await self._refuse_during_experiment(context)
         return await super().Load(request, context)
 
+    async def RemovePolicy(  # noqa: N802
+        self, request: pb.RemovePolicyRequest, context: _Context
+    ) -> pb.RemovePolicyResponse:
+        """Remove a policy, unless an experiment runs, which may need it."""
+        await self._refuse_during_experiment(context)
+        return await super().RemovePolicy(request, context)
+
     async def SetMode(  # noqa: N802
         self, request: pb.SetModeRequest, context: _Context
     ) -> pb.SetModeResponse:
