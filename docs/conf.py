@@ -95,6 +95,7 @@ NAVIGATION: Final = {
         "reference/levers",
         "reference/measures",
         "reference/metrics",
+        "reference/alerts",
         "reference/observation",
         "reference/profile",
         "reference/recordings",
