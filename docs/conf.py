@@ -65,6 +65,7 @@ NAVIGATION: Final = {
         "reference/signals",
         "reference/latency",
         "reference/metrics",
+        "reference/alerts",
         "reference/restoring",
         "reference/fleet",
     ),

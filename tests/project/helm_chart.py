@@ -22,6 +22,7 @@ EVERYTHING: Mapping[str, Any] = {
     "collect": COLLECT,
     "dashboard": {"enabled": True},
     "podMonitor": {"enabled": True},
+    "prometheusRule": {"enabled": True},
     "remote": TLS,
 }
 _HELM = shutil.which("helm") or str(ROOT / "build/helm/bin/helm")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from helm_chart import (
     CHART,
     EVERYTHING,
@@ -53,11 +54,12 @@ def test_what_is_rendered_fits_the_schema_of_kubernetes(
     )
     assert set(chart) == {
         "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "ConfigMap", "DaemonSet", "Service",
-        "PodMonitor", "NetworkPolicy", "dashboard", "uninstall ServiceAccount", "uninstall Role",
+        "PodMonitor", "PrometheusRule", "NetworkPolicy", "dashboard", "uninstall ServiceAccount", "uninstall Role",
         "uninstall RoleBinding", "uninstall Job", "CronJob",
     }  # fmt: skip
     for kind, one in chart.items():
-        if kind != "PodMonitor":  # its schema is the operator's: test_custom_resources.py
+        # The schemas of these are the operator's: test_custom_resources.py
+        if kind not in {"PodMonitor", "PrometheusRule"}:
             kubernetes_validate.validate(one, version, strict=True)
     broken = {**chart["DaemonSet"], "spec": {"template": {}}}
     with pytest.raises(kubernetes_validate.ValidationError):
@@ -247,6 +249,19 @@ def test_the_dashboard_is_that_of_the_documentation(chart: dict[str, dict[str, A
     assert chart["dashboard"]["metadata"]["labels"]["grafana_dashboard"] == "1"
 
 
+def test_the_alerts_are_those_of_the_documentation(chart: dict[str, dict[str, Any]]) -> None:
+    documented: list[Any] = []
+    for name in ("alerts", "alerts-kubernetes"):
+        text = (ROOT / f"docs/reference/{name}.yml").read_text()
+        documented += yaml.safe_load(text)["groups"]
+    assert chart["PrometheusRule"]["spec"]["groups"] == documented
+
+
+def test_a_pod_is_ready_while_the_loop_ticks(chart: dict[str, dict[str, Any]]) -> None:
+    (daemon,) = pod_of(chart)["containers"]
+    assert daemon["readinessProbe"]["httpGet"] == {"path": "/ready", "port": "metrics"}
+
+
 def test_the_values_say_what_the_daemon_is_configured_with(tmp_path: Path) -> None:
     tables = {
         "control": {"dry_run": False, "slo_ms": 12.5, "controller": "partition"},
@@ -287,7 +302,7 @@ def test_a_change_of_the_configuration_replaces_the_pods(
 
 def test_without_metrics_nothing_listens(tmp_path: Path) -> None:
     off = render(tmp_path, {"metrics": {"enabled": False}})
-    assert {"Service", "PodMonitor", "dashboard"}.isdisjoint(off)
+    assert {"Service", "PodMonitor", "PrometheusRule", "dashboard"}.isdisjoint(off)
     assert off["NetworkPolicy"]["spec"]["ingress"] == []
     assert configuration(off).service.metrics is None
     assert "ports" not in pod_of(off)["containers"][0]
@@ -340,6 +355,10 @@ def test_two_releases_share_no_name(chart: dict[str, dict[str, Any]], tmp_path: 
         ({"collect": {"nodes": ["node 7"], "to": "s3://b/r"}}, "nodes"),
         ({"hostPaths": {"run": "run/stallward"}}, "run"),
         ({"metrics": {"enabled": False}, "podMonitor": {"enabled": True}}, "metrics.enabled"),
+        (
+            {"metrics": {"enabled": False}, "prometheusRule": {"enabled": True}},
+            "metrics.enabled",
+        ),
     ],
     ids=str,
 )

@@ -144,7 +144,10 @@ def test_an_unknown_command_or_option_is_found() -> None:
 
 
 def test_every_path_exists() -> None:
-    namespaces = (*PACKAGES, *(str(one.relative_to(ROOT)) for one in (ROOT / "packages").iterdir()))
+    namespaces = (
+        *PACKAGES,
+        *(str(one.relative_to(ROOT)) for one in (ROOT / "packages").iterdir()),
+    )
     folders = (ROOT, *(ROOT / one / "stallward" for one in namespaces))
     below = tuple(ROOT / one / "stallward" / one for one in PACKAGES)
     missing = [

@@ -123,6 +123,12 @@ def test_an_option_moves_its_lever_of_one_slot_alone(daemon: Daemon, field: str)
     assert apply(daemon, *argv) == expected
 
 
+def test_slots_go_by_their_names_too(daemon: Daemon) -> None:
+    by_name = apply(daemon, "--pause", "training", "--limit", "batch=64")
+    assert by_name == apply(daemon, "--pause", "0", "--limit", "1=64")
+    assert by_name.slot(1).limit_bytes == 64 * MIB
+
+
 @pytest.mark.parametrize("field", TUNING_FIELDS)
 def test_an_option_sets_one_setting_of_the_node(daemon: Daemon, field: str) -> None:
     argv, value = TUNING_FIELDS[field]

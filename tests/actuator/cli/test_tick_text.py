@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from stallward.actuator.cli.status_text import status_rows, status_values
+from stallward.actuator.cli.output import table_lines
+from stallward.actuator.cli.status_text import folded, status_rows, status_values
 from stallward.actuator.cli.tick_text import TickPrinter
 from stallward.actuator.client.status import STATUS
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
+from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
 from stallward.actuator.record.wire import TICK_RECORD
@@ -87,8 +90,21 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
         assert part in second
 
 
-def test_slots_go_by_their_number_and_the_name_in_the_configuration() -> None:
-    assert "| 0:training 300+1 MiB" in TickPrinter(names=("training",)).line(_record(1, 0))
+def test_slots_go_by_their_name_in_the_configuration() -> None:
+    line = TickPrinter(names=("training",)).line(_record(1, 0))
+    assert "| 0:training 300+1 MiB" in line
+    assert "pause training, limit training to 100 MiB" in line
+    assert "guard: training: not paused, paused 4.9 s of at most 5 s" in line
+    printed = json.loads(TickPrinter(as_json=True, names=("training",)).line(_record(1, 0)))
+    assert printed["granted"] == "pause training, limit training to 100 MiB"
+
+
+def test_a_lever_that_the_node_lacks_has_not_failed() -> None:
+    lacking = LeverResult(lever="memory_low:app", value="9", ok=False, error="no", missing=True)
+    failed = LeverResult(lever="limit:a", value="9", ok=False, error="no")
+    line = TickPrinter().line(replace(_record(1, 0), applied=(lacking, failed)))
+    assert "memory_low:app is not here" in line
+    assert "limit:a failed" in line
 
 
 def test_json_lines_hold_the_same() -> None:
@@ -184,14 +200,46 @@ def test_a_status_begins_with_how_the_application_is_and_what_is_held() -> None:
         slo_ms=100.0,
         last_tick=TICK_RECORD.to_wire(_record(1, 0)),
         missing=[f"signal {number}: not here" for number in range(9)],
+        met_s=90.0,
+        missed_s=10.0,
     )
     status = STATUS.from_wire(wire)
-    rows = dict(status_rows(status))
-    assert rows["latency"].endswith("of at most 100 ms")
-    assert "training 300" in rows["memory, MiB"]
-    assert "training" in rows["now"]
-    assert rows["because"]
-    assert rows["missing"] == "9 signals and levers; --all lists them"
-    assert [row for row in status_rows(status, everything=True) if row[0] == "missing"] == [
-        ("missing", f"signal {number}: not here") for number in range(9)
+    listed = status_rows(status)
+    assert [name for name, _ in listed[:4]] == ["latency", "memory", "training", "because"]
+    rows = dict(listed)
+    assert rows["latency"] == "p95 812 ms, target 100 ms: missed; met in 90 % of 1.7 minutes"
+    assert rows["memory"] == "500 of 600 MiB, of which the application -"
+    assert rows["training"] == ("300 MiB and 1 in swap: paused, limit 100 MiB; paused for 1.2 s")
+    assert rows["because"] == "policy"
+    assert rows["off here"] == "9 signals and levers; --all lists them"
+    assert [row for row in status_rows(status, everything=True) if row[0] == "off here"] == [
+        ("off here", f"signal {number}: not here") for number in range(9)
     ]
+
+
+def test_what_somebody_should_look_at_comes_first_and_is_never_folded() -> None:
+    lacks = [f"signal {number}: not here" for number in range(9)]
+    wire = pb.StatusResponse(missing=["metrics: in use", *lacks], problems=["metrics: in use"])
+    rows = status_rows(STATUS.from_wire(wire))
+    assert rows[0] == ("problem", "metrics: in use")
+    assert dict(rows)["off here"].startswith("9 signals")
+
+
+def test_a_source_that_is_too_coarse_for_the_target_is_said_to_be() -> None:
+    for slo_ms, said in ((9.0, True), (10.0, False)):
+        source = pb.LatencySourceStatus(source="lines", step_ms=1.0)
+        status = STATUS.from_wire(pb.StatusResponse(latency_source=source, slo_ms=slo_ms))
+        rows = dict(status_rows(status))
+        assert ("too coarse" in rows) is said
+        if said:
+            assert "steps of 1 ms, and the target of 9 ms" in rows["too coarse"]
+            assert "docs/reference/latency.md" in rows["too coarse"]
+        assert status_values(status)["latency"]["step_ms"] == 1.0
+
+
+def test_no_line_of_a_status_is_wider_than_100_columns() -> None:
+    rows = folded([("a short one", "x"), ("because", "word " * 60), ("held " * 4, "y" * 300)])
+    lines = table_lines(("what", "value"), rows)
+    assert max(map(len, lines)) <= 100
+    assert [name for name, _ in rows][:4] == ["a short one", "because", "", ""]
+    assert "".join(value for name, value in rows if "y" in value) == "y" * 300

@@ -216,6 +216,16 @@ def test_a_knob_that_is_not_there_is_a_result_and_tried_again_later(node: FakeNo
     assert node.vm("swappiness") == "60"
 
 
+def test_a_lever_that_the_node_lacks_has_not_failed(node: FakeNode) -> None:
+    """On v1 there is no memory.low, which partition asks for everywhere."""
+    levers = node.lever_set()
+    results = levers.apply(DesiredState(protected_low_bytes=30 * MIB))
+    lacking = [result.lever for result in results if result.missing]
+    assert lacking == ["memory_low:app"]
+    assert all(result.ok != result.missing for result in results)
+    levers.restore()
+
+
 def test_a_v2_node_says_that_groups_have_no_swappiness(node: FakeNode) -> None:
     reported = any("protected_swappiness" in reason for reason in node.lever_set().missing())
     assert reported == (node.zone.hierarchy.kind == "v2")

@@ -57,6 +57,9 @@ class FakeNode:
     def passing_faults(self) -> tuple[str, ...]:
         return (self.trouble,)
 
+    def problems(self) -> tuple[str, ...]:
+        return tuple(filter(None, (self.trouble,)))
+
     def missing(self) -> tuple[str, ...]:
         self.asked += 1
         return self.lacks
@@ -138,6 +141,7 @@ def test_a_change_of_the_latency_source_is_reported_at_once(case: Case) -> None:
     case.missing()
     case.node.trouble, case.node.lacks = "is silent", ("latency: is silent",)
     assert case.missing() == ["latency: is silent"]
+    assert list(case.status.make(ticks=8, calm=True).problems) == ["is silent"]
 
 
 def test_a_journal_that_takes_nothing_is_reported_at_once(case: Case) -> None:
@@ -145,6 +149,8 @@ def test_a_journal_that_takes_nothing_is_reported_at_once(case: Case) -> None:
     with pytest.raises(JournalError):
         case.status._sources.link.hold(Stopped(999_999, 1))
     assert case.missing()[0].startswith("journal: The guardian did not take")
+    problems = case.status.make(ticks=7, calm=True).problems
+    assert [text.partition(":")[0] for text in problems] == ["journal"], "no lack of the node"
 
 
 def _status(tmp_path: Path, budgets: Budgets, *times_s: float) -> DaemonStatus:

@@ -140,6 +140,25 @@ def test_a_pushed_policy_goes_by_the_name_that_it_was_loaded_by(tmp_path: Path) 
         assert policy_status(result.controller, result.name).name == shown
 
 
+def test_a_bad_policy_says_which_good_one_its_name_hides(tmp_path: Path) -> None:
+    store = PolicyStore(tmp_path / "store")
+    good = write_policy(tmp_path / "mine.onnx").read_bytes()
+    digests = []
+    for content in (good, b"\x12\x03bad"):
+        digests.append(hashlib.sha256(content).hexdigest())
+        store.append(digests[-1], 0, content)
+        store.complete(digests[-1], "november")
+    places = PolicyConfig(store=tmp_path / "store")
+    refused = load("november", places, trial=lambda _path: None)
+    assert refused.controller is None
+    assert f"The one that was pushed as november before it is {digests[0][:12]}" in str(
+        refused.error
+    )
+    assert load(digests[0][:12], places, trial=lambda _path: None).controller is not None
+    store.remove(digests[1])
+    assert load("november", places, trial=lambda _path: None).controller is not None
+
+
 def test_a_controller_is_made_by_its_specification() -> None:
     result = load("controller:partition:turn_s=7", PolicyConfig(), 3)
     assert result.error is None

@@ -77,6 +77,9 @@ class FakeNode:
     def passing_faults(self) -> tuple[str, ...]:
         return ()
 
+    def problems(self) -> tuple[str, ...]:
+        return ()
+
     def missing(self) -> tuple[str, ...]:
         return ("io_max: no disk",)
 

@@ -119,6 +119,20 @@ def test_a_name_is_short_and_plain(store: PolicyStore, name: str) -> None:
     assert store.complete(digest(CONTENT), "mine"), "nothing was lost"
 
 
+def test_what_is_removed_is_gone_and_nothing_goes_back_to_it(store: PolicyStore) -> None:
+    first, second = send(store, b"1", "same"), send(store, b"2", "same")
+    assert store.named_before("same") == first
+    for one in (first, second):
+        store.activated(one.sha256, str(store.file(one)))
+    assert store.remove(first.sha256) == first
+    assert store.policies() == (second,)
+    assert not store.file(first).exists()
+    assert store.before(second.sha256) is None
+    assert store.named_before("same") is None
+    with pytest.raises(PolicyStoreError, match="There is no policy"):
+        store.remove(first.sha256)
+
+
 def test_all_policies_together_have_a_bound(
     store: PolicyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

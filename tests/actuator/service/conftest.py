@@ -16,7 +16,7 @@ _Kind = TypeVar("_Kind", bound=Service)
 def _starting(folder: Path, kind: type[_Kind]) -> Iterator[Callable[..., _Kind]]:
     services: list[_Kind] = []
 
-    def start(**options: object) -> _Kind:
+    def start(*, folder: Path = folder, **options: object) -> _Kind:
         services.append(kind(folder, **options))
         return services[-1]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import shutil
 import socket
@@ -40,7 +41,15 @@ from stallward.actuator.service.metrics.server import MetricsServer, make_metric
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
 from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED
-from stallward.agent.sample import LatencySample, LeverState, Sample, SlotState
+from stallward.agent.latency_histogram import LOG_WIDTH, LOWEST_MS, LatencyHistogram
+from stallward.agent.sample import (
+    LatencySample,
+    LeverState,
+    Sample,
+    SlotState,
+    WorkSample,
+    WorkSource,
+)
 from stallward.agent.testing import make_sample
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -69,7 +78,15 @@ def tick(sequence: int, sample: Sample, **changes: object) -> pb.TickRecord:
 def at(time_s: float, **changes: object) -> Sample:
     made = make_sample()
     protected = replace(made.protected, memory_usage_bytes=1 << 20)
-    return replace(made, time_s=time_s, protected=protected, **changes)  # type: ignore[arg-type]
+    slots = tuple(replace(slot, cpu_usage_us=4_000_000) for slot in made.slots)
+    work = (WorkSample(slot=0, source=WorkSource.FILE, unit="steps", units=7.0),)
+    values = {"protected": protected, "slots": slots, "work": work, **changes}
+    return replace(made, time_s=time_s, **values)  # type: ignore[arg-type]
+
+
+def bucket_of(latency_ms: float) -> int:
+    """The bucket in which a latency is."""
+    return round(math.log(latency_ms / LOWEST_MS) / LOG_WIDTH + 0.5)
 
 
 @pytest.fixture
@@ -82,8 +99,11 @@ def link() -> Iterator[LoopLink]:
         missing=["a", "b"],
         uptime_s=5.0,
         latency_source=pb.LatencySourceStatus(
-            source="statsd", malformed=3, ignored_names=8, fault="gone"
+            source="statsd", malformed=3, ignored_names=8, fault="gone", step_ms=1.0
         ),
+        policy=pb.PolicyStatus(name="november", sha256="ab" * 32),
+        mode=pb.MODE_SHADOW,
+        problems=["a"],
         hold_budget=pb.HoldBudgetStatus(used_s=90.0, allowed_s=180.0, refusing=True),
     )
     theirs.send(pb.LoopMessage(status=status).SerializeToString())
@@ -95,7 +115,13 @@ def link() -> Iterator[LoopLink]:
 
 def metrics_of(link: LoopLink, counts: TickCounts) -> DaemonMetrics:
     config = MetricsConfig(slots=("hog0", "hog1"), slo_ms=60.0)
-    return DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, config=config)
+    metrics = DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, config=config)
+    metrics.own_status = lambda: pb.StatusResponse(
+        problems=["metrics: in use"],
+        canary=pb.CanaryStatus(watching=True, attainment=0.9, attainment_before=0.95),
+        experiment=pb.ExperimentPhase(block=2, blocks=6, arm=pb.EXPERIMENT_ARM_TREATMENT),
+    )
+    return metrics
 
 
 def values(metrics: DaemonMetrics) -> dict[str, float]:
@@ -114,9 +140,13 @@ def run_ticks(counts: TickCounts, link: LoopLink) -> None:
     moved = (
         LeverResult(lever="pause:hog0", value="1"),
         LeverResult(lever="vm.swappiness", value="7", ok=False, error="no"),
+        LeverResult(lever="memory_low:app", value="7", ok=False, error="v1", missing=True),
     )
     foreign = (LeverState(lever="limit:hog1", value="x", held_for_s=0.0, foreign=True),)
-    latency = LatencySample(completed=5, completed_total=105, mean_ms=5, p95_ms=20, max_ms=30)
+    new = LatencyHistogram.of({bucket_of(55.0): 3, bucket_of(61.0): 2})
+    latency = LatencySample(
+        completed=5, completed_total=105, mean_ms=5, p95_ms=20, max_ms=30, new_requests=new
+    )
     late = Fault(controller="latd", cause=DecisionLate(took_s=0.06, limit_s=0.05))
     floor = GuardChange(rule=GuardRule.FLOOR, wish=Wish.LIMIT, slot=0, bound=9.0)
     reasons = Reasons(fault=late, changes=(floor,))
@@ -134,7 +164,7 @@ def run_ticks(counts: TickCounts, link: LoopLink) -> None:
 
 
 def test_ticks_are_counted(link: LoopLink) -> None:
-    counts = TickCounts()
+    counts = TickCounts(60.0)
     run_ticks(counts, link)
     shown = values(metrics_of(link, counts))
     expected = {
@@ -165,12 +195,31 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_hold_without_pressure_allowed_seconds": 180,
         "stallward_holds_refused": 1,
         "stallward_missing_signals": 2,
+        "stallward_problems": 2,
+        "stallward_latency_step_seconds": 0.001,
+        "stallward_policy_info,shadow,november,abababababab": 1,
+        "stallward_canary_watching": 1,
+        "stallward_canary_turned_off": 0,
+        "stallward_canary_attainment_ratio,now": 0.9,
+        "stallward_canary_attainment_ratio,before": 0.95,
+        "stallward_experiment_running": 1,
+        "stallward_experiment_arm,treatment": 1,
+        "stallward_experiment_block": 3,
+        "stallward_experiment_blocks": 6,
+        "stallward_slot_work_total,hog0,steps": 7,
+        "stallward_request_duration_seconds_bucket,0.05": 0,
+        "stallward_request_duration_seconds_bucket,0.06": 9,
+        "stallward_request_duration_seconds_bucket,+Inf": 15,
+        "stallward_request_duration_seconds_count": 15,
         "stallward_tick_phase_seconds_count,sense": 6,
         "stallward_tick_phase_seconds_bucket,0.0005,sense": 0,
         "stallward_tick_phase_seconds_bucket,0.001,sense": 6,
         "stallward_tick_phase_seconds_bucket,0.0025,apply": 0,
     }
     assert {name: shown.get(name) for name in expected} == expected
+    assert not [name for name in shown if "memory_low" in name], "the node does not have it"
+    assert shown["stallward_request_duration_seconds_sum"] == pytest.approx(0.861, rel=0.01)
+    assert shown["stallward_slot_work_total,hog1,cpu-s"] == 4.0
     # 0.2 s before the loop was started again, 0.1 s after: the gap does not count.
     assert shown["stallward_slot_paused_seconds_total,hog0"] == pytest.approx(0.3)
     assert shown["stallward_start_time_seconds"] == pytest.approx(time.time() - 5.0, abs=2.0)
@@ -179,7 +228,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
 
 def test_the_time_within_the_target_and_above_it_is_counted() -> None:
     """Each tick counts for the time since the one before; gaps, and time without requests, do not."""
-    counts = TickCounts()
+    counts = TickCounts(60.0)
     for number, (time_s, p95_ms, slo_ms) in enumerate(
         (
             (10.0, 20.0, 60.0),
@@ -193,12 +242,12 @@ def test_the_time_within_the_target_and_above_it_is_counted() -> None:
     ):
         latency = LatencySample(completed=5, completed_total=5, p95_ms=p95_ms)
         counts.take(tick(number, at(time_s, latency=latency), slo_ms=slo_ms))
-    assert counts.met_s == pytest.approx(0.2)
-    assert counts.missed_s == pytest.approx(0.5)
+    assert counts.target.met_s == pytest.approx(0.2)
+    assert counts.target.missed_s == pytest.approx(0.5)
 
 
 def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
-    counts = TickCounts()
+    counts = TickCounts(60.0)
     run_ticks(counts, link)
     _, body = metrics_of(link, counts).render("")
     declared = {
@@ -218,13 +267,13 @@ def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> Non
 def test_without_a_loop_little_is_said_and_nothing_fails() -> None:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with ours, theirs:
-        shown = values(metrics_of(LoopLink(ours), TickCounts()))
+        shown = values(metrics_of(LoopLink(ours), TickCounts(60.0)))
     assert shown["stallward_ticks_total"] == 0
     assert "stallward_build_info" not in str(shown)
 
 
 def test_openmetrics_is_served_where_it_is_accepted(link: LoopLink) -> None:
-    counts = TickCounts()
+    counts = TickCounts(60.0)
     run_ticks(counts, link)
     content_type, body = metrics_of(link, counts).render("application/openmetrics-text")
     assert content_type.startswith("application/openmetrics-text")
@@ -236,7 +285,7 @@ def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("promtool is not installed (Debian package prometheus)")
-    counts = TickCounts()
+    counts = TickCounts(60.0)
     run_ticks(counts, link)
     _, body = metrics_of(link, counts).render("")
     checks: tuple[tuple[list[str], bytes], ...] = (
@@ -288,6 +337,13 @@ def test_alerts_name_metrics_that_exist() -> None:
         for name in ("alerts", "alerts-kubernetes")
     )
     assert text.count("- alert:") == text.count("severity:"), "each says how bad it is"
+    headings = re.findall(
+        r"^## (\w+)$", (ROOT / "docs/reference/alerts.md").read_text(), re.MULTILINE
+    )
+    assert headings == re.findall(r"- alert: (\w+)", text), "each has its section"
+    assert re.findall(r"runbook: docs/reference/alerts.md#(\w+)", text) == [
+        name.lower() for name in headings
+    ]
     names = {word.strip("(){}[],") for word in text.replace("(", " ").replace("{", " ").split()}
     used = {name.partition("[")[0] for name in names if name.startswith("stallward_")}
     assert used
@@ -368,6 +424,26 @@ def test_only_metrics_are_served(tmp_path: Path) -> None:
     assert not (tmp_path / "m.sock").exists()
 
 
+def test_it_is_ready_while_the_loop_ticks(link: LoopLink, tmp_path: Path) -> None:
+    address = Address(path=str(tmp_path / "m.sock"))
+    config = MetricsConfig(slots=(), slo_ms=60.0, silence_s=1e3)
+    server = make_metrics_server(address, link, {}, config, pb.StatusResponse)
+    request = b"GET /ready HTTP/1.1\r\n\r\n"
+
+    async def asked() -> list[bytes]:
+        await server.start()
+        before = await ask(address, request)
+        run_ticks(TickCounts(60.0), link)
+        answers = [before, await ask(address, request)]
+        await server.stop()
+        return answers
+
+    before, after = asyncio.run(asked())
+    assert before.startswith(b"HTTP/1.1 503 Service Unavailable")
+    assert before.endswith(b"the loop does not tick\n")
+    assert after.startswith(b"HTTP/1.1 200 OK")
+
+
 def test_who_connects_and_says_nothing_keeps_no_scraper_out(tmp_path: Path) -> None:
     async def scrape_in_between(address: Address) -> list[bytes]:
         server = MetricsServer(address, lambda _accept: ("text/x", b"metrics\n"))
@@ -433,7 +509,7 @@ def test_a_port_that_another_program_has_is_tried_again() -> None:
 
 def test_failures_to_serve_the_metrics_are_counted(link: LoopLink) -> None:
     config = MetricsConfig(slots=(), slo_ms=60.0)
-    server = make_metrics_server(Address(path="/nowhere/m"), link, {}, config)
+    server = make_metrics_server(Address(path="/nowhere/m"), link, {}, config, pb.StatusResponse)
     server.failures = 7
     _, body = server._render("")
     assert b"stallward_metrics_failures_total 7.0\n" in body

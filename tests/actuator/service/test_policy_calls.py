@@ -120,6 +120,44 @@ def test_what_cannot_be_a_policy_is_refused_and_counted(
     assert refused == {"INVALID_ARGUMENT": 4, "FAILED_PRECONDITION": 1}
 
 
+def test_a_policy_is_removed_by_name_or_digest_unless_it_is_loaded(
+    client: ActuatorClient, tmp_path: Path
+) -> None:
+    old, new = b"old", b"new"
+    client.push(policy_file(tmp_path, old), name="november")
+    newest = client.push(policy_file(tmp_path, new), name="november")
+    activate(client, stored_file(tmp_path, old))
+    assert [(one.loaded, one.active) for one in client.policies()] == [
+        (True, True),
+        (False, False),
+    ]
+    assert client.remove("november") == newest, "the newest of the name"
+    assert not stored_file(tmp_path, new).exists()
+    with pytest.raises(RequestError, match=r"november \(.*\) is loaded\. Load another one first"):
+        client.remove("november")
+    with pytest.raises(PolicyError, match="There is no policy 'december'"):
+        client.remove("december")
+    client.load("controller:none")
+    removed = client.remove(hashlib.sha256(old).hexdigest()[:12])
+    assert removed.name == "november"
+    assert client.policies() == ()
+
+
+def test_the_list_marks_what_is_active_and_what_a_name_hides(
+    client: ActuatorClient, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for content in (b"1", b"2"):
+        client.push(policy_file(tmp_path, content), name="november")
+    client.push(policy_file(tmp_path, b"3"), name="december")
+    activate(client, stored_file(tmp_path, b"3"))
+    socket = ["--socket", f"{client.daemon}"]
+    assert main(["ctl", "policies", *socket]) == 0
+    rows = [line.split(None, 5)[5:] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [["older of the name november"], [], ["active"]]
+    assert main(["ctl", "remove", "november", *socket]) == 0
+    assert capsys.readouterr().out.startswith("removed november (sha256 ")
+
+
 def test_rolling_back_activates_what_decided_before(
     client: ActuatorClient, tmp_path: Path
 ) -> None:

@@ -2,78 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from free_port import free_port
+from prometheus_server import alerts, ask, prometheus, value
 from service_without_loop import WAIT_S, Service
 
-ROOT = Path(__file__).parents[3]
-ALERTS = ROOT / "docs/reference/alerts.yml"
-
-
-@contextmanager
-def prometheus(folder: Path, target: str) -> Iterator[str]:
-    """Run one that scrapes ``target`` every second; yields its address."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("Prometheus is not installed (Debian package prometheus)")
-    config = folder / "prometheus.yml"
-    config.write_text(
-        "global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
-        f"rule_files: [{ALERTS}]\n"
-        "scrape_configs:\n"
-        f"  - {{job_name: stallward, static_configs: [{{targets: ['{target}']}}]}}\n"
-    )
-    address = f"127.0.0.1:{free_port()}"
-    log = folder / "prometheus.log"
-    with log.open("wb") as lines:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address={address}",
-            ],
-            stdout=lines,
-            stderr=lines,
-        )
-        try:
-            yield address
-        except BaseException as error:
-            error.add_note(log.read_text()[-2000:])
-            raise
-        finally:
-            process.terminate()
-            process.wait(WAIT_S)
-
-
-def ask(address: str, path: str, **parameters: str) -> Any:
-    """The data of an answer; ``None`` while there is none."""
-    url = f"http://{address}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return json.load(answer)["data"]
-    except (urllib.error.URLError, ConnectionError):
-        return None
-
-
-def value(address: str, expression: str) -> float | None:
-    """The value of an expression that has one series."""
-    answer = ask(address, "query", query=expression)
-    if answer is None or not answer["result"]:
-        return None
-    return float(answer["result"][0]["value"][1])
+from stallward.actuator.ipc.channels import frame_status, frame_tick
+from stallward.proto.v1 import stallward_pb2 as pb
 
 
 def test_it_scrapes_the_metrics_and_evaluates_the_alerts(
@@ -81,7 +21,7 @@ def test_it_scrapes_the_metrics_and_evaluates_the_alerts(
 ) -> None:
     target = f"127.0.0.1:{free_port()}"
     service = start(metrics=target)
-    with prometheus(tmp_path, target) as address:
+    with prometheus(tmp_path, [target]) as address:
         deadline_s = time.monotonic() + WAIT_S
         seen: dict[str, float | None] = {}
         health: set[str] = set()
@@ -102,3 +42,110 @@ def test_it_scrapes_the_metrics_and_evaluates_the_alerts(
         assert ticks > 0
         kinds = ask(address, "targets/metadata")
         assert {one["type"] for one in kinds if one["metric"] == "stallward_ticks"} == {"counter"}
+
+
+MIB: Final = 1 << 20
+SLO_MS: Final = 60.0
+
+
+class Session:
+    """A daemon that does well, tick by tick, but for what a test changes."""
+
+    def __init__(self, service: Service, **changes: Any) -> None:
+        self.service = service
+        self.changes = changes
+        self.ticks = 0
+
+    def tick(self) -> None:
+        """Send a tick and a status, as a loop does."""
+        self.ticks += 1
+        changes = self.changes
+        if self.ticks > changes.get("ticks", 10**9):
+            return
+        now_s = time.monotonic()
+        latency = pb.LatencySample(
+            completed=10, completed_total=10 * self.ticks, p95_ms=changes.get("p95_ms", 20.0)
+        )
+        sample = pb.Sample(
+            time_s=now_s,
+            latency=latency,
+            node=pb.NodeSample(memory_total_bytes=8 << 30),
+            zone=pb.GroupSample(
+                memory_limit_bytes=600 * MIB,
+                memory_usage_bytes=changes.get("usage_bytes", 300 * MIB),
+                inactive_file_bytes=MIB,
+            ),
+            slots=[pb.GroupSample(memory_usage_bytes=100 * MIB, cpu_usage_us=self.ticks)],
+            slot_states=[pb.SlotState(paused=self.ticks % 10 < changes.get("paused_of_ten", 5))],
+        )
+        if changes.get("foreign") and self.ticks % 20 > 10:
+            sample.levers.add(lever="limit:sort", value="7", foreign=True)
+        ok = not changes.get("failing", False)
+        record = pb.TickRecord(
+            sequence=self.ticks,
+            time_s=now_s,
+            sample=sample,
+            slo_ms=SLO_MS,
+            fallback=changes.get("fallback", False),
+            applied=[
+                pb.LeverResult(lever="limit:sort", ok=ok),
+                pb.LeverResult(lever="memory_low:web", ok=False, missing=True),
+            ],
+        )
+        self.service.loop.send(frame_tick(record.SerializeToString()))
+        status = pb.StatusResponse(
+            node_kind="hybrid",
+            missing=["memory_low:web: v1 has none"],
+            problems=changes.get("problems", ()),
+            loop_restarts=self.ticks // 5 if changes.get("restarting") else 0,
+            latency_source=pb.LatencySourceStatus(
+                source="lines", fault=changes.get("fault", ""), step_ms=changes.get("step_ms", 0.0)
+            ),
+        )
+        self.service.loop.send(frame_status(status.SerializeToString()))
+
+
+BROKEN: Final[dict[str, dict[str, Any]]] = {
+    "": {},
+    "StallwardLoopGone": {"ticks": 10},
+    "StallwardRestarts": {"restarting": True},
+    "StallwardTargetMissed": {"p95_ms": 90.0},
+    "StallwardBlind": {"fault": "there is no such file"},
+    "StallwardSourceTooCoarse": {"step_ms": 10.0},
+    "StallwardProblem": {"problems": ["journal: it cannot be written"]},
+    "StallwardFallsBack": {"fallback": True},
+    "StallwardStepsAside": {"foreign": True},
+    "StallwardLeversFail": {"failing": True},
+    "StallwardBackgroundStarves": {"paused_of_ten": 9},
+    "StallwardEvictionNear": {"usage_bytes": 580 * MIB},
+}
+"""What is wrong with a daemon, by the one alert that it is to raise; nothing with the first."""
+
+
+@pytest.mark.slow
+def test_each_broken_daemon_raises_its_alert_and_a_healthy_one_none(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    """Minutes of the rules are seconds here."""
+    sessions = {}
+    for number, (alert, changes) in enumerate(BROKEN.items()):
+        target = f"127.0.0.1:{free_port()}"
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        service = start(folder=folder, metrics=target, slots=("sort",))
+        sessions[target] = alert, Session(service, **changes)
+    expected = {target: {alert} for target, (alert, _) in sessions.items() if alert}
+    with prometheus(tmp_path, tuple(sessions), hurried=True) as address:
+        deadline_s = time.monotonic() + 4.0 * WAIT_S
+        firing: dict[str, set[str]] = {}
+        while firing != expected:
+            assert time.monotonic() < deadline_s, {
+                sessions[t][0] if t in sessions else t: names for t, names in firing.items()
+            }
+            for _ in range(5):
+                for _, session in sessions.values():
+                    session.tick()
+                time.sleep(0.2)
+            firing = alerts(address, "firing")
+        (healthy,) = (target for target, (alert, _) in sessions.items() if not alert)
+        assert healthy not in alerts(address, "firing", "pending")

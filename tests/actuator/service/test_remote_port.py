@@ -56,6 +56,7 @@ def test_an_observer_sees_everything_and_changes_nothing(party: Party) -> None:
             lambda: client.release(holder="x"),
             lambda: client.load("default"),
             client.roll_back,
+            lambda: client.remove("x"),
             client.experiments.stop,
             lambda: client.push(party.folder / "node.pem", name="x"),
             lambda: client.report([[]]),

@@ -109,8 +109,8 @@ def apply(
     """Hold a desired state on the node for the time of a lease.
 
     It reaches every lever; those that the node lacks, as ctl status says, do nothing. Options with
-    SLOT= may be repeated for other slots. PID@START names a process of another machine, by field
-    22 of its /proc/PID/stat. The guard says what it does not grant.
+    SLOT=, a slot's name or number, may be repeated for other slots. PID@START names a process of
+    another machine, by field 22 of its /proc/PID/stat. The guard says what it does not grant.
     """
     from stallward.actuator.cli.desired_options import (  # noqa: PLC0415
         ApplyOptions,
@@ -119,6 +119,7 @@ def apply(
     from stallward.actuator.client.remote_daemon import is_remote  # noqa: PLC0415
     from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
     from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
+    from stallward.actuator.record.reasons_text import reason_notes  # noqa: PLC0415
 
     options = ApplyOptions(
         paused=pause,
@@ -148,9 +149,9 @@ def apply(
     with connect(socket) as client:
         names = client.status().slots
         proc = None if is_remote(str(socket)) else DEFAULT_PATHS.proc
-        desired = parse_desired(options, slots=len(names), proc=proc)
+        desired = parse_desired(options, slots=names, proc=proc)
         answer = client.apply(desired, lease_s=lease, holder=holder)
-        for text in answer.guard_notes:
+        for text in reason_notes(answer.reasons, names):
             output.line(f"guard: {text}")
         output.line(f"granted: {desired_text(answer.granted, names)}")
         output.line(f"held for {answer.lease_remaining_s:.1f} s")

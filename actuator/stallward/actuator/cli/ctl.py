@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +17,9 @@ from stallward.actuator.cli.apply import apply, release
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect, on_many_nodes
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.agent.errors import PolicyError, UsageError
+
+if TYPE_CHECKING:
+    from stallward.actuator.client import StoredPolicyInfo
 
 ctl = typer.Typer(
     help="Ask a running daemon what it does, or tell it what to do.",
@@ -34,14 +38,18 @@ def status(
     as_json: Json = False,
 ) -> None:
     """Print what the daemon is doing now."""
-    from stallward.actuator.cli.status_text import status_rows, status_values  # noqa: PLC0415
+    from stallward.actuator.cli.status_text import (  # noqa: PLC0415
+        folded,
+        status_rows,
+        status_values,
+    )
 
     with connect(socket) as client:
         answer = client.status()
     if as_json:
         output.print_json(status_values(answer))
         return
-    output.table(("what", "value"), status_rows(answer, everything=everything))
+    output.table(("what", "value"), folded(status_rows(answer, everything=everything)))
 
 
 @ctl.command(epilog="Example: stallward ctl watch --every 10")
@@ -115,10 +123,35 @@ def policies(socket: Socket = DEFAULT_SOCKET, as_json: Json = False) -> None:
             one.sha256[:12],
             f"{one.size_bytes / 1e6:.2f}",
             time.strftime("%Y-%m-%d %H:%M", time.localtime(one.stored_s)),
+            _use(one, stored),
         )
         for one in stored
     ]
-    output.table(("name", "sha256", "MB", "stored"), rows)
+    output.table(("name", "sha256", "MB", "stored", ""), rows)
+
+
+def _use(policy: StoredPolicyInfo, stored: Sequence[StoredPolicyInfo]) -> str:
+    """What a policy does, or that its name means another one."""
+    if policy.loaded:
+        return "active" if policy.active else "loaded"
+    newest = [one for one in stored if one.name == policy.name][-1]
+    return "" if policy is newest else f"older of the name {policy.name}"
+
+
+@ctl.command(epilog="Example: stallward ctl remove november")
+def remove(
+    policy: Annotated[
+        str, typer.Argument(help="Its name, which means the newest of that name, or its digest.")
+    ],
+    socket: Socket = DEFAULT_SOCKET,
+) -> None:
+    """Remove a policy from the node's store.
+
+    The one that is loaded is refused.
+    """
+    with connect(socket) as client:
+        removed = client.remove(policy)
+    output.line(f"removed {removed.name} (sha256 {removed.sha256[:12]})")
 
 
 @ctl.command("roll-back", epilog="Example: stallward ctl roll-back")

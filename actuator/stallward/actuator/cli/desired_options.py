@@ -96,7 +96,7 @@ class ApplyOptions:
     """The options of one command, as they were typed."""
 
     paused: str = ""
-    """Slot numbers, joined by commas."""
+    """Names or numbers of slots, joined by commas."""
     terminated: str = ""
     """The same."""
     slot_values: Mapping[str, Sequence[str]]
@@ -118,12 +118,14 @@ class ApplyOptions:
     """For each field in :data:`THREAD_OPTIONS`, what was given to its option."""
 
 
-def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> DesiredState:
+def parse_desired(
+    options: ApplyOptions, *, slots: Sequence[str], proc: Path | None
+) -> DesiredState:
     """Make a desired state of command line options.
 
     Args:
         options: The options.
-        slots: How many slots the node has.
+        slots: The names of the node's slots.
         proc: /proc of the node; ``None`` if it is another machine's, so that processes need
             their start times.
 
@@ -132,7 +134,9 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
     """
     paused = _slots("--pause", options.paused, slots)
     terminated = _slots("--end", options.terminated, slots)
-    desires = [SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(slots)]
+    desires = [
+        SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(len(slots))
+    ]
     for name, texts in options.slot_values.items():
         for text in texts:
             index, value = _slot_value(SLOT_OPTIONS[name], text, slots)
@@ -151,7 +155,7 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
         file_pages=_file_pages(options.file_pages) if options.file_pages else None,
         protected_threads=_threads(options.thread_values, proc),
     )
-    problem = inexpressible(desired, slots)
+    problem = inexpressible(desired, len(slots))
     if problem is not None:
         raise UsageError(
             f"{problem_text(problem)}.", next_step="See stallward ctl apply --help for the units."
@@ -159,7 +163,7 @@ def parse_desired(options: ApplyOptions, *, slots: int, proc: Path | None) -> De
     return desired
 
 
-def _slot_value(option: SlotOption, text: str, slots: int) -> tuple[int, Any]:
+def _slot_value(option: SlotOption, text: str, slots: Sequence[str]) -> tuple[int, Any]:
     number, _, value = text.partition("=")
     read = _value(option, text, value, "SLOT")
     return _slot(option.option, number, slots), read
@@ -191,16 +195,19 @@ def _threads(values: Mapping[str, Sequence[str]], proc: Path | None) -> tuple[Th
     return tuple(desires.values())
 
 
-def _slots(option: str, text: str, slots: int) -> set[int]:
+def _slots(option: str, text: str, slots: Sequence[str]) -> set[int]:
     return {_slot(option, word, slots) for word in text.split(",") if word.strip()}
 
 
-def _slot(option: str, text: str, slots: int) -> int:
+def _slot(option: str, text: str, slots: Sequence[str]) -> int:
+    """The number of a slot that is given by its name, or by its number where no slot has that name."""
     word = text.strip()
-    if not word.isdecimal() or int(word) >= slots:
-        known = f"0 to {slots - 1}" if slots else "none"
+    if word in slots:
+        return slots.index(word)
+    if not word.isdecimal() or int(word) >= len(slots):
+        known = ", ".join(f"{name} ({index})" for index, name in enumerate(slots)) or "none"
         raise UsageError(
-            f"{option}: there is no slot {word!r}.", next_step=f"This node has slots {known}."
+            f"{option}: there is no slot {word!r}.", next_step=f"This node has slots: {known}."
         )
     return int(word)
 

@@ -38,7 +38,11 @@ def serve(
     it stops.
     """
     check_config(config)
+    from importlib.metadata import version  # noqa: PLC0415
+
+    from stallward.actuator.cli.start_text import start_lines  # noqa: PLC0415
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
+    from stallward.actuator.config.profiles import with_profiles  # noqa: PLC0415
     from stallward.actuator.ipc.options import GuardianOptions, Modules  # noqa: PLC0415
     from stallward.actuator.runtime.process_start import command_line  # noqa: PLC0415
     from stallward.actuator.targets.sources import follower_of_pods  # noqa: PLC0415
@@ -47,8 +51,8 @@ def serve(
     options = GuardianOptions(
         config=config, pods_module=follower_of_pods() if settings.follows_pods else ""
     )
-    socket = settings.service.socket
-    output.note(f"serving; ask it with `stallward ctl status --socket {socket}`, Ctrl-C ends it")
+    for text in start_lines(with_profiles(settings), config, version("stallward")):
+        output.note(f"stallward: {text}")
     # A fresh process: the guardian must not carry the command line's imports.
     command = command_line(Modules().guardian, options)
     os.execv(command[0], command)  # noqa: S606

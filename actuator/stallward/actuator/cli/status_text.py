@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Any, Final
 
+from stallward.actuator.cli.output import duration
 from stallward.actuator.cli.tick_text import mib_text
 from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
 from stallward.actuator.client.status import HoldBudgetInfo
 from stallward.actuator.experiments.wire import Phase
-from stallward.actuator.record.desired.text import desired_text
+from stallward.actuator.latency.resolution import too_coarse
+from stallward.actuator.record.desired.text import node_text, slot_text
+from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.sample import WorkSource
 
+COLUMNS: Final = 100
+"""How wide the status is printed at most."""
+_NARROWEST: Final = 30
 _FEW: Final = 2
 """So many missing signals and levers are listed; of more their number is given."""
+_WORTH_SAYING: Final = 0.005
 
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
@@ -35,6 +45,9 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "refused": dict(status.refused),
         "missing": list(status.missing),
         "plugged_levers": list(status.plugged_levers),
+        "problems": list(status.problems),
+        "met_s": status.met_s,
+        "missed_s": status.missed_s,
         "uptime_s": status.uptime_s,
         "loop_restarts": status.loop_restarts,
         "fallbacks": dict(status.fallbacks),
@@ -52,71 +65,125 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
 
 
 def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple[str, str]]:
-    """Return a daemon's status as rows of a table.
+    """Return a daemon's status as rows of a table, the most important first.
 
     Args:
         status: The status.
         everything: Whether to list all that the node lacks, not only how much that is.
     """
-    policy = status.policy
+    lacks = [reason for reason in status.missing if reason not in status.problems]
     rows = [
-        ("version", status.version),
-        ("node", status.node_kind),
-        ("up", f"{status.uptime_s:.0f} s, {status.ticks} ticks"),
+        *(("problem", problem) for problem in status.problems),
         ("latency", _latency_now(status)),
         *_tick_rows(status),
-        ("controller", status.controller),
-        ("policy", f"{policy.name} ({status.mode.name.lower()})" if policy else "none loaded"),
-        ("slots", ", ".join(f"{i}:{name}" for i, name in enumerate(status.slots)) or "none"),
+        ("decided by", _decider_row(status)),
+        ("policy", _policy_row(status)),
         *_pod_rows(status),
         ("lease", f"{status.lease_remaining_s:.1f} s left" if status.lease_held else "not held"),
         *_latency_rows(status),
         *_work_rows(status),
-        ("records dropped", f"{status.records_dropped}"),
-        ("loop restarts", f"{status.loop_restarts}"),
-        ("stepped aside", f"{status.stepped_aside}"),
         ("held without pressure", _hold_budget_row(status.hold_budget)),
         ("canary", _canary_row(status.canary)),
         ("experiment", phase_text(status.experiment) if status.experiment else "none is running"),
+        ("daemon", _daemon_row(status)),
     ]
+    odd = (
+        ("records dropped", status.records_dropped),
+        ("loop restarts", status.loop_restarts),
+        ("stepped aside", status.stepped_aside),
+    )
+    rows += [(name, f"{count}") for name, count in odd if count]
     if status.plugged_levers:
         rows.append(("levers of packages", ", ".join(status.plugged_levers)))
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
-    if everything or len(status.missing) <= _FEW:
-        return rows + [("missing", reason) for reason in status.missing]
-    return [*rows, ("missing", f"{len(status.missing)} signals and levers; --all lists them")]
+    if everything or len(lacks) <= _FEW:
+        return rows + [("off here", reason) for reason in lacks]
+    return [*rows, ("off here", f"{len(lacks)} signals and levers; --all lists them")]
+
+
+def folded(rows: Sequence[tuple[str, str]], columns: int = COLUMNS) -> list[tuple[str, str]]:
+    """Return rows of a table that is no wider than ``columns``: long values take several rows."""
+    width = max(columns - 2 - max((len(name) for name, _ in rows), default=0), _NARROWEST)
+    shorter = []
+    for name, value in rows:
+        first, *others = wrap(value, width, break_on_hyphens=False) or [""]
+        shorter += [(name, first), *(("", other) for other in others)]
+    return shorter
 
 
 def _latency_now(status: DaemonStatus) -> str:
-    """The p95 of the last second beside the target."""
+    """The p95 of the last second beside the target, and how often that was met."""
     tick = status.last_tick
     latency = None if tick is None else tick.sample.latency
     p95_ms = None if latency is None else latency.p95_ms
-    now = "p95 not known" if p95_ms is None else f"p95 {p95_ms:.3g} ms"
-    return now if status.slo_ms is None else f"{now} of at most {status.slo_ms:g} ms"
+    text = "p95 not known" if p95_ms is None else f"p95 {p95_ms:.3g} ms"
+    if status.slo_ms is None:
+        return text
+    verdict = ""
+    if p95_ms is not None:
+        verdict = ": met" if p95_ms <= status.slo_ms else ": missed"
+    text = f"{text}, target {status.slo_ms:g} ms{verdict}"
+    known_s = (status.met_s or 0.0) + (status.missed_s or 0.0)
+    if known_s < 1.0:
+        return text
+    share = 100.0 * (status.met_s or 0.0) / known_s
+    return f"{text}; met in {share:.3g} % of {duration(known_s)}"
 
 
 def _tick_rows(status: DaemonStatus) -> list[tuple[str, str]]:
-    """The memory of all, what is held, and why, at the last tick."""
+    """The memory, what is done to each slot, and why, at the last tick."""
     tick = status.last_tick
     if tick is None:
-        return []
+        return [(name, "-") for name in status.slots]
     sample = tick.sample
-    held = [
-        f"{name} {mib_text(group.memory_usage_bytes)}"
-        for name, group in zip(
-            ("application", *status.slots), (sample.protected, *sample.slots), strict=False
-        )
-    ]
     zone = mib_text(sample.zone.memory_usage_bytes)
     if sample.zone.memory_limit_bytes is not None:
         zone = f"{zone} of {mib_text(sample.zone.memory_limit_bytes)}"
+    application = mib_text(sample.protected.memory_usage_bytes)
+    rows = [("memory", f"{zone} MiB, of which the application {application}")]
+    rows += [(name, _slot_row(tick, index)) for index, name in enumerate(status.slots)]
+    others = node_text(tick.granted)
     return [
-        ("memory, MiB", f"{zone}; {', '.join(held)}"),
-        ("now", desired_text(tick.granted, status.slots)),
+        *rows,
+        *([("node", others)] if others else []),
         ("because", tick.decision.decision.reason or "-"),
     ]
+
+
+def _slot_row(tick: TickRecord, index: int) -> str:
+    """How much a slot holds, and how it is treated."""
+    sample = tick.sample
+    if index >= len(sample.slots):
+        return "-"
+    group, state = sample.slots[index], sample.slot_states[index]
+    text = f"{mib_text(group.memory_usage_bytes)} MiB"
+    if group.swap_bytes:
+        text = f"{text} and {mib_text(group.swap_bytes)} in swap"
+    text = f"{text}: {slot_text(tick.granted.slot(index))}"
+    if state.paused:
+        text = f"{text}; paused for {state.paused_for_s:.1f} s"
+    share = f"; paused {100 * state.paused_share:.0f} % of the last minute"
+    return text + (share if state.paused_share >= _WORTH_SAYING else "")
+
+
+def _decider_row(status: DaemonStatus) -> str:
+    tick = status.last_tick
+    if tick is None or not tick.fallback:
+        return status.controller
+    return f"{tick.decision.controller}, because {status.controller} cannot"
+
+
+def _policy_row(status: DaemonStatus) -> str:
+    policy = status.policy
+    if policy is None:
+        return "none loaded"
+    return f"{policy.name} ({status.mode.name.lower()}), sha256 {policy.sha256[:12]}"
+
+
+def _daemon_row(status: DaemonStatus) -> str:
+    up = f"up {duration(status.uptime_s)}, {status.ticks} ticks"
+    return f"version {status.version}, {status.node_kind} node, {up}"
 
 
 def _hold_budget_row(budget: HoldBudgetInfo | None) -> str:
@@ -152,10 +219,13 @@ def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     if latency is None:
         return [("latencies from", "nowhere")]
     counts = latency.counts
+    coarse, step = too_coarse(counts.step_ms, status.slo_ms or math.inf)
     odd = [f"{count} {name.replace('_', ' ')}" for name, count in counts.rejected if count]
     fault = [latency.fault] if latency.fault else []
     came = ", ".join([latency.source, f"{counts.accepted} accepted", *odd, *fault])
     rows = [("latencies from", came)]
+    if coarse:
+        rows.append(("too coarse", f"{coarse}. {step}"))
     if counts.first_malformed:
         rows.append(("first malformed", counts.first_malformed))
     if counts.names:
@@ -186,5 +256,6 @@ def _latency_values(latency: LatencyInfo | None) -> dict[str, Any] | None:
         "accepted": latency.counts.accepted,
         **dict(latency.counts.rejected),
         "first_malformed": latency.counts.first_malformed or None,
+        "step_ms": latency.counts.step_ms or None,
         "other_names": list(latency.counts.names),
     }

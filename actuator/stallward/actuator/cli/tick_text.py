@@ -10,6 +10,7 @@ from typing import Any
 from stallward.actuator.guard.changes import GuardChange
 from stallward.actuator.record.desired.text import desired_text
 from stallward.actuator.record.rates import stall_share
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample, SlotState
@@ -36,7 +37,7 @@ class TickPrinter:
         """Return the line of one tick."""
         before, self._before = self._before, record.sample
         if self._as_json:
-            return json.dumps(_values(record, before))
+            return json.dumps(_values(record, before, self._names))
         sample = record.sample
         latency = sample.latency
         p95 = latency.p95_ms if latency else None
@@ -54,13 +55,17 @@ class TickPrinter:
                 )
             ),
             f"-> {record.decision.controller}: {record.decision.decision.reason or '-'}",
-            desired_text(record.granted),
+            desired_text(record.granted, self._names),
         ]
         if record.fallback:
             parts.append("FALLBACK")
-        parts.extend(f"guard: {note}" for note in record.guard_notes)
-        failed = [f"{lever.lever} failed" for lever in record.applied if not lever.ok]
-        return " | ".join([*parts, *failed])
+        parts.extend(f"guard: {note}" for note in reason_notes(record.reasons, self._names))
+        parts.extend(
+            f"{lever.lever} {'is not here' if lever.missing else 'failed'}"
+            for lever in record.applied
+            if not lever.ok
+        )
+        return " | ".join(parts)
 
     def _name(self, slot: int, group: GroupSample) -> str:
         return self._names[slot] if slot < len(self._names) else group.name.rpartition("/")[2]
@@ -94,7 +99,7 @@ def _group(group: GroupSample, state: SlotState) -> str:
     return text
 
 
-def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
+def _values(record: TickRecord, before: Sample | None, names: Sequence[str]) -> dict[str, Any]:
     sample, fault = record.sample, record.reasons.fault
     return {
         "sequence": record.sequence,
@@ -115,11 +120,11 @@ def _values(record: TickRecord, before: Sample | None) -> dict[str, Any]:
         ],
         "controller": record.decision.controller,
         "reason": record.decision.decision.reason,
-        "granted": desired_text(record.granted),
+        "granted": desired_text(record.granted, names),
         "fallback": record.fallback,
         "fault": None if fault is None else fault.kind.value,
         "guard_changes": [_change_values(change) for change in record.reasons.changes],
-        "guard_notes": list(record.guard_notes),
+        "guard_notes": list(reason_notes(record.reasons, names)),
     }
 
 

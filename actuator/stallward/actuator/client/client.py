@@ -329,6 +329,17 @@ class ActuatorClient:
         answer = self._call(self._stub.ListPolicies, pb.ListPoliciesRequest())
         return tuple(map(STORED_POLICY.from_wire, answer.policies))
 
+    def remove(self, policy: str) -> StoredPolicyInfo:
+        """Remove a policy from the node's store, by its name or digest; the newest of a name.
+
+        Raises:
+            PolicyError: If there is none.
+            RequestError: If it is loaded, or the node has no store.
+            DaemonError: If the daemon cannot be reached, or cannot write.
+        """
+        answer = self._call(self._stub.RemovePolicy, pb.RemovePolicyRequest(policy=policy))
+        return STORED_POLICY.from_wire(answer.policy)
+
     def roll_back(self) -> PolicyInfo | None:
         """Activate the policy that was active before; ``None`` if the default controller decides.
 

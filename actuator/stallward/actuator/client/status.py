@@ -33,6 +33,10 @@ class StoredPolicyInfo:
     size_bytes: int
     stored_s: float
     """When it was complete, in Unix time."""
+    loaded: bool = False
+    """Whether it is the policy that the node has loaded."""
+    active: bool = False
+    """Whether it decides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +129,13 @@ class DaemonStatus:
     """
     plugged_levers: tuple[str, ...] = ()
     """The levers of other packages that are loaded."""
+    met_s: float | None = None
+    """The time in which the p95 of the last second met the target, since the service was started;
+    ``None`` from a daemon of an earlier version."""
+    missed_s: float | None = None
+    """The time in which it did not."""
+    problems: tuple[str, ...] = ()
+    """What somebody should look at: it is wrong now, and no lack of the node."""
 
 
 POLICY: Final = Codec(PolicyInfo, pb.PolicyStatus)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NoReturn
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.config.tables import RemoteConfig, SlotConfig
+from stallward.actuator.config.tables import RemoteConfig, ServiceConfig, SlotConfig
 from stallward.actuator.doctor.finding import Finding, finding
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
@@ -21,6 +21,7 @@ from stallward.actuator.kernel.refusals import Place, next_step, why_not_writabl
 from stallward.actuator.levers.base.plugin import LeverEntry, levers_of
 from stallward.actuator.node.make_engine import MakeController, make_engine
 from stallward.actuator.node.node import Node
+from stallward.actuator.runtime.group_ids import group_id
 from stallward.actuator.sensors.missing import Why
 from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
@@ -123,7 +124,9 @@ def examine_config(
         The findings, and the obstacles to protecting the application.
     """
     findings, obstacles = [], []
-    for folder in (config.journal.path.parent, config.service.socket.parent):
+    folders = [config.journal.path.parent, config.service.socket.parent]
+    folders += [config.record.dir] if config.record else []
+    for folder in folders:
         fault, step = _unwritable(folder)
         if fault:
             obstacles.append(fault)
@@ -138,6 +141,12 @@ def examine_config(
                 next_step="If none runs: start one, it restores first.",
             )
         )
+    for key, group in _groups_of_sockets(config.service):
+        try:
+            group_id(group, key)
+        except StallwardError as error:
+            obstacles.append(error.cause)
+            findings.append(_mistake(f"service.{key}", error))
     findings += try_remote(config.remote)
     pods = examine_pods(config)
     findings += pods.findings
@@ -149,15 +158,7 @@ def examine_config(
         node = Node(config, _refuse, plugins=plugins)
     except StallwardError as error:
         obstacles.append(str(error))
-        findings.append(
-            Finding(
-                area="configuration",
-                name="groups",
-                state="missing",
-                why=error.cause,
-                next_step=error.next_step,
-            )
-        )
+        findings.append(_mistake("what it names", error))
         return findings, obstacles
     address = pods.protected_address if config.latency_of_pod else ""
     latency = try_latency(config.latency, address, config.control.slo_ms)
@@ -211,14 +212,25 @@ def _try_controller(config: DaemonConfig, node: Node, make: MakeController) -> F
     try:
         make_engine(config, node, make(name), make, frozenset())
     except StallwardError as error:
-        return Finding(
-            area="configuration",
-            name="controller",
-            state="missing",
-            why=error.cause,
-            next_step=error.next_step,
-        )
+        return _mistake("controller", error)
     return Finding(area="configuration", name="controller", state="works", why=name)
+
+
+def _mistake(name: str, error: StallwardError) -> Finding:
+    """The finding on what keeps the daemon from starting."""
+    return Finding(
+        area="configuration",
+        name=name,
+        state="missing",
+        why=error.cause,
+        next_step=error.next_step,
+    )
+
+
+def _groups_of_sockets(service: ServiceConfig) -> list[tuple[str, str]]:
+    """The groups that sockets are given to, by their keys."""
+    keys = ("socket_group", "report_group")
+    return [(key, group) for key in keys if (group := getattr(service, key))]
 
 
 def _signals_of(node: Node, tried: tuple[str, ...]) -> Iterable[Finding]:

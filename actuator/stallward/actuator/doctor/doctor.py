@@ -120,6 +120,8 @@ def examine(
         config: The daemon's configuration; without one only the machine is examined.
         make_controller: Makes the controller that it names; ``None`` to leave that out.
     """
+    if not paths.proc.is_dir():
+        return _without_proc(paths.proc)
     hierarchy = detect(paths)
     findings = [
         *_pressure(paths),
@@ -141,6 +143,14 @@ def examine(
         findings=tuple(findings),
         obstacles=tuple(dict.fromkeys(obstacles)),
     )
+
+
+def _without_proc(proc: Path) -> Diagnosis:
+    """The diagnosis of a node without the kernel's files of processes: nothing works."""
+    why = f"there is no {proc}"
+    step = "Mount it there, or correct node.proc."
+    found = Finding(area="node", name="proc", state="missing", why=why, next_step=step)
+    return Diagnosis(kind="none", why=why, findings=(found,), obstacles=(why,))
 
 
 def _pressure(paths: Paths) -> Iterable[Finding]:

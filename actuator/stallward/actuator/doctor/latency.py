@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import math
 import os
 import select
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,17 +20,19 @@ from stallward.actuator.latency.config import (
     LinesLatency,
     PrometheusLatency,
     StatsdLatency,
+    describe,
 )
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.lines.line_reader import LineReader
 from stallward.actuator.latency.lines.log_file import Piece, Start
-from stallward.actuator.latency.open_source import describe, format_of
+from stallward.actuator.latency.open_source import format_of
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
+from stallward.actuator.latency.resolution import too_coarse
 from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
 from stallward.actuator.latency.statsd.listening import DatagramSocket
 from stallward.actuator.latency.statsd.receiver import why_none
@@ -44,12 +44,6 @@ _TAIL_BYTES: Final = 65536
 """How much of a log is read, from its end."""
 _MOST_S: Final = 2.0
 """How long an endpoint may take; a slower one cannot be a source of latencies."""
-_FEW: Final = 20
-"""With fewer latencies nothing is said of their step."""
-_STEPS_MS: Final = (1000.0, 100.0, 10.0, 1.0, 0.1)
-_WHOLE: Final = 1e-6
-LEAST_STEPS: Final = 10
-"""A target of fewer steps of its source cannot be told from a miss."""
 _SCRAPES: Final = 4
 """Several, since the totals of several workers show only by falling."""
 
@@ -78,7 +72,7 @@ def try_latency(
         case LinesLatency():
             # A FIFO would be waited for.
             other = other_kind_of(config.path) if config.path.is_file() else None
-            counts, steps = _read_tail(config)
+            counts = _read_tail(config)
             if not config.path.exists():
                 fault, works = f"there is no {config.path} yet", ""
                 next_step = "Start the application, or correct latency.path."
@@ -88,7 +82,7 @@ def try_latency(
             elif counts is not None:
                 fault, next_step, works = _of_log(config, counts)
                 if not fault and slo_ms is not None:
-                    fault, next_step = _too_coarse(steps, slo_ms)
+                    fault, next_step = too_coarse(counts.step_ms, slo_ms)
             else:
                 return None
         case None:
@@ -173,51 +167,27 @@ def _of_datagrams(config: StatsdLatency, source: DatagramSocket) -> tuple[str, s
     return "", "", came
 
 
-def _read_tail(config: LinesLatency) -> tuple[LatencyCounts | None, float | None]:
+def _read_tail(config: LinesLatency) -> LatencyCounts | None:
     """Read the last lines of a log, which a daemon would skip.
 
     Returns:
-        What became of them, ``None`` if there are none; and the step in ms of which all latencies
-        are whole multiples, ``None`` if that cannot be said.
+        What became of them; ``None`` if there are none.
     """
     try:
         if not config.path.is_file():  # a FIFO's writer may end with its reader
-            return None, None
+            return None
         with config.path.open("rb") as file:
             start = max(os.fstat(file.fileno()).st_size - _TAIL_BYTES, 0)
             content = os.pread(file.fileno(), _TAIL_BYTES, start)
     except OSError:
-        return None, None
+        return None
     reader, until_s = LineReader(format_of(config)), time.monotonic() + _MOST_S
     reader.split(Piece(content, Start.IN_LINE if start else Start.AT_LINE))
     if not reader.is_behind:
-        return None, None
-    latencies_ms: list[float] = []
-    while reader.is_behind and time.monotonic() < until_s:
-        latencies_ms += reader.take_latencies()
-    return reader.tally.counts(), step_ms(latencies_ms)
-
-
-def step_ms(latencies_ms: Sequence[float]) -> float | None:
-    """The largest power of ten of which all latencies are whole multiples; ``None`` for few."""
-    known = [value for value in latencies_ms if math.isfinite(value) and value > 0.0]
-    if len(known) < _FEW:
         return None
-    for step in _STEPS_MS:
-        if all(abs(value / step - round(value / step)) < _WHOLE for value in known):
-            return step
-    return None
-
-
-def _too_coarse(step: float | None, slo_ms: float) -> tuple[str, str]:
-    """Why a source cannot tell whether a target is met, and what to do; empty if it can."""
-    if step is None or slo_ms >= LEAST_STEPS * step:
-        return "", ""
-    return (
-        f"its latencies come in steps of {step:g} ms, and the target of {slo_ms:g} ms is fewer than "
-        f"{LEAST_STEPS} of them",
-        "Use a source with finer times (docs/reference/latency.md), or a larger slo_ms.",
-    )
+    while reader.is_behind and time.monotonic() < until_s:
+        reader.take_latencies()
+    return reader.tally.counts()
 
 
 def _of_log(config: LinesLatency, counts: LatencyCounts) -> tuple[str, str, str]:

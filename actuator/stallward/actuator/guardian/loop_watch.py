@@ -19,6 +19,7 @@ from stallward.actuator.guardian.children import Channels
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import BEAT, SILENCE_S
+from stallward.actuator.runtime.stderr_line import say
 
 _SILENT_PERIODS: Final = 3.0
 """The number of tick periods for which a loop with long periods may be silent."""
@@ -66,6 +67,7 @@ class LoopHealth:
         self._heard_s = time.monotonic()
         if not self._ready:
             self._ready = True
+            say("the loop ticks")
             self._notifier.send("READY=1")
         self._notifier.status("The loop ticks.")
         self._notifier.feed()

@@ -214,3 +214,14 @@ def split_url(url: str, what: str = "config.latency.url") -> tuple[str, int, str
 def _check_range(name: str, value: float, low: float, high: float) -> None:
     if not low <= value <= high:
         raise ConfigError(f"config.latency.{name} is {value:g}, outside {low:g}..{high:g}.")
+
+
+def describe(config: LatencyConfig) -> str:
+    """Return the name of a source in messages."""
+    if isinstance(config, LinesLatency):
+        return f"lines of {config.path}"
+    if isinstance(config, PrometheusLatency):
+        return f"latency from {config.url or f'port {config.port} of the protected pod'}"
+    if isinstance(config, GrpcLatency):
+        return "latency from Report of the service"
+    return f"latency from StatsD at {config.listen}"

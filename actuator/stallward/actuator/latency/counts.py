@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.latency.resolution import Resolution
 from stallward.agent.printable import printable
 
 MOST: Final = (1 << 63) - 1
@@ -57,6 +58,8 @@ class LatencyCounts:
     """What the first malformed input looked like, without what may be personal in it."""
     names: tuple[str, ...] = ()
     """The most frequent other names of timings."""
+    step_ms: float = 0.0
+    """All latencies are whole multiples of it; 0 if there is no such step, or it is not known."""
 
     @property
     def rejected(self) -> tuple[tuple[str, int], ...]:
@@ -79,6 +82,8 @@ class Tally:
         self.lost = 0
         self.first_malformed = ""
         self.names: tuple[str, ...] = ()
+        self.resolution = Resolution()
+        """Sources whose latencies are written as text say here what they were."""
 
     def note_malformed(
         self, content: bytes, *, why: str = "", show: Callable[[str], str] | None = None
@@ -99,7 +104,12 @@ class Tally:
     def counts(self) -> LatencyCounts:
         """Return the present counts."""
         numbers = {name: min(round(getattr(self, name)), MOST) for name in COUNTS}
-        return LatencyCounts(**numbers, first_malformed=self.first_malformed, names=self.names)
+        return LatencyCounts(
+            **numbers,
+            first_malformed=self.first_malformed,
+            names=self.names,
+            step_ms=self.resolution.step_ms,
+        )
 
 
 def masked(text: str) -> str:

@@ -7,10 +7,10 @@ from dataclasses import fields
 from typing import Final
 
 from stallward.actuator.latency.config import (
-    GrpcLatency,
     LatencyConfig,
     LinesLatency,
     PrometheusLatency,
+    describe,
 )
 from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
@@ -55,14 +55,3 @@ def format_of(config: LinesLatency) -> LineFormat:
     """
     names = {f.name for f in fields(LinesLatency)} - {"path", "source"}
     return LineFormat(**{name: getattr(config, name) for name in names})
-
-
-def describe(config: LatencyConfig) -> str:
-    """Return the name of a source in messages."""
-    if isinstance(config, LinesLatency):
-        return f"lines of {config.path}"
-    if isinstance(config, PrometheusLatency):
-        return f"latency from {config.url or f'port {config.port} of the protected pod'}"
-    if isinstance(config, GrpcLatency):
-        return "latency from Report of the service"
-    return f"latency from StatsD at {config.listen}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -331,9 +331,15 @@ def _safely(
 ) -> tuple[LeverResult, ...]:
     """Return the results of ``action``; a lever that fails must not stop the others."""
     try:
-        return tuple(action(time_s))
+        results = action(time_s)
+        return tuple(map(_as_missing, results)) if lever.missing else tuple(results)
     except (StallwardError, OSError, RuntimeError) as error:
         return (LeverResult(lever=lever.name, value="", ok=False, error=str(error)),)
+
+
+def _as_missing(result: LeverResult) -> LeverResult:
+    """The result of a lever that the node does not have: that it was not moved is no failure."""
+    return result if result.ok else replace(result, missing=True)
 
 
 def _as_dry(plan: PlannedWrite) -> LeverResult:

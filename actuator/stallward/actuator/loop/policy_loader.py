@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from stallward.actuator.config.tables import PolicyConfig
-from stallward.actuator.errors import DaemonError, PolicyDiskError
+from stallward.actuator.errors import DaemonError, PolicyDiskError, PolicyStoreError
 from stallward.actuator.loop.policy_trial import TrialOptions, try_policy
 from stallward.actuator.policies.named_controller import specification_of
 from stallward.actuator.policies.store import PolicyStore
@@ -80,6 +80,21 @@ def find_policy_file(name: str, places: PolicyConfig) -> Path | None:
         return Path(find_policy(name))
     except StallwardError:
         return None
+
+
+def _with_older(error: StallwardError, name: str, places: PolicyConfig) -> StallwardError:
+    """The error, with the older policy that is hidden by one of the same name, if there is one."""
+    older = None
+    if places.store is not None:
+        with contextlib.suppress(PolicyStoreError):
+            older = PolicyStore(places.store).named_before(name)
+    if older is None:
+        return error
+    return DaemonError(
+        str(error),
+        next_step=f"The one that was pushed as {name} before it is {older.sha256[:12]}: load that, "
+        f"or remove the newest: stallward ctl remove {name}.",
+    )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -205,6 +220,6 @@ def load(
         trial(path)
         return LoadResult(ticket=ticket, name=name, controller=OnnxController(path))
     except StallwardError as error:
-        return LoadResult(ticket=ticket, error=error)
+        return LoadResult(ticket=ticket, error=_with_older(error, name, places))
     except Exception as error:  # a thread that dies silently would leave the caller waiting
         return LoadResult(ticket=ticket, error=DaemonError(f"{name} cannot be loaded: {error!r}."))

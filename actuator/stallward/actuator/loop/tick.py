@@ -63,6 +63,8 @@ class LoopStatus:
         self._sources = sources
         self._slots = [slot.name for slot in sources.config.background]
         self._missing: tuple[str, ...] = ()
+        self._problems: tuple[str, ...] = ()
+        """Those of the missing that somebody should look at."""
         self._missing_until_s = float("-inf")
         self._faults: tuple[str, ...] = ()
         self._untold = 0
@@ -106,6 +108,7 @@ class LoopStatus:
             records_dropped=sum(sender.dropped for sender in sources.senders),
             missing=self._missing_now(now_s),
             plugged_levers=[entry.name for entry in sources.node.levers.plugins],
+            problems=self._problems,
             uptime_s=now_s - sources.daemon_start_s,
             loop_restarts=sources.restarts,
             calm=calm,
@@ -154,8 +157,9 @@ class LoopStatus:
             self._faults, self._missing_until_s = faults, now_s + MISSING_S
             problem = self._sources.link.problem
             text = f"journal: {problem} Nothing new is changed until it can be."
-            own = (text if problem else "", untold, blind)
-            self._missing = (*filter(None, own), *self._sources.node.missing())
+            own = tuple(filter(None, (text if problem else "", untold, blind)))
+            self._missing = (*own, *self._sources.node.missing())
+            self._problems = (*own, *self._sources.node.problems())
         return self._missing
 
     def _untold_text(self) -> str:

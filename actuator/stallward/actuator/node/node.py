@@ -226,6 +226,18 @@ class Node:
         """Return the signals and levers that this node does not have, and why."""
         return (*self.missing_signals(), *self.levers.missing(), *self.places.remarks)
 
+    def problems(self) -> tuple[str, ...]:
+        """Return what somebody should look at: it is wrong now, and no lack of the node."""
+        absent = self.absences()
+        latency = (str(one) for one in absent if one.signal == "latency" and one.broken)
+        gone = (one for one in absent if one.why is Why.GROUP_GONE)
+        groups = dict.fromkeys(
+            f"{one.signal.partition('.')[0]}: {one.why.value}"
+            + (f" ({one.detail})" if one.detail else "")
+            for one in gone
+        )
+        return (*latency, *groups, *self.process_faults, *self.places.remarks)
+
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
         latency = "" if self.latency is None else self.latency.fault

@@ -145,6 +145,35 @@ class PolicyStore:
             )
         return begin_so[0] if begin_so else None
 
+    def named_before(self, name: str) -> StoredPolicy | None:
+        """The policy of a name that :meth:`find` found until the newest of that name came.
+
+        Raises:
+            PolicyDiskError: If the list cannot be read.
+        """
+        named = [one for one in self.policies() if one.name == name]
+        return named[-2] if len(named) > 1 else None
+
+    def remove(self, sha256: str) -> StoredPolicy:
+        """Remove a policy, and that it ever decided, so that nothing goes back to it.
+
+        Raises:
+            PolicyDiskError: If the list or the file cannot be written.
+            PolicyStoreError: If there is none of that digest.
+        """
+        with self._lock:
+            index = self._index()
+            found = [one for one in index.policies if one.sha256 == sha256]
+            if not found:
+                raise PolicyStoreError(f"There is no policy {sha256[:12]} in the store.")
+            self._keep(
+                Index(
+                    policies=tuple(one for one in index.policies if one.sha256 != sha256),
+                    activations=tuple(one for one in index.activations if one.sha256 != sha256),
+                )
+            )
+        return found[0]
+
     def file(self, policy: StoredPolicy) -> Path:
         """The file of a policy."""
         return self._folder / "versions" / f"{policy.sha256}.onnx"

@@ -23,6 +23,8 @@ class LeverResult:
     took_ms: float = 0.0
     dry_run: bool = False
     """Whether nothing was changed: the result says what would have been changed."""
+    missing: bool = False
+    """Whether the node does not have the lever, so that nothing failed; ``error`` says why."""
 
 
 def attempt(lever: str, value: str, action: Callable[[], object]) -> LeverResult:

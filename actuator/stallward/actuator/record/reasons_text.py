@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
@@ -30,12 +30,18 @@ from stallward.actuator.record.reasons import (
     WrongSlots,
 )
 from stallward.actuator.record.threads_text import THREAD_RULES, whose_threads
+from stallward.agent.desired import MIB
 
 _UNKNOWN: Final = "this version does not know why"
 
 
-def reason_notes(reasons: Reasons) -> tuple[str, ...]:
-    """Return a note for each fault and each change of a tick."""
+def reason_notes(reasons: Reasons, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return a note for each fault and each change of a tick.
+
+    Args:
+        reasons: The faults and changes.
+        names: The slots' names; by default the names of their groups.
+    """
     if reasons.notes:
         return reasons.notes
     notes = []
@@ -45,7 +51,7 @@ def reason_notes(reasons: Reasons) -> tuple[str, ...]:
         notes.append(f"default {fault_text(reasons.default_fault)}")
     if reasons.watched_fault is not None:
         notes.append(f"watched {fault_text(reasons.watched_fault)}")
-    notes.extend(change_text(change) for change in reasons.changes)
+    notes.extend(change_text(change, names) for change in reasons.changes)
     if reasons.changes_left_out:
         notes.append(f"and {reasons.changes_left_out} more notes")
     return tuple(notes)
@@ -165,8 +171,8 @@ def _exact(number: float | None) -> str:
 # ------------------------------------------------------------------ the guard
 
 
-def change_text(change: GuardChange) -> str:
-    """Return what the guard did not grant in full, and why."""
+def change_text(change: GuardChange, names: Sequence[str] = ()) -> str:
+    """Return what the guard did not grant in full, and why; see :func:`reason_notes`."""
     text, wish = _BY_WISH.get(change.wish, _refusal)(change), change.wish
     if wish in {Wish.LEVER, Wish.PROTECTED_LOW}:
         return text if wish is Wish.LEVER else f"protected group: {text}"
@@ -174,8 +180,11 @@ def change_text(change: GuardChange) -> str:
         return f"file pages: {text}"
     if wish is Wish.THREADS:
         return f"{whose_threads(change)} of the protected group: {text}"
-    subject = change.group if change.pid is None else f"pid {change.pid}"
-    return f"{subject}: {text}"
+    if change.pid is not None:
+        return f"pid {change.pid}: {text}"
+    if change.slot is not None and change.slot < len(names):
+        return f"{names[change.slot]}: {text}"
+    return f"{change.group}: {text}"
 
 
 def _refusal(change: GuardChange) -> str:
@@ -186,10 +195,12 @@ def _refusal(change: GuardChange) -> str:
 
 def _numbers(change: GuardChange) -> dict[str, float | int | str]:
     """Return the values of a change for its sentence; a NaN stands for a missing number."""
-    found, bound = change.found, change.bound
+    found = math.nan if change.found is None else change.found
+    bound = math.nan if change.bound is None else change.bound
     return {
-        "found": math.nan if found is None else found,
-        "bound": math.nan if bound is None else bound,
+        "found": found,
+        "bound": bound,
+        "mib": bound / MIB,
         "protected_pid": str(change.protected_pid),
         "lever": change.lever,
     }
@@ -229,11 +240,11 @@ def _stop(change: GuardChange) -> str:
 
 
 _LIMITS: Final = {
-    GuardRule.FLOOR: "{name} raised to its floor, {bound:.0f} bytes",
-    GuardRule.LOWEST_WORKABLE: "{name} raised to {bound:.0f} bytes, the least it can work with",
-    GuardRule.ONE_LEVEL: "{name} tightened one level only, to {bound:.0f} bytes",
-    GuardRule.ABOVE_USAGE: "{name} kept at {bound:.0f} bytes, above what it holds",
-    GuardRule.ABOVE_LIMIT: "{name} raised to {bound:.0f} bytes, above the limit",
+    GuardRule.FLOOR: "{name} raised to its floor, {mib:.3g} MiB",
+    GuardRule.LOWEST_WORKABLE: "{name} raised to {mib:.0f} MiB, the least it can work with",
+    GuardRule.ONE_LEVEL: "{name} tightened one level only, to {mib:.0f} MiB",
+    GuardRule.ABOVE_USAGE: "{name} kept at {mib:.0f} MiB, above what it holds",
+    GuardRule.ABOVE_LIMIT: "{name} raised to {mib:.0f} MiB, above the limit",
     GuardRule.HARD_ALONE: "no {name} without a limit, since it could only kill",
     GuardRule.NO_TIME: "no {name} on a sample without a time",
     GuardRule.USAGE_UNKNOWN: "no {name}: what it holds is not known",
@@ -252,7 +263,7 @@ def _limit(name: str) -> Callable[[GuardChange], str]:
 def _reclaim(change: GuardChange) -> str:
     if change.bound is None:
         return "not reclaimed: what it holds or wants is not known"
-    return f"reclaimed to {change.bound:.0f} bytes only"
+    return f"reclaimed to {change.bound / MIB:.0f} MiB only"
 
 
 def _minimum(name: str) -> Callable[[GuardChange], str]:
@@ -273,7 +284,7 @@ def _cpus(change: GuardChange) -> str:
 def _guarantee(change: GuardChange) -> str:
     if change.bound is None:
         return "no guarantee, the zone's memory is not known"
-    return f"guarantee cut to the zone's memory, {change.bound:.0f} bytes"
+    return f"guarantee cut to the zone's memory, {change.bound / MIB:.0f} MiB"
 
 
 _BY_WISH: Final[dict[Wish, Callable[[GuardChange], str]]] = {

@@ -105,7 +105,32 @@ class PolicyServicer(ReportServicer):
         """The policies in the store."""
         store = await self._needed_store(context)
         policies = await self._stored(context, store.policies)
-        return pb.ListPoliciesResponse(policies=map(_STORED_POLICY.to_wire, policies))
+        listed = pb.ListPoliciesResponse(policies=map(_STORED_POLICY.to_wire, policies))
+        status = self._link.status()
+        for one in listed.policies:
+            one.loaded = status is not None and one.sha256 == status.policy.sha256
+            one.active = one.loaded and status is not None and status.mode == pb.MODE_ACTIVE
+        return listed
+
+    async def RemovePolicy(  # noqa: N802
+        self, request: pb.RemovePolicyRequest, context: _Context
+    ) -> pb.RemovePolicyResponse:
+        """Remove a policy from the store, unless it is loaded."""
+        store = await self._needed_store(context)
+        policy = await self._stored(context, lambda: store.find(request.policy))
+        if policy is None:
+            # An answer rather than a refusal: it does no harm, and is not counted.
+            why = f"There is no policy {request.policy!r:.80} in the store."
+            await context.abort(grpc.StatusCode.NOT_FOUND, why)
+        status = self._link.status()
+        if status is not None and status.policy.sha256 == policy.sha256:
+            why = (
+                f"The policy {policy.name} ({policy.sha256[:12]}) is loaded. Load another one "
+                "first, or roll back."
+            )
+            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        removed = await self._stored(context, lambda: store.remove(policy.sha256))
+        return pb.RemovePolicyResponse(policy=_STORED_POLICY.to_wire(removed))
 
     async def Load(  # noqa: N802
         self, request: pb.LoadRequest, context: _Context

@@ -127,8 +127,10 @@ def _make_metrics(
     if not options.metrics:
         return None
     address = parse_address(options.metrics, "options.metrics")
-    config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms)
-    return make_metrics_server(address, link, servicer.refusals.counts, config)
+    config = MetricsConfig(slots=options.slots, slo_ms=options.slo_ms, silence_s=options.silence_s)
+    return make_metrics_server(
+        address, link, servicer.refusals.counts, config, servicer.own_status
+    )
 
 
 def _make_servicer(

@@ -21,6 +21,7 @@ from stallward.actuator.service.experiment_runner import ExperimentRunner
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LoopLink
 from stallward.actuator.service.policy_servicer import RESTARTING, PolicyServicer
+from stallward.actuator.service.target_seconds import TargetSeconds
 from stallward.actuator.service.watchers import MOST_WATCHERS, TooManyWatchersError
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -83,6 +84,13 @@ class ExperimentServicer(PolicyServicer):
         """Load a policy, unless an experiment runs."""
         await self._refuse_during_experiment(context)
         return await super().Load(request, context)
+
+    async def RemovePolicy(  # noqa: N802
+        self, request: pb.RemovePolicyRequest, context: _Context
+    ) -> pb.RemovePolicyResponse:
+        """Remove a policy, unless an experiment runs, which may need it."""
+        await self._refuse_during_experiment(context)
+        return await super().RemovePolicy(request, context)
 
     async def SetMode(  # noqa: N802
         self, request: pb.SetModeRequest, context: _Context
@@ -164,6 +172,7 @@ class Servicer(ExperimentServicer):
         super().__init__(link, reports, latency_source, store)
         self._silence_s = silence_s
         self._slo_ms = slo_ms
+        self._target: Final = TargetSeconds()
         self.advice: Final = AdviceLog(advice_interval_s, slo_ms)
         self.canary: CanaryWatch | None = None
         """Watches policies that were activated."""
@@ -173,6 +182,7 @@ class Servicer(ExperimentServicer):
     def take(self, record: pb.TickRecord) -> None:
         """Pass a tick to what watches. An experiment changes policies, which is not the canary's."""
         self.advice.take(record)
+        self._target.take(record)
         if self.runner is not None and self.runner.running:
             self.runner.take(record)
         elif self.canary is not None:
@@ -191,16 +201,24 @@ class Servicer(ExperimentServicer):
         if self._slo_ms is not None:
             status.slo_ms = self._slo_ms
         status.refused.update(self.refusals.counts)
+        own = self.own_status()
+        status.missing.extend(own.problems)
+        status.MergeFrom(own)
+        status.records_dropped += self._link.watchers.skipped
+        return status
+
+    def own_status(self) -> pb.StatusResponse:
+        """The part of the status that the service knows, and not the loop."""
+        own = pb.StatusResponse(met_s=self._target.met_s, missed_s=self._target.missed_s)
         if self.canary is not None:
-            status.canary.CopyFrom(self.canary.status())
+            own.canary.CopyFrom(self.canary.status())
         unkept = ""
         if self.runner is not None:
             unkept = self.runner.problem
             if self.runner.phase is not None:
-                status.experiment.CopyFrom(PHASE.to_wire(self.runner.phase))
-        status.missing.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
-        status.records_dropped += self._link.watchers.skipped
-        return status
+                own.experiment.CopyFrom(PHASE.to_wire(self.runner.phase))
+        own.problems.extend(filter(None, (*self.problems(), self._not_noted, unkept)))
+        return own
 
     async def Watch(  # noqa: N802
         self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]

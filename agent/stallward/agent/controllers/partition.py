@@ -239,7 +239,10 @@ class PartitionController:
             protected_willneed=self._reading_back.wanted(sample, free, zone_bytes),
         )
         return Decision(
-            desired=desired, reason=reason(demand, others, room, lent - reserve, division)
+            desired=desired,
+            reason=reason(
+                demand, others, room, lent - reserve, division, self._context.slot_names
+            ),
         )
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:

@@ -761,20 +761,22 @@ class Decision(_message.Message):
     def __init__(self, controller: _Optional[str] = ..., desired: _Optional[_Union[DesiredState, _Mapping]] = ..., reason: _Optional[str] = ..., action: _Optional[_Iterable[int]] = ..., propensity: _Optional[float] = ..., score: _Optional[float] = ..., leased: bool = ...) -> None: ...
 
 class LeverResult(_message.Message):
-    __slots__ = ("lever", "value", "ok", "error", "took_ms", "dry_run")
+    __slots__ = ("lever", "value", "ok", "error", "took_ms", "dry_run", "missing")
     LEVER_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     OK_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     TOOK_MS_FIELD_NUMBER: _ClassVar[int]
     DRY_RUN_FIELD_NUMBER: _ClassVar[int]
+    MISSING_FIELD_NUMBER: _ClassVar[int]
     lever: str
     value: str
     ok: bool
     error: str
     took_ms: float
     dry_run: bool
-    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ..., dry_run: bool = ...) -> None: ...
+    missing: bool
+    def __init__(self, lever: _Optional[str] = ..., value: _Optional[str] = ..., ok: bool = ..., error: _Optional[str] = ..., took_ms: _Optional[float] = ..., dry_run: bool = ..., missing: bool = ...) -> None: ...
 
 class TickTimings(_message.Message):
     __slots__ = ("late_ms", "sense_ms", "observe_ms", "decide_ms", "guard_ms", "apply_ms")
@@ -1037,7 +1039,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods", "plugged_levers")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods", "met_s", "missed_s", "problems", "plugged_levers")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1077,6 +1079,9 @@ class StatusResponse(_message.Message):
     SLO_MS_FIELD_NUMBER: _ClassVar[int]
     WORK_SOURCES_FIELD_NUMBER: _ClassVar[int]
     SLOT_PODS_FIELD_NUMBER: _ClassVar[int]
+    MET_S_FIELD_NUMBER: _ClassVar[int]
+    MISSED_S_FIELD_NUMBER: _ClassVar[int]
+    PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     PLUGGED_LEVERS_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
@@ -1103,8 +1108,11 @@ class StatusResponse(_message.Message):
     slo_ms: float
     work_sources: _containers.RepeatedCompositeFieldContainer[WorkSourceStatus]
     slot_pods: _containers.RepeatedCompositeFieldContainer[SlotPods]
+    met_s: float
+    missed_s: float
+    problems: _containers.RepeatedScalarFieldContainer[str]
     plugged_levers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ..., plugged_levers: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ..., met_s: _Optional[float] = ..., missed_s: _Optional[float] = ..., problems: _Optional[_Iterable[str]] = ..., plugged_levers: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SlotPods(_message.Message):
     __slots__ = ("pods",)
@@ -1139,7 +1147,7 @@ class HoldBudgetStatus(_message.Message):
     def __init__(self, used_s: _Optional[float] = ..., allowed_s: _Optional[float] = ..., refusing: bool = ..., since_pressure_s: _Optional[float] = ...) -> None: ...
 
 class LatencySourceStatus(_message.Message):
-    __slots__ = ("source", "fault", "malformed", "failed", "lost", "accepted", "ignored_names", "ignored_types", "ignored_tags", "refused", "first_malformed", "names")
+    __slots__ = ("source", "fault", "malformed", "failed", "lost", "accepted", "ignored_names", "ignored_types", "ignored_tags", "refused", "first_malformed", "names", "step_ms")
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     FAULT_FIELD_NUMBER: _ClassVar[int]
     MALFORMED_FIELD_NUMBER: _ClassVar[int]
@@ -1152,6 +1160,7 @@ class LatencySourceStatus(_message.Message):
     REFUSED_FIELD_NUMBER: _ClassVar[int]
     FIRST_MALFORMED_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
+    STEP_MS_FIELD_NUMBER: _ClassVar[int]
     source: str
     fault: str
     malformed: int
@@ -1164,7 +1173,8 @@ class LatencySourceStatus(_message.Message):
     refused: int
     first_malformed: str
     names: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., accepted: _Optional[int] = ..., ignored_names: _Optional[int] = ..., ignored_types: _Optional[int] = ..., ignored_tags: _Optional[int] = ..., refused: _Optional[int] = ..., first_malformed: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+    step_ms: float
+    def __init__(self, source: _Optional[str] = ..., fault: _Optional[str] = ..., malformed: _Optional[int] = ..., failed: _Optional[int] = ..., lost: _Optional[int] = ..., accepted: _Optional[int] = ..., ignored_names: _Optional[int] = ..., ignored_types: _Optional[int] = ..., ignored_tags: _Optional[int] = ..., refused: _Optional[int] = ..., first_malformed: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., step_ms: _Optional[float] = ...) -> None: ...
 
 class WorkSourceStatus(_message.Message):
     __slots__ = ("source", "unit", "fault")
@@ -1285,16 +1295,20 @@ class SetModeResponse(_message.Message):
     def __init__(self, mode: _Optional[_Union[Mode, str]] = ...) -> None: ...
 
 class StoredPolicy(_message.Message):
-    __slots__ = ("name", "sha256", "size_bytes", "stored_s")
+    __slots__ = ("name", "sha256", "size_bytes", "stored_s", "loaded", "active")
     NAME_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     STORED_S_FIELD_NUMBER: _ClassVar[int]
+    LOADED_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_FIELD_NUMBER: _ClassVar[int]
     name: str
     sha256: str
     size_bytes: int
     stored_s: float
-    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., stored_s: _Optional[float] = ...) -> None: ...
+    loaded: bool
+    active: bool
+    def __init__(self, name: _Optional[str] = ..., sha256: _Optional[str] = ..., size_bytes: _Optional[int] = ..., stored_s: _Optional[float] = ..., loaded: bool = ..., active: bool = ...) -> None: ...
 
 class PushOffsetRequest(_message.Message):
     __slots__ = ("sha256",)
@@ -1335,6 +1349,18 @@ class ListPoliciesResponse(_message.Message):
     POLICIES_FIELD_NUMBER: _ClassVar[int]
     policies: _containers.RepeatedCompositeFieldContainer[StoredPolicy]
     def __init__(self, policies: _Optional[_Iterable[_Union[StoredPolicy, _Mapping]]] = ...) -> None: ...
+
+class RemovePolicyRequest(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: str
+    def __init__(self, policy: _Optional[str] = ...) -> None: ...
+
+class RemovePolicyResponse(_message.Message):
+    __slots__ = ("policy",)
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    policy: StoredPolicy
+    def __init__(self, policy: _Optional[_Union[StoredPolicy, _Mapping]] = ...) -> None: ...
 
 class RollBackRequest(_message.Message):
     __slots__ = ()

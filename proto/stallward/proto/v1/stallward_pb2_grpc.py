@@ -88,6 +88,11 @@ class ActuatorServiceStub(object):
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.SerializeToString,
                 response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.FromString,
                 _registered_method=True)
+        self.RemovePolicy = channel.unary_unary(
+                '/stallward.proto.v1.ActuatorService/RemovePolicy',
+                request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyRequest.SerializeToString,
+                response_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyResponse.FromString,
+                _registered_method=True)
         self.RollBack = channel.unary_unary(
                 '/stallward.proto.v1.ActuatorService/RollBack',
                 request_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RollBackRequest.SerializeToString,
@@ -204,6 +209,14 @@ class ActuatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RemovePolicy(self, request, context):
+        """Remove a policy from the node's store. FAILED_PRECONDITION if it is the loaded one, NOT_FOUND
+        if there is none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RollBack(self, request, context):
         """Activate the policy that was active before the one that is active now; if there was none, turn
         the policy off, so that the default controller decides. FAILED_PRECONDITION: no policy is
@@ -300,6 +313,11 @@ def add_ActuatorServiceServicer_to_server(servicer, server):
                     servicer.ListPolicies,
                     request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.FromString,
                     response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.SerializeToString,
+            ),
+            'RemovePolicy': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemovePolicy,
+                    request_deserializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyRequest.FromString,
+                    response_serializer=stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyResponse.SerializeToString,
             ),
             'RollBack': grpc.unary_unary_rpc_method_handler(
                     servicer.RollBack,
@@ -601,6 +619,33 @@ class ActuatorService(object):
             '/stallward.proto.v1.ActuatorService/ListPolicies',
             stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesRequest.SerializeToString,
             stallward_dot_proto_dot_v1_dot_stallward__pb2.ListPoliciesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemovePolicy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/stallward.proto.v1.ActuatorService/RemovePolicy',
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyRequest.SerializeToString,
+            stallward_dot_proto_dot_v1_dot_stallward__pb2.RemovePolicyResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from top_ticks import tick
 
 from stallward.actuator.cli.top.history import HISTORY_S, MOST_CHANGES, History
-from stallward.actuator.cli.top.text import change_line, decider, group_rows, headline, whole
+from stallward.actuator.cli.top.text import (
+    SORTS,
+    bars,
+    change_line,
+    decider,
+    group_rows,
+    headline,
+    latency_top_ms,
+    whole,
+)
 
 
 def test_without_a_tick_there_is_nothing_to_show() -> None:
@@ -48,7 +60,7 @@ def test_without_a_target_nothing_is_said_of_it() -> None:
 
 
 def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
-    history = History(60.0)
+    history = History(60.0, ("hog",))
     limits = [None, 200, 195, 185, 150, 150, None]
     for number, limit in enumerate(limits):
         history.add(tick(number, limit_mib=limit))
@@ -56,13 +68,50 @@ def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
     history.add(tick(8, paused=True))
     view = history.view()
     assert view is not None
-    assert [change.granted for change in view.changes] == [
-        "pause 0",
-        "nothing",
-        "limit 0 to 150 MiB",
-        "limit 0 to 200 MiB",
+    assert [change.treated for change in view.changes] == [
+        "hog paused",
+        "hog free",
+        "hog limit 150 MiB",
+        "hog limit 200 MiB",
     ]
-    assert "partition: pause 0 (room 300)" in change_line(view.changes[0])
+    assert change_line(view.changes[0])[8:] == "  hog paused (partition: room 300)"
+
+
+def test_slots_are_sorted_and_filtered_and_the_application_stays_first() -> None:
+    history = History(60.0)
+    history.add(tick(0))
+    view = history.view()
+    assert view is not None
+    hog = view.slots[0]
+    slots = tuple(
+        replace(hog, name=name, memory_bytes=size)
+        for name, size in (("a", 1), ("bb", 3), ("bc", None), ("bd", 2))
+    )
+    view = replace(view, slots=slots)
+
+    def names(**how: Any) -> list[str]:
+        return [row[0] for row in group_rows(view, **how)]
+
+    assert names() == ["app", "a", "bb", "bc", "bd"]
+    (by_memory,) = (n for n, (name, _) in enumerate(SORTS) if name == "memory")
+    assert names(order=by_memory) == ["app", "bb", "bd", "a", "bc"]
+    assert names(order=by_memory, words="B") == ["app", "bb", "bd", "bc"]
+
+
+def test_bars_are_scaled_to_the_target() -> None:
+    history = History(60.0)
+    history.add(tick(0, p95_ms=60.0))
+    view = history.view()
+    assert view is not None
+    assert latency_top_ms(view, 60.0) == 120.0
+    assert latency_top_ms(view, None) == 60.0
+    full, half, lower = "\u2588", "\u2584", "\u2582"
+    assert bars((0.0, 60.0, 120.0, 900.0), 120.0, width=4, height=2) == (
+        f"  {full}{full}\n {full}{full}{full}"
+    )
+    assert bars((60.0, 30.0), 120.0, width=4, height=1) == f"  {half}{lower}"
+    assert bars((), 120.0, width=2, height=1) == "  "
+    assert bars((1.0,), 0.0, width=1, height=1) == " "
 
 
 def test_a_long_watch_keeps_a_bounded_history() -> None:

@@ -39,6 +39,32 @@ async def shown(pilot: Pilot[None], problem: str) -> None:
         await pilot.pause(0.02)
 
 
+def test_keys_show_help_sort_filter_and_details() -> None:
+    async def run() -> None:
+        records = [tick(number, paused=number > 5) for number in range(10)]
+        screen = TopScreen(iter(records), History(60.0, ("hog",)), "test")
+        async with screen.run_test(size=(120, 40)) as pilot:
+            await shown(pilot, "no more ticks")
+            assert not screen.query_one("#help").display
+            await pilot.press("question_mark")
+            await pilot.pause()
+            assert screen.query_one("#help").display
+            await pilot.press("question_mark", "s", "d")
+            await pilot.pause()
+            assert not screen.query_one("#help").display
+            table, log = screen.query_one("#groups", DataTable), screen.query_one(RichLog)
+            assert (table.row_count, len(log.lines)) == (2, 1)
+            await pilot.press("f", *"sort", "enter")
+            await pilot.pause()
+            assert (table.row_count, len(log.lines)) == (1, 0), "no slot has these letters"
+            await pilot.press("f", *(["backspace"] * 4), *"ho", "enter")
+            await pilot.pause()
+            assert (table.row_count, len(log.lines)) == (2, 1)
+            assert "up to 120 ms" in str(screen.query_one("#p95-label", Static).content)
+
+    asyncio.run(run())
+
+
 def test_the_screen_shows_the_newest_tick_and_freezes() -> None:
     async def run() -> None:
         records = [tick(number, paused=number > 5) for number in range(10)]
@@ -88,7 +114,7 @@ def test_the_command_prints_a_recording_once(recording: Path) -> None:
     done = CliRunner().invoke(app, argv)
     assert done.exit_code == 0, done.output
     assert "p95 500 ms of at most 600 ms" in done.stdout
-    assert "limit 0 to 100" in done.stdout
+    assert "hog limit 100 MiB" in done.stdout
 
 
 def test_without_a_terminal_the_command_asks_for_text(recording: Path) -> None:

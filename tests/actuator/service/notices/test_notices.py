@@ -66,6 +66,30 @@ def test_a_limit_that_moves_is_not_told_again() -> None:
     assert len(texts(changes, *moving)) == 1
 
 
+def test_a_limit_that_moves_far_is_told_again() -> None:
+    """Half a GiB above what a slot holds restrains nothing, and a tenth of it everything."""
+    changes = SlotChanges(("build",), interval_s=10.0)
+    sizes = (1000, 900, 501, 500, 100, 100)
+    told = [
+        texts(changes, tick(20.0 * n, pb.SlotDesire(limit_bytes=size * MIB)))
+        for n, size in enumerate((1000, *sizes))
+    ]
+    assert [len(one) for one in told] == [0, 0, 0, 0, 1, 1, 0]
+    assert told[4] == ["build is limited to 500 MiB by partition: room 300 MiB"]
+
+
+def test_a_notice_says_what_the_slot_holds() -> None:
+    changes = SlotChanges(("build",), interval_s=0.0)
+    changes.take(tick(0.5, FREE))
+    record = tick(1.0, PAUSED)
+    record.sample.slots.add(memory_usage_bytes=250 * MIB)
+    (notice,) = changes.take(record)
+    assert notice.message == (
+        "build (250 MiB) is paused and limited to 16 MiB by partition: room 300 MiB"
+    )
+    assert notice.fields()["STALLWARD_MEMORY_BYTES"] == str(250 * MIB)
+
+
 def test_a_slot_that_changes_often_is_told_of_once_in_a_while_with_what_was_left_out() -> None:
     changes = SlotChanges(("build",), interval_s=10.0)
     flapping = [tick(0.5 * k, PAUSED if k % 2 else LIMITED) for k in range(2, 200)]

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.record.desired.changes import differ
-from stallward.actuator.record.desired.text import desired_text
+from stallward.actuator.record.desired.text import treatments_text
 from stallward.actuator.record.rates import rate_per_s, stall_share
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import RELEASED
 from stallward.agent.sample import GroupSample, Sample
@@ -49,7 +50,8 @@ class Change:
 
     wall_time_s: float
     controller: str
-    granted: str
+    treated: str
+    """How the slots are treated now that were treated otherwise before."""
     reason: str
     notes: tuple[str, ...] = ()
     """What the guard changed of what the controller wanted."""
@@ -110,14 +112,15 @@ class History:
             self._records.popleft()
         self._add_second(record.sample)
         if differ(self._granted, record.granted):
-            self._granted = record.granted
+            before, self._granted = self._granted, record.granted
+            names = [self._name(index, group) for index, group in enumerate(record.sample.slots)]
             self._changes.appendleft(
                 Change(
                     wall_time_s=record.wall_time_s,
                     controller=record.decision.controller,
-                    granted=desired_text(record.granted),
+                    treated=treatments_text(before, record.granted, names),
                     reason=record.decision.decision.reason,
-                    notes=record.guard_notes,
+                    notes=reason_notes(record.reasons, names),
                 )
             )
 
@@ -146,7 +149,7 @@ class History:
         slots = []
         for index, (group, state) in enumerate(zip(sample.slots, sample.slot_states, strict=True)):
             before = earlier.slots[index] if index < len(earlier.slots) else group
-            name = self._names[index] if index < len(self._names) else _short(group.name)
+            name = self._name(index, group)
             slots.append(
                 _group_view(
                     name,
@@ -184,6 +187,9 @@ class History:
             slots=tuple(slots),
             changes=tuple(self._changes),
         )
+
+    def _name(self, index: int, group: GroupSample) -> str:
+        return self._names[index] if index < len(self._names) else _short(group.name)
 
     def _attainment(self) -> float | None:
         if self.target_ms is None:

@@ -9,14 +9,36 @@ from typing import ClassVar, Final
 from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
-from textual.widgets import DataTable, Footer, Label, RichLog, Sparkline, Static
+from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
 from stallward.actuator.cli.top.history import HISTORY_S, MOST_CHANGES, Change, History, View
-from stallward.actuator.cli.top.text import COLUMNS, change_line, decider, group_rows, headline
+from stallward.actuator.cli.top.text import (
+    COLUMNS,
+    SORTS,
+    bars,
+    change_line,
+    decider,
+    group_rows,
+    headline,
+    latency_top_ms,
+)
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import StallwardError
 
 REFRESH_S: Final = 0.5
+_HEIGHT: Final = 4
+"""Lines of a bar of full height."""
+_LEAST_STALL_TOP: Final = 0.1
+"""A bar of full height is at least this share of the time: small stalls look small."""
+_HELP: Final = """\
+The first line is the application's p95 of the last second against its target; red means missed.
+The bars are of the last seconds. Those of the p95 reach half their height at the target.
+Below are the groups, then one line for each change of what is done to them, the newest last.
+
+  s      sort the slots by the next column        f      only slots with some letters in the name
+  d      with what the guard said                 space  freeze, or go on
+  ?      show or hide this                        q      quit
+"""
 
 
 class TopScreen(App[None]):
@@ -34,14 +56,23 @@ class TopScreen(App[None]):
     #decider { padding: 0 1; }
     #curves { height: 6; }
     #curves Vertical { padding: 0 1; }
-    Sparkline { height: 4; }
+    .bars { height: 4; }
+    #p95.missed { color: $error; }
+    #help, #filter { display: none; padding: 0 1; }
+    #help.shown, #filter.shown { display: block; }
     #groups { height: auto; max-height: 60%; }
     #changes { padding: 0 1; }
     #problem { color: $error; padding: 0 1; height: auto; }
     """
+    AUTO_FOCUS: ClassVar[str | None] = None
+    """Keys are commands until a filter is typed."""
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
         ("space", "freeze", "Freeze or go on"),
+        ("s", "sort", "Sort"),
+        ("f", "filter", "Filter"),
+        ("d", "details", "Details"),
+        ("question_mark", "help", "Help"),
     ]
 
     def __init__(self, records: Iterable[TickRecord], history: History, title: str) -> None:
@@ -50,6 +81,9 @@ class TopScreen(App[None]):
         self._history = history
         self._lock = threading.Lock()
         self._frozen = False
+        self._order = 0
+        self._words = ""
+        self._details = False
         self._listed: Change | None = None
         self._problem = ""
         self._title = title
@@ -58,15 +92,17 @@ class TopScreen(App[None]):
         """Lay the screen out."""
         yield Static("waiting for the first tick", id="headline", markup=False)
         yield Static("", id="decider", markup=False)
+        yield Static(_HELP, id="help", markup=False)
+        yield Input(placeholder="letters in the names of slots; Enter to go on", id="filter")
         with Horizontal(id="curves"):
             with Vertical():
-                yield Label(f"p95 of each second, last {HISTORY_S} s")
-                yield Sparkline([], id="p95", summary_function=max)
+                yield Label("p95 of each second", id="p95-label")
+                yield Static("", id="p95", classes="bars", markup=False)
             with Vertical():
-                yield Label("memory stall of the application")
-                yield Sparkline([], id="stall", summary_function=max)
+                yield Label("memory stall of the application", id="stall-label")
+                yield Static("", id="stall", classes="bars", markup=False)
         yield DataTable(id="groups", cursor_type="none")
-        yield RichLog(id="changes", wrap=True, markup=False, max_lines=MOST_CHANGES)
+        yield RichLog(id="changes", wrap=False, markup=False, max_lines=MOST_CHANGES)
         yield Static("", id="problem", markup=False)
         yield Footer()
 
@@ -81,6 +117,39 @@ class TopScreen(App[None]):
     def action_freeze(self) -> None:
         """Stop drawing, or continue."""
         self._frozen = not self._frozen
+
+    def action_sort(self) -> None:
+        """Sort the slots by the next column."""
+        self._order = (self._order + 1) % len(SORTS)
+        self.notify(f"sorted by {SORTS[self._order][0]}")
+        self.draw()
+
+    def action_details(self) -> None:
+        """List the changes anew, with or without what the guard said."""
+        self._details = not self._details
+        self._list_anew()
+
+    def action_help(self) -> None:
+        """Show or hide what the keys do."""
+        self.query_one("#help").toggle_class("shown")
+
+    def action_filter(self) -> None:
+        """Ask for letters that the names of the listed slots must have."""
+        field = self.query_one("#filter", Input)
+        field.set_class(True, "shown")
+        field.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """List only what the filter lets through."""
+        self._words = event.value.strip()
+        self.query_one("#filter").set_class(bool(self._words), "shown")
+        self.set_focus(None)
+        self._list_anew()
+
+    def _list_anew(self) -> None:
+        self._listed = None
+        self.query_one("#changes", RichLog).clear()
+        self.draw()
 
     def draw(self) -> None:
         """Show the newest view, unless it is frozen."""
@@ -111,11 +180,10 @@ class TopScreen(App[None]):
         late = view.p95_ms is not None and target_ms is not None and view.p95_ms > target_ms
         first.set_class(late, "missed")
         self.query_one("#decider", Static).update(decider(view))
-        self.query_one("#p95", Sparkline).data = list(view.p95_history_ms)
-        self.query_one("#stall", Sparkline).data = list(view.stall_history)
+        self._draw_bars(view, target_ms)
         table = self.query_one("#groups", DataTable)
         table.clear()
-        table.add_rows(group_rows(view))
+        table.add_rows(group_rows(view, order=self._order, words=self._words))
         new = []
         for change in view.changes:
             if change is self._listed:
@@ -125,4 +193,26 @@ class TopScreen(App[None]):
             self._listed = new[0]
         log = self.query_one("#changes", RichLog)
         for change in reversed(new):
-            log.write(change_line(change))
+            if self._words.lower() in change.treated.lower():
+                log.write(change_line(change, details=self._details))
+
+    def _draw_bars(self, view: View, target_ms: float | None) -> None:
+        top_ms = latency_top_ms(view, target_ms)
+        top = max(*view.stall_history, _LEAST_STALL_TOP)
+        for name, values, full, label in (
+            ("p95", view.p95_history_ms, top_ms, f"p95 of each second, up to {top_ms:.3g} ms"),
+            (
+                "stall",
+                view.stall_history,
+                top,
+                f"memory stall of the application, up to {100 * top:.0f} %",
+            ),
+        ):
+            field = self.query_one(f"#{name}", Static)
+            width = min(max(field.size.width, 1), HISTORY_S)
+            field.update(bars(values, full, width=width, height=_HEIGHT))
+            self.query_one(f"#{name}-label", Label).update(label)
+        late = target_ms is not None and any(
+            p95_ms > target_ms for p95_ms in view.p95_history_ms[-1:]
+        )
+        self.query_one("#p95").set_class(late, "missed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from stallward.actuator.cli.tick_text import mib_text
@@ -41,9 +42,55 @@ def decider(view: View) -> str:
     return printable(f"{view.controller}{role[view.mode]}{fallback}: {reason}{tuning}")
 
 
-def group_rows(view: View) -> list[tuple[str, ...]]:
-    """The cells of the table, one row for each group, the application first."""
-    return [_row(group) for group in (view.protected, *view.slots)]
+SORTS: Final[tuple[tuple[str, Callable[[GroupView], float]], ...]] = (
+    ("the configuration", lambda _group: 0.0),
+    ("memory", lambda group: group.memory_bytes or 0.0),
+    ("CPUs", lambda group: group.cpu_cores or 0.0),
+    ("memory stall", lambda group: group.memory_stall_share or 0.0),
+    ("time paused", lambda group: group.paused_share),
+)
+"""The orders of the slots: their names, and what the largest of comes first."""
+
+
+def group_rows(view: View, *, order: int = 0, words: str = "") -> list[tuple[str, ...]]:
+    """The cells of the table, one row for each group, the application first.
+
+    Args:
+        view: What to show.
+        order: The number of the slots' order in :data:`SORTS`.
+        words: Only slots with this in their names are listed.
+    """
+    slots = [slot for slot in view.slots if words.lower() in slot.name.lower()]
+    slots.sort(key=SORTS[order][1], reverse=True)  # stable, so equal ones stay in their order
+    return [_row(group) for group in (view.protected, *slots)]
+
+
+_EIGHTHS: Final = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"
+
+
+def bars(values: Sequence[float], top: float, *, width: int, height: int) -> str:
+    """Draw the last of some values as bars, the newest on the right.
+
+    Args:
+        values: The values, oldest first.
+        top: The value of a bar of full height; larger ones are cut off.
+        width: The most bars.
+        height: Lines.
+    """
+    shown = values[-width:]
+    eighths = [round(8 * height * min(max(v / top, 0.0), 1.0)) if top > 0.0 else 0 for v in shown]
+    lines = [
+        "".join(_EIGHTHS[min(max(eighth - 8 * row, 0), 8)] for eighth in eighths)
+        for row in reversed(range(height))
+    ]
+    return "\n".join(line.rjust(width) for line in lines)
+
+
+def latency_top_ms(view: View, target_ms: float | None) -> float:
+    """The p95 of a bar of full height: twice the target, so that a bar of half height meets it."""
+    if target_ms is not None:
+        return 2.0 * target_ms
+    return max(view.p95_history_ms, default=0.0) or 1.0
 
 
 def _row(group: GroupView) -> tuple[str, ...]:
@@ -62,12 +109,12 @@ def _row(group: GroupView) -> tuple[str, ...]:
     )
 
 
-def change_line(change: Change) -> str:
-    """One change, with its time of day."""
+def change_line(change: Change, *, details: bool = False) -> str:
+    """One change, with its time of day, its reason and, for ``details``, what the guard said."""
     at = time.strftime("%H:%M:%S", time.localtime(change.wall_time_s))
-    why = f" ({change.reason})" if change.reason else ""
-    notes = "".join(f"; guard: {note}" for note in change.notes)
-    return printable(f"{at}  {change.controller}: {change.granted}{why}{notes}")
+    why = f" ({change.controller}: {change.reason})" if change.reason else ""
+    notes = "".join(f"; guard: {note}" for note in change.notes) if details else ""
+    return printable(f"{at}  {change.treated}{why}{notes}")
 
 
 def whole(view: View, target_ms: float | None, changes: int = 10) -> str:

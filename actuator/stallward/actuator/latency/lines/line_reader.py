@@ -146,6 +146,7 @@ class LineReader:
                 self.tally.note_malformed(self._present, why="the pattern takes too long")
         latencies, self._latencies = self._latencies, []
         self.tally.accepted += len(latencies)
+        self.tally.resolution.take(latencies)
         return latencies
 
     def _take_some(self, lines_per_look: int) -> None:

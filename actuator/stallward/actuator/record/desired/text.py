@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from stallward.agent.desired import MIB, PROFILES, SLOT_LEVERS, DesiredState, ProcessRef
+from stallward.actuator.record.desired.changes import differ
+from stallward.agent.desired import (
+    MIB,
+    PROFILES,
+    SLOT_LEVERS,
+    DesiredState,
+    ProcessRef,
+    SlotDesire,
+)
 from stallward.agent.file_pages import FileAction, FilePages, Victim
 from stallward.agent.threads import ThreadDesire
 
@@ -49,6 +58,59 @@ def desired_text(desired: DesiredState, names: Sequence[str] = ()) -> str:
         known = tuning in PROFILES or not settings
         words.append(f"tune {tuning.name}" + ("" if known else f" ({settings})"))
     return ", ".join(words) or NOTHING
+
+
+_STATE_WORDS: Final = {
+    "paused": "paused",
+    "limit_bytes": "limit {value}",
+    "hard_limit_bytes": "hard limit {value}",
+    "swap_max_bytes": "swap at most {value}",
+    "reclaim_to_bytes": "reclaimed to {value}",
+    "cpu_weight": "CPU weight {value}",
+    "cpu_max_cores": "at most {value} CPUs",
+    "io_weight": "disk weight {value}",
+    "io_max_bytes_per_s": "disk at most {value}/s",
+    "nice": "nice {value}",
+    "cpus": "on CPUs {value}",
+    "page_advice": "pages advised {value}",
+    "terminated": "ended",
+}
+FREE: Final = "free"
+"""What is said of a slot to which nothing is done."""
+
+
+def slot_text(desire: SlotDesire) -> str:
+    """Say how a slot is treated, e.g. ``paused, limit 8 MiB``."""
+    return ", ".join(_words(desire, _STATE_WORDS)) or FREE
+
+
+def node_text(desired: DesiredState) -> str:
+    """Describe what a desired state holds besides the slots; empty for nothing."""
+    text = desired_text(replace(desired, slots=()))
+    return "" if text == NOTHING else text
+
+
+def treatments_text(before: DesiredState, now: DesiredState, names: Sequence[str] = ()) -> str:
+    """Say in one line how each slot is treated whose treatment is another one than before.
+
+    Slots that are treated alike are named together; what changed for the node comes last.
+
+    Args:
+        before: The state before.
+        now: The present state.
+        names: The slots' names; a slot without one goes by its number.
+    """
+    alike: dict[str, list[str]] = {}
+    for index in range(max(len(before.slots), len(now.slots))):
+        if differ(
+            DesiredState(slots=(before.slot(index),)), DesiredState(slots=(now.slot(index),))
+        ):
+            name = names[index] if index < len(names) else str(index)
+            alike.setdefault(slot_text(now.slot(index)), []).append(name)
+    parts = [f"{', '.join(slots)} {text}" for text, slots in alike.items()]
+    if differ(replace(before, slots=()), replace(now, slots=())):
+        parts.append(node_text(now) or "all else as it was")
+    return "; ".join(parts)
 
 
 _ACTION_WORDS: Final[Mapping[FileAction, str]] = {

@@ -7,7 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final
 
+from stallward.actuator.service.metrics.request_times import RequestTimes
 from stallward.actuator.service.metrics.table import LATE_S, PHASE_BOUNDS_S, PHASES
+from stallward.actuator.service.target_seconds import TargetSeconds
 from stallward.proto.v1 import stallward_pb2 as pb
 
 # ---------- The labels of metrics for the reasons of a tick; each label has only a few values
@@ -83,10 +85,6 @@ def lever_kind(lever: str) -> str:
     return lever.partition(":")[0] or OTHER
 
 
-_LONGEST_TICK_S: Final = 30.0
-"""A longer time between two records is not counted as a tick: there was no loop."""
-
-
 @dataclass(slots=True)
 class PhaseTimes:
     """A histogram of the times that one phase of a tick took."""
@@ -102,9 +100,13 @@ class PhaseTimes:
 
 
 class TickCounts:
-    """Counts what happened at the ticks. Each record costs the service about 20 us."""
+    """Counts what happened at the ticks. Each record costs the service about 20 us.
 
-    def __init__(self) -> None:
+    Args:
+        slo_ms: The latency target.
+    """
+
+    def __init__(self, slo_ms: float) -> None:
         self.ticks = 0
         self.late = 0
         self.phases = {phase: PhaseTimes() for phase in PHASES}
@@ -115,13 +117,10 @@ class TickCounts:
         self.pauses: Counter[int] = Counter()
         self.paused_s: dict[int, float] = {}
         self.requests = 0
-        self.met_s = 0.0
-        """The time in which the p95 of the last second was within the target."""
-        self.missed_s = 0.0
-        """The time in which it was above; without requests it is neither."""
+        self.request_times = RequestTimes(slo_ms)
+        self.target = TargetSeconds()
         self._foreign: frozenset[str] = frozenset()
         self._paused: tuple[bool, ...] = ()
-        self._last_s: float | None = None
         self._completed = 0
 
     def take(self, record: pb.TickRecord) -> None:
@@ -138,11 +137,12 @@ class TickCounts:
             if rule is not None:
                 self.rules[rule] += 1
         for result in record.applied:
+            if result.missing:  # the node does not have it, which stallward_missing_signals counts
+                continue
             self.moves[lever_kind(result.lever), result.ok] += 1
-        passed_s = self._passed_s(record.sample)
+        self.target.take(record)
         self._take_foreign(record.sample)
-        self._take_pauses(record.sample, passed_s)
-        self._take_target(record, passed_s)
+        self._take_pauses(record.sample, self.target.passed_s)
         self._take_requests(record.sample)
 
     def _take_foreign(self, sample: pb.Sample) -> None:
@@ -150,21 +150,6 @@ class TickCounts:
         for lever in foreign - self._foreign:
             self.step_asides[lever_kind(lever)] += 1
         self._foreign = foreign
-
-    def _passed_s(self, sample: pb.Sample) -> float:
-        """The time since the tick before; 0 if ticks are missing in between."""
-        passed_s = 0.0 if self._last_s is None else sample.time_s - self._last_s
-        self._last_s = sample.time_s
-        return passed_s if 0.0 <= passed_s <= _LONGEST_TICK_S else 0.0
-
-    def _take_target(self, record: pb.TickRecord, passed_s: float) -> None:
-        latency = record.sample.latency
-        if not (record.HasField("slo_ms") and latency.HasField("p95_ms")):
-            return
-        if latency.p95_ms <= record.slo_ms:
-            self.met_s += passed_s
-        else:
-            self.missed_s += passed_s
 
     def _take_pauses(self, sample: pb.Sample, passed_s: float) -> None:
         paused = tuple(state.paused for state in sample.slot_states)
@@ -178,6 +163,7 @@ class TickCounts:
     def _take_requests(self, sample: pb.Sample) -> None:
         if not sample.HasField("latency"):
             return
+        self.request_times.take(sample.latency.new_requests)
         total = sample.latency.completed_total
         # A loop that was started again counts from zero.
         self.requests += total - self._completed if total >= self._completed else total
@@ -192,3 +178,5 @@ class MetricsConfig:
     """The names of the background slots."""
     slo_ms: float
     """The latency target."""
+    silence_s: float = 5.0
+    """Without a tick for so long the daemon is not ready."""

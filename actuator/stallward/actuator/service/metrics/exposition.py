@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import (
@@ -19,8 +20,9 @@ from prometheus_client.registry import Collector
 
 from stallward.actuator.latency.counts import REJECTED
 from stallward.actuator.service.loop_link import LoopLink
-from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
+from stallward.actuator.service.metrics.counts import OTHER, MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
+from stallward.actuator.work.config import CPU_UNIT
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _MODES = {
@@ -29,6 +31,7 @@ _MODES = {
     pb.MODE_ADVICE: "advice",
     pb.MODE_ACTIVE: "active",
 }
+_ARMS = {pb.EXPERIMENT_ARM_BASELINE: "baseline", pb.EXPERIMENT_ARM_TREATMENT: "treatment"}
 _BY_NAME = {metric.name: metric for metric in METRICS}
 Rows = Iterable[tuple[tuple[str, ...], float]]
 
@@ -55,6 +58,8 @@ class DaemonMetrics(Collector):
         self._slots, self._slo_ms = config.slots, config.slo_ms
         self.server_failures: Callable[[], int] = lambda: 0
         """How often the server of these metrics could not listen."""
+        self.own_status: Callable[[], pb.StatusResponse] = pb.StatusResponse
+        """Returns what the service itself knows: problems, canary and experiment."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
 
@@ -67,8 +72,10 @@ class DaemonMetrics(Collector):
         """The metric families, in the order of the table."""
         rows = dict(self._rows(self._link.status(), self._link.last))
         for metric in METRICS:
-            if metric.kind == "histogram":
+            if metric.name == "stallward_tick_phase_seconds":
                 yield self._phases()
+            elif metric.name == "stallward_request_duration_seconds":
+                yield self._request_times()
             else:
                 yield _family(metric.name, rows.get(metric.name, ()))
 
@@ -77,12 +84,15 @@ class DaemonMetrics(Collector):
     ) -> Iterator[tuple[str, Rows]]:
         yield from self._count_rows()
         yield "stallward_slo_seconds", [((), self._slo_ms / 1e3)]
+        own = self.own_status()
+        yield from _own_rows(own)
         yield "stallward_refused_calls_total", _by_label(self._refused)
         yield "stallward_metrics_failures_total", [((), self.server_failures())]
         if math.isfinite(self._link.silent_s):
             yield "stallward_loop_silence_seconds", [((), self._link.silent_s)]
         if status is not None:
             yield from _status_rows(status, self._link.watchers.skipped)
+            yield "stallward_problems", [((), len(status.problems) + len(own.problems))]
         if last is not None:
             yield from _tick_rows(last, self._slots)
 
@@ -102,20 +112,60 @@ class DaemonMetrics(Collector):
             [((n,), counts.paused_s.get(i, 0.0)) for i, n in slots],
         )
         yield "stallward_requests_total", [((), counts.requests)]
-        met = [(("true",), counts.met_s), (("false",), counts.missed_s)]
+        met = [(("true",), counts.target.met_s), (("false",), counts.target.missed_s)]
         yield "stallward_target_seconds_total", met
 
     def _phases(self) -> Family:
         metric = _BY_NAME["stallward_tick_phase_seconds"]
         family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        bounds = [f"{bound:g}" for bound in PHASE_BOUNDS_S] + ["+Inf"]
         for phase, times in self._counts.phases.items():
-            cumulative, buckets = 0, []
-            for bound, count in zip(bounds, times.counts, strict=True):
-                cumulative += count
-                buckets.append((bound, cumulative))
+            buckets = _buckets(PHASE_BOUNDS_S, times.counts)
             family.add_metric((phase,), buckets, sum_value=times.sum_s)
         return family
+
+    def _request_times(self) -> Family:
+        metric = _BY_NAME["stallward_request_duration_seconds"]
+        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        times = self._counts.request_times
+        family.add_metric((), _buckets(times.bounds_s, times.counts), sum_value=times.sum_s)
+        return family
+
+
+def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """The buckets of a histogram, each with all that are below its bound."""
+    names = [f"{bound:.12g}" for bound in bounds] + ["+Inf"]
+    return list(zip(names, accumulate(map(float, counts)), strict=True))
+
+
+def _own_rows(own: pb.StatusResponse) -> Iterator[tuple[str, Rows]]:
+    """The rows of what the service knows, and not the loop."""
+    if own.HasField("canary"):
+        canary = own.canary
+        yield "stallward_canary_watching", [((), canary.watching)]
+        yield "stallward_canary_turned_off", [((), bool(canary.returned))]
+        kept = [
+            ((of,), getattr(canary, field))
+            for of, field in (("now", "attainment"), ("before", "attainment_before"))
+            if canary.HasField(field)
+        ]
+        yield "stallward_canary_attainment_ratio", kept
+    running = own.HasField("experiment")
+    yield "stallward_experiment_running", [((), running)]
+    if running:
+        phase = own.experiment
+        yield "stallward_experiment_block", [((), phase.block + 1)]
+        yield "stallward_experiment_blocks", [((), phase.blocks)]
+        yield "stallward_experiment_arm", [((_ARMS.get(phase.arm, OTHER),), 1)]
+
+
+def _work(sample: pb.Sample, names: tuple[str, ...]) -> Rows:
+    """What each slot has done: in its own units, or else in processor time."""
+    counted = {one.slot: one for one in sample.work if one.source != pb.WORK_SOURCE_CPU}
+    for index, (name, group) in enumerate(zip(names, sample.slots, strict=False)):
+        if index in counted:
+            yield (name, counted[index].unit), counted[index].units
+        elif group.HasField("cpu_usage_us"):
+            yield (name, CPU_UNIT), group.cpu_usage_us / 1e6
 
 
 def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str, Rows]]:
@@ -124,6 +174,9 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
     yield "stallward_loop_restarts_total", [((), status.loop_restarts)]
     yield "stallward_lease_held", [((), status.lease_held)]
     yield "stallward_missing_signals", [((), len(status.missing))]
+    if status.HasField("policy"):
+        policy, mode = status.policy, _MODES.get(status.mode, OTHER)
+        yield "stallward_policy_info", [((policy.name, policy.sha256[:12], mode), 1)]
     yield "stallward_records_dropped_total", [((), status.records_dropped + skipped)]
     if status.HasField("hold_budget"):
         budget = status.hold_budget
@@ -135,6 +188,8 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
         yield "stallward_latency_source_up", [((source.source,), not source.fault)]
         rejected = [((reason,), getattr(source, reason)) for reason in REJECTED]
         yield "stallward_latency_rejected_total", rejected
+        step = [((), source.step_ms / 1e3)] if source.step_ms else []
+        yield "stallward_latency_step_seconds", step
 
 
 def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[str, Rows]]:
@@ -152,6 +207,7 @@ def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[st
         if group.HasField("memory_usage_bytes")
     ]
     yield "stallward_slot_memory_bytes", used
+    yield "stallward_slot_work_total", _work(sample, names)
     available = available_bytes(sample)
     yield "stallward_zone_available_bytes", [] if available is None else [((), available)]
     protected = sample.protected

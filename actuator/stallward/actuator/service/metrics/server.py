@@ -1,4 +1,4 @@
-"""Serves GET /metrics, and nothing else, in the service's event loop."""
+"""Serves GET /metrics and GET /ready, and nothing else, in the service's event loop."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.socket_files import make_room, socket_mode
+from stallward.proto.v1 import stallward_pb2 as pb
 
 _REQUEST_BYTES: Final = 16 << 10
 _PATIENCE_S: Final = 5.0
@@ -32,12 +33,16 @@ class MetricsServer(Listener):
     Args:
         address: Where to listen; a Unix socket gets mode 0660.
         render: Renders the metrics.
+        why_not_ready: Returns why the daemon is not ready; empty if it is.
     """
 
-    def __init__(self, address: Address, render: Render) -> None:
+    def __init__(
+        self, address: Address, render: Render, why_not_ready: Callable[[], str] = str
+    ) -> None:
         super().__init__()
         self._address = address
         self._render = render
+        self._why_not_ready = why_not_ready
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}
 
@@ -98,8 +103,16 @@ class MetricsServer(Listener):
         path = target.partition(" ")[0].partition("?")[0]
         if method not in {"GET", "HEAD"}:
             status, content_type, body = "405 Method Not Allowed", _PLAIN, b"GET /metrics\n"
+        elif path == "/ready":
+            fault = self._why_not_ready()
+            status = "503 Service Unavailable" if fault else "200 OK"
+            content_type, body = _PLAIN, f"{fault or 'the loop ticks'}\n".encode()
         elif path != "/metrics":
-            status, content_type, body = "404 Not Found", _PLAIN, b"It is /metrics.\n"
+            status, content_type, body = (
+                "404 Not Found",
+                _PLAIN,
+                b"There are /metrics and /ready.\n",
+            )
         else:
             status = "200 OK"
             content_type, body = self._render(headers.get("accept", ""))
@@ -111,9 +124,20 @@ class MetricsServer(Listener):
 
 
 def make_metrics_server(
-    address: Address, link: LoopLink, refused: Mapping[str, int], config: MetricsConfig
+    address: Address,
+    link: LoopLink,
+    refused: Mapping[str, int],
+    config: MetricsConfig,
+    own_status: Callable[[], pb.StatusResponse],
 ) -> MetricsServer:
     """Count the tick records that arrive on ``link`` from now on.
+
+    Args:
+        address: Where to serve them.
+        link: The connection to the loop.
+        refused: The number of refused calls by code.
+        config: The part of the configuration that the metrics show.
+        own_status: Returns what the service itself knows: problems, canary and experiment.
 
     Returns:
         The server of the metrics, which does not listen yet.
@@ -121,9 +145,14 @@ def make_metrics_server(
     # prometheus_client costs memory, so it is imported only if metrics are configured.
     from stallward.actuator.service.metrics.exposition import DaemonMetrics  # noqa: PLC0415
 
-    counts = TickCounts()
+    counts = TickCounts(config.slo_ms)
     link.listeners.append(counts.take)
     metrics = DaemonMetrics(counts=counts, link=link, refused=refused, config=config)
-    server = MetricsServer(address, metrics.render)
+    metrics.own_status = own_status
+
+    def why_not_ready() -> str:
+        return "" if link.silent_s < config.silence_s else "the loop does not tick"
+
+    server = MetricsServer(address, metrics.render, why_not_ready)
     metrics.server_failures = lambda: server.failures
     return server

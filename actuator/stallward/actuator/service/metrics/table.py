@@ -67,6 +67,49 @@ METRICS: Final = (
         help="1 for the mode of the loaded policy.",
         labels=("mode",),
     ),
+    Metric(
+        name="stallward_policy_info",
+        kind="gauge",
+        help="Always 1; which policy is loaded, and in which mode.",
+        labels=("name", "sha256", "mode"),
+    ),
+    Metric(
+        name="stallward_canary_watching",
+        kind="gauge",
+        help="1 while a policy that was activated is watched; absent if policies are not.",
+    ),
+    Metric(
+        name="stallward_canary_attainment_ratio",
+        kind="gauge",
+        help="Share of the seconds that met the target, of what decides now and decided before.",
+        labels=("of",),
+    ),
+    Metric(
+        name="stallward_canary_turned_off",
+        kind="gauge",
+        help="1 if a policy was turned off because it met the target less often.",
+    ),
+    Metric(
+        name="stallward_experiment_running",
+        kind="gauge",
+        help="1 while an experiment runs.",
+    ),
+    Metric(
+        name="stallward_experiment_arm",
+        kind="gauge",
+        help="1 for the arm of the experiment that decides now.",
+        labels=("arm",),
+    ),
+    Metric(
+        name="stallward_experiment_block",
+        kind="gauge",
+        help="The number of the experiment's block that runs, from 1.",
+    ),
+    Metric(
+        name="stallward_experiment_blocks",
+        kind="gauge",
+        help="How many blocks the experiment has at most.",
+    ),
     Metric(name="stallward_lease_held", kind="gauge", help="1 while a remote client decides."),
     Metric(
         name="stallward_fallback_ticks_total",
@@ -98,7 +141,7 @@ METRICS: Final = (
     Metric(
         name="stallward_lever_moves_total",
         kind="counter",
-        help="Attempts to move a lever, by success.",
+        help="Attempts to move a lever that the node has, by success.",
         labels=("lever", "ok"),
     ),
     Metric(
@@ -143,6 +186,12 @@ METRICS: Final = (
         labels=("slot",),
     ),
     Metric(
+        name="stallward_slot_work_total",
+        kind="counter",
+        help="The slot's work, in the units of its source; processor time where it has none.",
+        labels=("slot", "unit"),
+    ),
+    Metric(
         name="stallward_protected_memory_bytes",
         kind="gauge",
         help="Memory that the protected group uses.",
@@ -170,6 +219,11 @@ METRICS: Final = (
         help="Requests of the protected application whose latency was seen.",
     ),
     Metric(
+        name="stallward_request_duration_seconds",
+        kind="histogram",
+        help="Latency of each request; the target is one of the bounds.",
+    ),
+    Metric(
         name="stallward_target_seconds_total",
         kind="counter",
         help="Time in which the p95 of the last second was within the target, or above it.",
@@ -182,6 +236,11 @@ METRICS: Final = (
         labels=("source",),
     ),
     Metric(
+        name="stallward_latency_step_seconds",
+        kind="gauge",
+        help="The step in which the source gives latencies; absent where there is none.",
+    ),
+    Metric(
         name="stallward_latency_rejected_total",
         kind="counter",
         help="Values from the latency source that were not accepted as latencies.",
@@ -191,6 +250,11 @@ METRICS: Final = (
         name="stallward_missing_signals",
         kind="gauge",
         help="Signals and levers that this node does not have now.",
+    ),
+    Metric(
+        name="stallward_problems",
+        kind="gauge",
+        help="What somebody should look at now; stallward ctl status names it.",
     ),
     Metric(
         name="stallward_records_dropped_total",

@@ -30,6 +30,8 @@ class Notice:
     now: Treatment
     limit_bytes: int | None
     """The limit, if there is one."""
+    memory_bytes: int | None = None
+    """What the slot holds, if that is known."""
     controller: str
     """Who decided it."""
     reason: str
@@ -49,7 +51,8 @@ class Notice:
         }[self.now]
         more = f" ({self.left_out} changes before that were not told)" if self.left_out else ""
         why = f": {self.reason}" if self.reason else ""
-        return f"{self.slot} is {what} by {self.controller}{why}{more}"
+        holds = "" if self.memory_bytes is None else f" ({self.memory_bytes >> 20} MiB)"
+        return f"{self.slot}{holds} is {what} by {self.controller}{why}{more}"
 
     def fields(self) -> dict[str, str]:
         """The notice as named texts, for the journal and for a command's environment."""
@@ -63,6 +66,8 @@ class Notice:
         }
         if self.limit_bytes is not None:
             found["STALLWARD_LIMIT_BYTES"] = str(self.limit_bytes)
+        if self.memory_bytes is not None:
+            found["STALLWARD_MEMORY_BYTES"] = str(self.memory_bytes)
         return found
 
 
@@ -72,6 +77,7 @@ class _Slot:
     def __init__(self) -> None:
         self.told = Treatment.FREE
         self.told_s = float("-inf")
+        self.told_limit_bytes: int | None = None
         self.last = Treatment.FREE
         self.changes = 0
         """How often it has changed since it was told of."""
@@ -82,7 +88,8 @@ class SlotChanges:
 
     What holds at the first tick is not told: a service that was started again finds it so. A
     change is told at once, and further ones of the slot no more often than once in ``interval_s``:
-    then the state at the end of that time is told, unless it is the one that was told last.
+    then the state at the end of that time is told, unless it is the one that was told last. A limit
+    that moves counts as a change when it has become half of what was told, or twice as much.
 
     Args:
         names: The slots' names.
@@ -102,27 +109,40 @@ class SlotChanges:
             desires = record.granted.slots
             desire = desires[index] if index < len(desires) else pb.SlotDesire()
             now = _treatment(desire)
+            limit_bytes = desire.limit_bytes if desire.HasField("limit_bytes") else None
             if not self._began:
-                slot.told = slot.last = now
+                slot.told, slot.last, slot.told_limit_bytes = now, now, limit_bytes
             slot.changes += now is not slot.last
             slot.last = now
             due = record.time_s - slot.told_s >= self._interval_s
-            if now is slot.told or not due:
+            moved = _far(slot.told_limit_bytes, limit_bytes)
+            if not due or (now is slot.told and not moved):
                 continue
+            groups = record.sample.slots
+            known = index < len(groups) and groups[index].HasField("memory_usage_bytes")
             notices.append(
                 Notice(
                     slot=name,
                     before=slot.told,
                     now=now,
-                    limit_bytes=desire.limit_bytes if desire.HasField("limit_bytes") else None,
+                    limit_bytes=limit_bytes,
+                    memory_bytes=groups[index].memory_usage_bytes if known else None,
                     controller=record.decision.controller,
                     reason=record.decision.reason,
-                    left_out=slot.changes - 1,
+                    left_out=max(slot.changes - 1, 0),
                 )
             )
             slot.told, slot.told_s, slot.changes = now, record.time_s, 0
+            slot.told_limit_bytes = limit_bytes
         self._began = True
         return tuple(notices)
+
+
+def _far(told_bytes: int | None, now_bytes: int | None) -> bool:
+    """Whether a limit has become half of what was told, or twice as much."""
+    if told_bytes is None or now_bytes is None:
+        return False
+    return not 0.5 * told_bytes < now_bytes < 2.0 * told_bytes
 
 
 def _treatment(desire: pb.SlotDesire) -> Treatment:

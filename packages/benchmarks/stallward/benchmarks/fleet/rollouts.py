@@ -21,7 +21,7 @@ import numpy as np
 
 from stallward.actuator.client import DaemonStatus
 from stallward.actuator.policies.named_controller import PREFIX, digest_of
-from stallward.evaluation.bench.fleet.running import running_nodes
+from stallward.benchmarks.fleet.running import running_nodes
 from stallward.fleet import Fleet
 from stallward.fleet.rollout.node_calls import PushedPolicy, runs
 from stallward.fleet.rollout.plan import (
@@ -30,7 +30,6 @@ from stallward.fleet.rollout.plan import (
     drawn_order,
     parse_waves,
 )
-from stallward.benchmarks.fleet.running import running_nodes
 from stallward.fleet.rollout.progress import NodeState, Progress
 from stallward.fleet.rollout.rollout import Rollout, digest
 from stallward.models.registry import find_policy
