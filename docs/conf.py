@@ -87,6 +87,7 @@ NAVIGATION: Final = {
     ),
     "Results": ("results", "arms", "documents", "lab/index"),
     "Reference": (
+        "reference/alerts",
         "reference/config",
         "reference/controllers",
         "reference/fleet",
@@ -95,7 +96,6 @@ NAVIGATION: Final = {
         "reference/levers",
         "reference/measures",
         "reference/metrics",
-        "reference/alerts",
         "reference/observation",
         "reference/profile",
         "reference/recordings",
