@@ -17,6 +17,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kubernetes.config import PodConfig
+from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.work.config import FileWork
 
@@ -37,7 +38,7 @@ def test_the_version_the_configuration_and_the_sources_are_said() -> None:
         background=(
             SlotConfig(name="train", group="jobs/train", work=work),
             SlotConfig(name="sort", processes=ProcessesConfig(command="(^|/)sort")),
-            SlotConfig(name="pods", pod=PodConfig(namespace="batch", qos=("BestEffort",))),
+            SlotConfig(name="pods", pod=PodConfig(namespace="batch", qos=(Qos.BEST_EFFORT,))),
         ),
         control=ControlConfig(slo_ms=7.0),
         latency=LinesLatency(path=Path("/var/log/web.log"), latency="2"),

@@ -168,35 +168,35 @@ REFUSALS = (
     ),
     Refusal(
         rule=GuardRule.FLOOR, wish=Wish.LIMIT, slot=SlotDesire(paused=True, limit_bytes=1),
-        label="limit_floor", says="edge/hog0: limit raised to its floor, 16777216 bytes",
+        label="limit_floor", says="edge/hog0: limit raised to its floor, 16 MiB",
         numbers=(None, FLOOR, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.FLOOR, wish=Wish.RECLAIM, label="reclaim_step",
         slot=SlotDesire(paused=True, reclaim_to_bytes=1),
-        says="edge/hog0: reclaimed to 16777216 bytes only",
+        says="edge/hog0: reclaimed to 16 MiB only",
         numbers=(None, FLOOR, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ONE_LEVEL, wish=Wish.LIMIT, slot=SlotDesire(limit_bytes=FLOOR),
-        label="limit_step", says="edge/hog0: limit tightened one level only, to 251658240 bytes",
+        label="limit_step", says="edge/hog0: limit tightened one level only, to 240 MiB",
         numbers=(None, 240 * MIB, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ONE_LEVEL, wish=Wish.RECLAIM, slot=SlotDesire(reclaim_to_bytes=FLOOR),
-        label="reclaim_step", says="edge/hog0: reclaimed to 188743680 bytes only",
+        label="reclaim_step", says="edge/hog0: reclaimed to 180 MiB only",
         numbers=(None, 180 * MIB, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ABOVE_USAGE, wish=Wish.HARD_LIMIT, label="hard_limit",
         slot=SlotDesire(paused=True, limit_bytes=FLOOR, hard_limit_bytes=FLOOR),
-        says="edge/hog0: hard limit kept at 226492416 bytes, above what it holds",
+        says="edge/hog0: hard limit kept at 216 MiB, above what it holds",
         numbers=(None, 216 * MIB, Unit.BYTES),
     ),
     Refusal(
         rule=GuardRule.ABOVE_LIMIT, wish=Wish.HARD_LIMIT, label="hard_limit",
         slot=SlotDesire(limit_bytes=280 * MIB, hard_limit_bytes=270 * MIB),
-        says="edge/hog0: hard limit raised to 310378496 bytes, above the limit",
+        says="edge/hog0: hard limit raised to 296 MiB, above the limit",
         numbers=(None, 296 * MIB, Unit.BYTES),
     ),
     Refusal(
@@ -245,7 +245,7 @@ REFUSALS = (
     Refusal(
         rule=GuardRule.ZONE_MEMORY, wish=Wish.PROTECTED_LOW, label="guarantee",
         desired=DesiredState(protected_low_bytes=1 << 40),
-        says="protected group: guarantee cut to the zone's memory, 629145600 bytes",
+        says="protected group: guarantee cut to the zone's memory, 600 MiB",
         numbers=(None, 600 * MIB, Unit.BYTES),
     ),
     Refusal(
@@ -365,9 +365,7 @@ def test_a_limit_below_what_cannot_be_reclaimed_names_the_lowest_one_that_works(
     assert (change.rule, change.bound, change.unit) == (
         GuardRule.LOWEST_WORKABLE, 200 * MIB, Unit.BYTES,
     )  # fmt: skip
-    assert change_text(change).endswith(
-        "limit raised to 209715200 bytes, the least it can work with"
-    )
+    assert change_text(change).endswith("limit raised to 200 MiB, the least it can work with")
 
 
 def test_no_rule_is_untested() -> None:

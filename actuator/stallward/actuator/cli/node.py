@@ -145,6 +145,7 @@ def doctor(
     """
     from dataclasses import asdict  # noqa: PLC0415
 
+    from stallward.actuator.cli.doctor_text import finding_lines  # noqa: PLC0415
     from stallward.actuator.config.load import load_config  # noqa: PLC0415
     from stallward.actuator.config.profiles import with_profiles  # noqa: PLC0415
     from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
@@ -160,20 +161,11 @@ def doctor(
         output.print_json({**asdict(diagnosis), "protectable": diagnosis.protectable})
         raise typer.Exit(0 if diagnosis.protectable else 1)
     output.line(f"node: {diagnosis.kind} ({diagnosis.why.rstrip('.')})")
-    rows = [f for f in diagnosis.findings if everything or f.state != "works"]
     works = sum(f.state == "works" for f in diagnosis.findings)
     output.line(f"{works} of {len(diagnosis.findings)} things looked at work")
-    if rows:
-        output.line()
-        output.table(
-            ("area", "what", "state", "why"), [(f.area, f.name, f.state, f.why) for f in rows]
-        )
-    steps = dict.fromkeys(f.next_step for f in rows if f.state != "works" and f.next_step)
-    if steps:
-        output.line()
-        output.line("what to do:")
-        for step in steps:
-            output.line(f"  {step}")
+    output.line()
+    for text in finding_lines(diagnosis.findings, everything=everything):
+        output.line(text)
     output.line()
     for obstacle in diagnosis.obstacles:
         output.line(f"cannot protect: {obstacle}")

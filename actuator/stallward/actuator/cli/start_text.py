@@ -64,5 +64,6 @@ def _target(target: ProtectedConfig | SlotConfig) -> str:
     pod = target.pod
     if pod is None:
         return "nothing"
-    named = (pod.namespace, pod.selector, pod.role and f"role {pod.role}", *pod.qos)
+    qos = (one.value for one in pod.qos)
+    named = (pod.namespace, pod.selector, pod.role and f"role {pod.role}", *qos)
     return f"pods {' '.join(filter(None, named))}"
