@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -174,3 +176,49 @@ def test_another_version_of_ray_is_refused(address: str) -> None:
     last = done.stderr.strip().splitlines()[-1]
     assert last.startswith(f"{ClusterError.__module__}.ClusterError: The Ray cluster at {address}")
     assert "same versions of Ray and Python" in last
+
+
+SHUT_DOWN = """
+import json, sys, time
+import ray
+from stallward.training.errors import ClusterError
+from stallward.training.parallel.executor import Job
+from stallward.training.parallel.ray_cluster import open_ray
+
+kept = {}
+
+def keep(number, result):
+    kept[number] = result
+    ray.shutdown()
+
+def nap(seconds):
+    def job(report):
+        time.sleep(seconds)
+        return seconds
+    return job
+
+with open_ray(sys.argv[1]) as executor:
+    try:
+        jobs = [Job("a nap", nap(0.1)), Job("a long one", nap(600.0))]
+        executor.run(jobs, lambda *_: None, keep=keep)
+    except ClusterError as error:
+        seen = {"error": str(error), "another": ray.is_initialized(), "kept": kept}
+print(json.dumps(seen))
+"""
+
+
+def test_a_process_that_disconnects_in_the_middle_names_the_cluster_and_keeps_what_is_done(
+    address: str,
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SHUT_DOWN, address],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300.0,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seen = json.loads(done.stdout)
+    assert re.search(r"was lost.*is kept; the same command goes on", seen["error"])
+    assert not seen["another"], "Ray started another one"
+    assert seen["kept"] == {"0": 0.1}

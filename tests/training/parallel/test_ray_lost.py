@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -24,9 +21,8 @@ pytestmark = [*MARKS, pytest.mark.reaches()]
 NAPPING = """
 import os, signal, sys, time
 from stallward.training.errors import ClusterError
-from stallward.training.parallel import ray_tasks
+from stallward.training.parallel import ray_cluster, ray_tasks
 from stallward.training.parallel.executor import Job
-from stallward.training.parallel.ray_cluster import open_ray
 
 class Terminated(BaseException):
     pass
@@ -41,8 +37,9 @@ def nap(report):
 signal.signal(signal.SIGTERM, terminate)
 os.sched_getaffinity = lambda _: {0, 1}
 ray_tasks.LOOK_EVERY_S = 0.5
+ray_cluster._ENDING_S = 1.0
 try:
-    with open_ray("local") as executor:
+    with ray_cluster.open_ray("local") as executor:
         executor.run([Job("a nap", nap)] * 2, lambda *_: print("napping", flush=True))
 except ClusterError as error:
     print(error, file=sys.stderr)
@@ -115,49 +112,3 @@ def test_a_command_whose_ray_is_killed_in_the_middle_ends_with_its_name(
 
 def test_a_command_gives_up_before_ray_would_end_it() -> None:
     assert LOOK_EVERY_S * MOST_SILENT <= 20.0, "Ray ends a process without a word after 60 s"
-
-
-SHUT_DOWN = """
-import json, os, time
-import ray
-from stallward.training.errors import ClusterError
-from stallward.training.parallel.executor import Job
-from stallward.training.parallel.ray_cluster import open_ray
-
-kept = {}
-
-def keep(number, result):
-    kept[number] = result
-    ray.shutdown()
-
-def nap(seconds):
-    def job(report):
-        time.sleep(seconds)
-        return seconds
-    return job
-
-os.sched_getaffinity = lambda _: {0, 1}
-with open_ray("local") as executor:
-    try:
-        jobs = [Job("a nap", nap(0.1)), Job("a long one", nap(600.0))]
-        executor.run(jobs, lambda *_: None, keep=keep)
-    except ClusterError as error:
-        seen = {"error": str(error), "another": ray.is_initialized(), "kept": kept}
-print(json.dumps(seen))
-"""
-
-
-def test_a_ray_that_is_shut_down_in_the_middle_is_named_and_what_is_done_is_kept() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHUT_DOWN],
-        env=without_ray(),
-        capture_output=True,
-        text=True,
-        timeout=300.0,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    seen: dict[str, Any] = json.loads(done.stdout)
-    assert re.search(r"was lost.*is kept; the same command goes on", seen["error"])
-    assert not seen["another"], "Ray started another one"
-    assert seen["kept"] == {"0": 0.1}
