@@ -16,9 +16,9 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.kubernetes.config import PodConfig
-from stallward.actuator.kubernetes.groups import Qos
 from stallward.actuator.latency.config import LinesLatency
+from stallward.actuator.targets.config import PodConfig
+from stallward.actuator.targets.kubelet_groups import Qos
 from stallward.actuator.work.config import FileWork
 
 PATH = Path("/etc/stallward/stallward.toml")

@@ -120,7 +120,7 @@ def test_what_cannot_be_a_policy_is_refused_and_counted(
     assert refused == {"INVALID_ARGUMENT": 4, "FAILED_PRECONDITION": 1}
 
 
-def test_a_policy_is_removed_by_name_or_digest_unless_it_is_loaded(
+def test_a_policy_is_removed_by_name_or_digest_unless_it_runs(
     client: ActuatorClient, tmp_path: Path
 ) -> None:
     old, new = b"old", b"new"
@@ -133,11 +133,11 @@ def test_a_policy_is_removed_by_name_or_digest_unless_it_is_loaded(
     ]
     assert client.remove("november") == newest, "the newest of the name"
     assert not stored_file(tmp_path, new).exists()
-    with pytest.raises(RequestError, match=r"november \(.*\) is loaded\. Load another one first"):
+    with pytest.raises(RequestError, match=r"november \(.*\) runs\. Turn it off first"):
         client.remove("november")
     with pytest.raises(PolicyError, match="There is no policy 'december'"):
         client.remove("december")
-    client.load("controller:none")
+    client.set_mode(Mode.OFF)
     removed = client.remove(hashlib.sha256(old).hexdigest()[:12])
     assert removed.name == "november"
     assert client.policies() == ()

@@ -147,7 +147,7 @@ def remove(
 ) -> None:
     """Remove a policy from the node's store.
 
-    The one that is loaded is refused.
+    One that runs is refused: turn it off first.
     """
     with connect(socket) as client:
         removed = client.remove(policy)

@@ -334,7 +334,7 @@ class ActuatorClient:
 
         Raises:
             PolicyError: If there is none.
-            RequestError: If it is loaded, or the node has no store.
+            RequestError: If it runs, or the node has no store.
             DaemonError: If the daemon cannot be reached, or cannot write.
         """
         answer = self._call(self._stub.RemovePolicy, pb.RemovePolicyRequest(policy=policy))

@@ -115,7 +115,7 @@ class PolicyServicer(ReportServicer):
     async def RemovePolicy(  # noqa: N802
         self, request: pb.RemovePolicyRequest, context: _Context
     ) -> pb.RemovePolicyResponse:
-        """Remove a policy from the store, unless it is loaded."""
+        """Remove a policy from the store, unless it runs."""
         store = await self._needed_store(context)
         policy = await self._stored(context, lambda: store.find(request.policy))
         if policy is None:
@@ -123,10 +123,11 @@ class PolicyServicer(ReportServicer):
             why = f"There is no policy {request.policy!r:.80} in the store."
             await context.abort(grpc.StatusCode.NOT_FOUND, why)
         status = self._link.status()
-        if status is not None and status.policy.sha256 == policy.sha256:
+        runs = status is not None and status.mode not in {pb.MODE_OFF, pb.MODE_UNSPECIFIED}
+        if status is not None and runs and status.policy.sha256 == policy.sha256:
             why = (
-                f"The policy {policy.name} ({policy.sha256[:12]}) is loaded. Load another one "
-                "first, or roll back."
+                f"The policy {policy.name} ({policy.sha256[:12]}) runs. Turn it off first, or roll "
+                "back."
             )
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
         removed = await self._stored(context, lambda: store.remove(policy.sha256))

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.doctor.latency import LEAST_STEPS, step_ms
+from stallward.actuator.latency.resolution import LEAST_STEPS, Resolution
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.evaluation.assess.readings import Array
 from stallward.evaluation.assess.seconds import Seconds
@@ -125,9 +125,11 @@ def about_the_record(seconds: Seconds, acted_share: float, longest_ms: Array) ->
         yield Reason(kind=ReasonKind.TOO_LITTLE, found=judged_s, bound=LEAST_S)
     elif not seconds.missed.any():
         yield Reason(kind=ReasonKind.NOTHING_MISSED, found=0.0, bound=judged_s)
-    step, target_ms = step_ms(longest_ms.tolist()), float(np.nanmin(seconds.target_ms))
-    if step is not None and target_ms < LEAST_STEPS * step:
-        yield Reason(kind=ReasonKind.COARSE, found=target_ms, bound=LEAST_STEPS * step)
+    resolution, target_ms = Resolution(), float(np.nanmin(seconds.target_ms))
+    resolution.take(longest_ms.tolist())
+    if target_ms < LEAST_STEPS * resolution.step_ms:
+        bound = LEAST_STEPS * resolution.step_ms
+        yield Reason(kind=ReasonKind.COARSE, found=target_ms, bound=bound)
 
 
 def about_the_node(seconds: Seconds, swap_total_bytes: float) -> Iterator[Reason]:

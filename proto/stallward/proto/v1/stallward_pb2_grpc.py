@@ -210,8 +210,8 @@ class ActuatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RemovePolicy(self, request, context):
-        """Remove a policy from the node's store. FAILED_PRECONDITION if it is the loaded one, NOT_FOUND
-        if there is none.
+        """Remove a policy from the node's store. NOT_FOUND: there is none; FAILED_PRECONDITION: it runs,
+        or an experiment does.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
