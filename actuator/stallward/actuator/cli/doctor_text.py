@@ -38,7 +38,7 @@ def finding_lines(findings: Iterable[Finding], *, everything: bool = False) -> l
 
 
 def _lines(one: Finding) -> list[str]:
-    """The state, what it is of, why, and on a line of its own what to do."""
+    """The state, whose it is, why, and on a line of its own what to do."""
     state = "not here" if one.area == "lever" and one.state == "missing" else one.state
     why = one.why.removeprefix(f"{one.name}: ")
     lines = _folded(state, f"{one.name}: {why}" if why else one.name)

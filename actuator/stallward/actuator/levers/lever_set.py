@@ -338,7 +338,7 @@ def _safely(
 
 
 def _as_missing(result: LeverResult) -> LeverResult:
-    """The result of a lever that the node does not have: that it was not moved is no failure."""
+    """The result of a lever that the node does not have, which does not count as a failure."""
     return result if result.ok else replace(result, missing=True)
 
 

@@ -113,7 +113,7 @@ class Garbage:
         return await self._unary(_name(rng), bytes(_OVERSIZE_BYTES))
 
     async def _stream(self, rng: random.Random) -> str:
-        """A stream of garbage that breaks off in the middle."""
+        """A stream of garbage that ends in the middle of a message."""
         kind: Any = self._channel.stream_unary(f"/{_SERVICE.full_name}/{rng.choice(_STREAMS)}")
         call = kind(timeout=_TIMEOUT_S)
         try:

@@ -15,7 +15,7 @@ from stallward.actuator.errors import ActuatorError, DaemonError
 
 
 class RolloutError(ActuatorError):
-    """Raised when a rollout to many nodes cannot be begun, gone on with or kept on the disk."""
+    """Raised when a rollout to many nodes cannot be begun, continued or kept on the disk."""
 
 
 class FleetError(DaemonError):

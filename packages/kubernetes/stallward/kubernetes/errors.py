@@ -24,7 +24,7 @@ class ApiError(PodsError):
 
 
 class ApiGoneError(ApiError):
-    """Raised when a watch of pods cannot go on, so that they must be listed anew."""
+    """Raised when a watch of pods cannot continue, so that they must be listed again."""
 
 
 class ApiSilentError(ApiError):

@@ -13,4 +13,4 @@ from stallward.training.errors import TrainingError
 
 
 class SearchError(TrainingError):
-    """Raised when a search of recipes cannot start or go on."""
+    """Raised when a search of recipes cannot start or continue."""

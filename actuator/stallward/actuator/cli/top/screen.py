@@ -125,7 +125,7 @@ class TopScreen(App[None]):
         self.draw()
 
     def action_details(self) -> None:
-        """List the changes anew, with or without what the guard said."""
+        """List the changes again, with or without what the guard said."""
         self._details = not self._details
         self._list_anew()
 
