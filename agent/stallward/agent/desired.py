@@ -93,7 +93,9 @@ class SlotLever:
     """
 
     words: str
-    """The text of a state that has this wish; ``{slot}`` and ``{value}`` are filled in."""
+    """What is to be done, as text; ``{slot}`` and ``{value}`` are filled in."""
+    state: str
+    """How a slot is treated for which it is done, as text; ``{value}`` is filled in."""
     help: str
     """The help of the option; empty if there is no such option."""
     names: tuple[str, ...] = ()
@@ -110,9 +112,18 @@ class SlotLever:
 _ENTRY: Final = "lever"
 
 
-def _lever(default: Any, words: str, help: str = "", **others: Any) -> Any:  # noqa: A002
+def _lever(
+    default: Any,
+    words: str,
+    state: str,
+    help: str = "",  # noqa: A002
+    **others: Any,
+) -> Any:
     """A field of :class:`SlotDesire`, with the attributes of its :class:`SlotLever`."""
-    return field(default=default, metadata={_ENTRY: SlotLever(words=words, help=help, **others)})
+    return field(
+        default=default,
+        metadata={_ENTRY: SlotLever(words=words, state=state, help=help, **others)},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,65 +134,75 @@ class SlotDesire:
     everything that the node has a lever for.
     """
 
-    paused: bool = _lever(default=False, words="pause {slot}", names=("pause",))
+    paused: bool = _lever(default=False, words="pause {slot}", state="paused", names=("pause",))
     limit_bytes: int | None = _lever(
-        None, "limit {slot} to {value}", "Memory that the slot may hold.", names=("limit",),
-        bounds=(1, MAX_LIMIT_BYTES), takes_memory=True,
+        None, "limit {slot} to {value}", "limit {value}", "Memory that the slot may hold.",
+        names=("limit",), bounds=(1, MAX_LIMIT_BYTES), takes_memory=True,
     )  # fmt: skip
     """A soft limit where the kernel has one: v2 memory.high; v1 memory.limit_in_bytes."""
     hard_limit_bytes: int | None = _lever(
-        None, "limit {slot} hard to {value}", "The same; beyond it the kernel kills.",
+        None, "limit {slot} hard to {value}", "hard limit {value}",
+        "The same; beyond it the kernel kills.",
         names=("hard_limit",), bounds=(1, MAX_LIMIT_BYTES), takes_memory=True,
     )  # fmt: skip
     """v2 memory.max: rather than exceed it, the kernel kills a process of the group."""
     swap_max_bytes: int | None = _lever(
-        None, "limit the swap of {slot} to {value}", "Swap that it may use.", names=("swap_max",),
+        None, "limit the swap of {slot} to {value}", "swap at most {value}",
+        "Swap that it may use.", names=("swap_max",),
         bounds=(0, MAX_LIMIT_BYTES), takes_memory=True,
     )  # fmt: skip
     """v2 memory.swap.max."""
     reclaim_to_bytes: int | None = _lever(
-        None, "reclaim {slot} to {value}", "Evict pages once, to this size.", names=("reclaim",),
+        None, "reclaim {slot} to {value}", "reclaimed to {value}",
+        "Evict pages once, to this size.", names=("reclaim",),
         bounds=(0, MAX_LIMIT_BYTES), takes_memory=True,
     )  # fmt: skip
     """Evict the slot's pages once until it holds no more than this; it may grow again
     afterwards."""
     cpu_weight: int | None = _lever(
-        None, "set the CPU weight of {slot} to {value}", "1 to 10000; 100 is usual.",
+        None, "set the CPU weight of {slot} to {value}", "CPU weight {value}",
+        "1 to 10000; 100 is usual.",
         names=("cpu_weight", "nice"),  # a nice value stands in where a group has no weight
         bounds=(1, 10_000), value="WEIGHT", example="1..10000",
     )  # fmt: skip
     """1..10000, 100 is the kernel's default; on v1 it is scaled to cpu.shares."""
     cpu_max_cores: float | None = _lever(
-        None, "limit {slot} to {value} CPUs", "CPU seconds per second.", names=("cpu_max",),
+        None, "limit {slot} to {value} CPUs", "at most {value} CPUs",
+        "CPU seconds per second.", names=("cpu_max",),
         value="CORES",
     )  # fmt: skip
     """CPU seconds per second that the slot may use."""
     io_weight: int | None = _lever(
-        None, "set the disk weight of {slot} to {value}", "1 to 10000; 100 is usual.",
+        None, "set the disk weight of {slot} to {value}", "disk weight {value}",
+        "1 to 10000; 100 is usual.",
         names=("io_weight",), bounds=(1, 10_000), value="WEIGHT", example="1..10000",
     )  # fmt: skip
     """1..10000, 100 is the kernel's default."""
     io_max_bytes_per_s: int | None = _lever(
-        None, "limit the disk of {slot} to {value}/s", "Read, and written, per second and disk.",
+        None, "limit the disk of {slot} to {value}/s", "disk at most {value}/s",
+        "Read, and written, per second and disk.",
         names=("io_max",), bounds=(1, MAX_LIMIT_BYTES), example="MIB_PER_S",
     )  # fmt: skip
     """Limit of reads, and the same for writes, on each disk of the machine."""
     nice: int | None = _lever(
-        None, "set the nice value of {slot} to {value}", "-20 to 19.", names=("nice",),
+        None, "set the nice value of {slot} to {value}", "nice {value}",
+        "-20 to 19.", names=("nice",),
         bounds=(-20, 19), value="NICE", example="-20..19",
     )  # fmt: skip
     """-20..19 for every process of the slot; never below the value that a process had."""
     cpus: tuple[int, ...] = _lever(
-        (), "keep {slot} to CPUs {value}", "CPUs that it may use, as 0=0-2,8.", names=("cpus",),
+        (), "keep {slot} to CPUs {value}", "on CPUs {value}",
+        "CPUs that it may use, as 0=0-2,8.", names=("cpus",),
         value="CPUS", example="0-2,8",
     )  # fmt: skip
     """The CPUs that the slot's processes may run on; empty leaves each process its own."""
     page_advice: PageAdvice | None = _lever(  # noqa: RUF009 - a field
-        None, "advise {value} for the pages of {slot}", "Its pages: cold, pageout or willneed.",
+        None, "advise {value} for the pages of {slot}", "pages advised {value}",
+        "Its pages: cold, pageout or willneed.",
         names=("pages",), value="ADVICE", example="|".join(get_args(PageAdvice)),
     )  # fmt: skip
     """Advice for the slot's private pages, given once when it changes."""
-    terminated: bool = _lever(default=False, words="end {slot}")
+    terminated: bool = _lever(default=False, words="end {slot}", state="ended")
     """End the whole slot with SIGTERM, then cgroup.kill; only where the configuration opts in."""
 
 

@@ -19,6 +19,7 @@ from stallward.agent.file_pages import FileAction, FilePages, Victim
 from stallward.agent.threads import ThreadDesire
 
 _SLOT_WORDS: Final = {name: lever.words for name, lever in SLOT_LEVERS.items()}
+_STATE_WORDS: Final = {name: lever.state for name, lever in SLOT_LEVERS.items()}
 _TUNING_WORDS: Final = {
     "swappiness": "vm.swappiness {value}",
     "protected_swappiness": "swappiness of the application {value}",
@@ -60,21 +61,6 @@ def desired_text(desired: DesiredState, names: Sequence[str] = ()) -> str:
     return ", ".join(words) or NOTHING
 
 
-_STATE_WORDS: Final = {
-    "paused": "paused",
-    "limit_bytes": "limit {value}",
-    "hard_limit_bytes": "hard limit {value}",
-    "swap_max_bytes": "swap at most {value}",
-    "reclaim_to_bytes": "reclaimed to {value}",
-    "cpu_weight": "CPU weight {value}",
-    "cpu_max_cores": "at most {value} CPUs",
-    "io_weight": "disk weight {value}",
-    "io_max_bytes_per_s": "disk at most {value}/s",
-    "nice": "nice {value}",
-    "cpus": "on CPUs {value}",
-    "page_advice": "pages advised {value}",
-    "terminated": "ended",
-}
 FREE: Final = "free"
 """What is said of a slot to which nothing is done."""
 
