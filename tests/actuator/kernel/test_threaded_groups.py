@@ -152,7 +152,7 @@ def test_a_daemon_and_doctor_refuse_a_threaded_group_by_name(
     assert caught.value.next_step == "Name its domain, 'job'."
     diagnosis = examine(v2, asked)
     assert not diagnosis.protectable
-    (finding,) = (f for f in diagnosis.findings if f.name == "groups")
+    (finding,) = (f for f in diagnosis.findings if f.name == "what it names")
     assert (finding.state, finding.next_step) == ("missing", "Name its domain, 'job'.")
 
 
