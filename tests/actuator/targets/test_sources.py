@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,6 +23,8 @@ from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.runtime.process_start import command_line
 from stallward.actuator.targets.config import PodConfig
+from stallward.actuator.targets.sources import TARGETS_GROUP, follower_of_pods
+from stallward.agent.errors import UnbelievedFileError
 
 INSTALL = r"names pods, and what follows them is not installed\. Run `pip install 'stallward\[kub"
 
@@ -95,6 +98,36 @@ def test_the_doctor_says_what_is_missing(tmp_path: Path) -> None:
     assert "pip install 'stallward[kubernetes]'" in missing.next_step
     assert found.obstacle
     assert examine_pods(config_in(tmp_path)) == PodsFound()
+
+
+@pytest.fixture
+def following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of a package that follows pods."""
+    file = tmp_path / "following.py"
+    file.write_text("examine = print\n")
+    points = {
+        "pods": importlib.metadata.EntryPoint("pods", "following", TARGETS_GROUP),
+        "pods.doctor": importlib.metadata.EntryPoint(
+            "pods.doctor", "following:examine", TARGETS_GROUP
+        ),
+    }
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, name, **_: (points[name],))
+    return file
+
+
+def test_root_starts_nothing_that_others_can_write(
+    following: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    following.chmod(0o666)
+    with pytest.raises(UnbelievedFileError, match="others may have written it"):
+        follower_of_pods()
+    found = examine_pods(with_pods(tmp_path))
+    assert "others may have written it" in found.obstacle
+    assert "following" not in sys.modules
+    following.chmod(0o644)
+    assert follower_of_pods() == "following"
 
 
 def test_the_doctor_looks_at_pods_by_the_package(tmp_path: Path) -> None:

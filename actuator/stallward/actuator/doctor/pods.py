@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding
 from stallward.actuator.targets.sources import not_installed, target_point
+from stallward.agent.errors import StallwardError, UnbelievedFileError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,13 +27,17 @@ def examine_pods(config: DaemonConfig) -> PodsFound:
 
     Without a package that knows pods nothing is found, and that is an obstacle where pods are named.
     """
-    point = target_point("pods.doctor")
+    try:
+        point = target_point("pods.doctor")
+    except UnbelievedFileError as error:
+        return _without(error)
     if point is not None:
         examine: Callable[[DaemonConfig], PodsFound] = point.load()
         return examine(config)
-    if not config.follows_pods:
-        return PodsFound()
-    error = not_installed()
+    return _without(not_installed()) if config.follows_pods else PodsFound()
+
+
+def _without(error: StallwardError) -> PodsFound:
     missing = Finding(
         area="configuration",
         name="pods",

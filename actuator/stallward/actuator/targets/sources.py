@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import ConfigError
+from stallward.agent.believed_file import check_module
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -30,10 +31,17 @@ def not_installed() -> ConfigError:
 
 
 def target_point(name: str) -> EntryPoint | None:
-    """The entry point of a name; ``None`` if no package has it."""
+    """The entry point of a name; ``None`` if no package has it.
+
+    Raises:
+        UnbelievedFileError: For root, if others can write its module.
+    """
     from importlib.metadata import entry_points  # noqa: PLC0415 - 3 MiB, and few have pods
 
-    return next(iter(entry_points(group=TARGETS_GROUP, name=name)), None)
+    point = next(iter(entry_points(group=TARGETS_GROUP, name=name)), None)
+    if point is not None:
+        check_module(point.module)
+    return point
 
 
 def follower_of_pods() -> str:
@@ -41,6 +49,7 @@ def follower_of_pods() -> str:
 
     Raises:
         ConfigError: If no package is installed that has one.
+        UnbelievedFileError: For root, if others can write it.
     """
     point = target_point("pods")
     if point is None:
