@@ -148,7 +148,7 @@ def examine(
 def _without_proc(proc: Path) -> Diagnosis:
     """The diagnosis of a node without the kernel's files of processes: nothing works."""
     why = f"there is no {proc}"
-    step = "Mount it there, or correct node.proc."
+    step = "Mount it there, or name another folder by `proc` under [node]."
     found = Finding(area="node", name="proc", state="missing", why=why, next_step=step)
     return Diagnosis(kind="none", why=why, findings=(found,), obstacles=(why,))
 
