@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -65,7 +65,6 @@ WRONG = {
     ),
     "records below a file": ("[service]", '[record]\ndir = "{folder}/file/r"\n[service]'),
     "a journal below a file": ("{folder}/journal", "{folder}/file/journal"),
-    "a /proc that is not there": ("[node]", '[node]\nproc = "{folder}/nowhere"'),
     "groups where there are none": ("processes = {{ pids = [{pid}] }}", 'group = "web"'),
     "a user that does not exist": (
         "processes = {{ pids = [{pid2}] }}",
@@ -82,6 +81,18 @@ WRONG = {
 """A change of the configuration above that makes it one that is refused."""
 
 
+APPLICATION: list[int] = []
+"""The process that is protected: not one that the daemon is started by, which it refuses."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _application() -> Iterator[None]:
+    with subprocess.Popen(["sleep", "600"]) as process:
+        APPLICATION[:] = [process.pid]
+        yield
+        process.kill()
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "no-cgroups").mkdir()
@@ -92,7 +103,7 @@ def folder(tmp_path: Path) -> Path:
 
 def write(folder: Path, text: str) -> Path:
     path = folder / "node.toml"
-    path.write_text(text.format(folder=folder, pid=os.getpid(), pid2=2**22 - 3))
+    path.write_text(text.format(folder=folder, pid=APPLICATION[0], pid2=2**22 - 3))
     return path
 
 
@@ -125,6 +136,15 @@ def test_what_serve_refuses_doctor_refuses(
     assert "Traceback" not in served.stderr
     assert main(["doctor", "--config", str(config)]) != 0
     assert "an application can be protected here" not in capsys.readouterr().out
+
+
+def test_a_proc_that_is_not_there_is_refused_by_the_doctor(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The daemon would run without a single signal."""
+    nowhere = PLAIN.replace("[node]", '[node]\nproc = "{folder}/nowhere"')
+    assert main(["doctor", "--config", str(write(folder, nowhere))]) != 0
+    assert "Mount it there" in capsys.readouterr().out
 
 
 def test_what_is_right_both_take(folder: Path) -> None:
