@@ -53,7 +53,7 @@ TARGETS: Final = (
     "tests/actuator/node/test_stall_watch.py",
     "tests/actuator/doctor/test_doctor.py",
     "tests/actuator/levers/test_levers_live.py",
-    "tests/actuator/levers/test_reader_live.py",
+    "tests/papers/levers/test_reader_live.py",
     "tests/actuator/journal/test_keeper.py",
     "tests/actuator/levers/cgroup/test_pod_resize_live.py",
     "tests/pods/test_daemon_pods_live.py",
