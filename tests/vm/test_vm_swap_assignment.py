@@ -18,6 +18,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.engine.engine import Engine
+from stallward.actuator.levers.base.plugin import KNOWN
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.registry import make_controller
@@ -127,7 +128,9 @@ def test_this_machine_lacks_nothing_that_it_needs(zone: Zone) -> None:
     try:
         lacks = set(loop.settings.context.lacks)
         # Version 2 has no swappiness of a group, and nothing here measures a latency; neither is
-        # needed. It does not move the application's threads.
-        assert lacks <= {Need.GROUP_SWAPPINESS, Need.LATENCY, *THREAD_NEEDS}
+        # needed. It moves neither the application's threads nor file pages, whose lever is not
+        # loaded for it.
+        file_pages = KNOWN["file_pages"].needs
+        assert lacks <= {Need.GROUP_SWAPPINESS, Need.LATENCY, *THREAD_NEEDS, *file_pages}
     finally:
         assert loop.node.close()
