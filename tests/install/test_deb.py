@@ -25,8 +25,8 @@ ROOT = Path(__file__).resolve().parents[2]
 HOW_TO = ROOT / "docs/how-to/protect-your-application.md"
 RELEASES = {"bookworm": "3.11", "trixie": "3.13"}
 """Debian 12 and 13, and the minor version of their Python."""
-MOST_BYTES = 225_000_000
-"""What it may take on disk, byte code included."""
+MOST_BYTES = 232_000_000
+"""What it may take on disk, byte code included: it was 228 MB with what `fleet` needs."""
 ZONE = f"node-test-{os.getpid()}"
 ENTER = """
 mount --make-rprivate /
