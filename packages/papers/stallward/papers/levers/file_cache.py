@@ -45,7 +45,7 @@ def cached_pages(fd: int, offset_bytes: int = 0, length_bytes: int = 0) -> Cache
     libc = ctypes.CDLL(None, use_errno=True)
     number: Any = ctypes.c_long(_CACHESTAT)
     if libc.syscall(number, ctypes.c_int(fd), part, found, ctypes.c_uint(0)) < 0:
-        raise _last_error(ctypes.get_errno())
+        raise last_error(ctypes.get_errno())
     return CachedPages(*found)
 
 
@@ -91,10 +91,11 @@ def _start_writing(fd: int, offset_bytes: int, length_bytes: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     offset, length = ctypes.c_int64(offset_bytes), ctypes.c_int64(length_bytes)
     if libc.sync_file_range(fd, offset, length, ctypes.c_uint(_WAIT_BEFORE_AND_WRITE)) < 0:
-        raise _last_error(ctypes.get_errno())
+        raise last_error(ctypes.get_errno())
 
 
-def _last_error(number: int) -> OSError:
+def last_error(number: int) -> OSError:
+    """The error of a system call that was made by ctypes, from its errno."""
     return OSError(number, os.strerror(number))
 
 

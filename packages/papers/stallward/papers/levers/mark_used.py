@@ -21,7 +21,7 @@ import mmap
 import os
 from typing import Final
 
-from stallward.papers.levers.file_cache import PAGE_BYTES, cached_pages
+from stallward.papers.levers.file_cache import PAGE_BYTES, cached_pages, last_error
 
 _TABLE_PAGES: Final = PAGE_BYTES // 8
 """The pages that one page table maps; no folio of the page cache is larger."""
@@ -89,11 +89,15 @@ class Marker:
         flags = mmap.MAP_SHARED | _MAP_FIXED
         self._map(address, length_bytes, mmap.PROT_READ, flags, fd, offset_bytes)
         try:
-            self._libc.madvise(address, length_bytes, mmap.MADV_RANDOM)
+            self._advise(address, length_bytes, mmap.MADV_RANDOM)
             (ctypes.c_char * length_bytes).from_address(address)[::PAGE_BYTES]
-            self._libc.madvise(address, length_bytes, mmap.MADV_NORMAL)
+            self._advise(address, length_bytes, mmap.MADV_NORMAL)
         finally:
             self._map(address, length_bytes, _PROT_NONE, _RESERVED | _MAP_FIXED)
+
+    def _advise(self, address: int, length_bytes: int, advice: int) -> None:
+        if self._libc.madvise(address, length_bytes, advice):
+            raise last_error(ctypes.get_errno())
 
     def _map(
         self,
@@ -106,6 +110,5 @@ class Marker:
     ) -> int:
         found = self._libc.mmap(address, length_bytes, protection, flags, fd, offset_bytes)
         if found == _FAILED:
-            code = ctypes.get_errno()
-            raise OSError(code, os.strerror(code))
+            raise last_error(ctypes.get_errno())
         return int(found)
