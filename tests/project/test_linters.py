@@ -30,7 +30,7 @@ def test_the_linter_finds_nothing(command: tuple[str, ...]) -> None:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=570,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
