@@ -42,7 +42,7 @@ class Service:
                     command_fd=theirs.fileno(),
                     life_fd=life,
                     silence_s=60.0,
-                    latency_fd=feed.fileno(),
+                    latency_fds=(feed.fileno(),),
                     latency_source="grpc",
                     slo_ms=60.0,
                     **options,  # type: ignore[arg-type]
@@ -50,7 +50,7 @@ class Service:
             )
 
     def _start(self, options: ServiceOptions) -> None:
-        ends = (options.command_fd, options.latency_fd, options.life_fd)
+        ends = (options.command_fd, options.latency_fds[0], options.life_fd)
         arguments = (Path.cwd(), options, *map(_Duplicate, ends))
         self._forked = _FORKS.Process(target=_serve, args=arguments, daemon=True)
         self._forked.start()
@@ -85,7 +85,7 @@ class ServiceProcess(Service):
     def _start(self, options: ServiceOptions) -> None:
         self.process = subprocess.Popen(
             command_line(Modules().service, options),
-            pass_fds=(options.command_fd, options.latency_fd, options.life_fd),
+            pass_fds=(options.command_fd, options.latency_fds[0], options.life_fd),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -114,4 +114,6 @@ def _serve(folder: Path, options: ServiceOptions, *ends: _Duplicate) -> None:
     messages = os.open(options.socket.with_suffix(".messages"), os.O_WRONLY | os.O_CREAT)
     os.dup2(messages, 2)
     command, latency, life = (end.number for end in ends)
-    raise SystemExit(main(replace(options, command_fd=command, latency_fd=latency, life_fd=life)))
+    raise SystemExit(
+        main(replace(options, command_fd=command, latency_fds=(latency,), life_fd=life))
+    )

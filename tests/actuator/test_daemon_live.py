@@ -58,14 +58,21 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import start_time_ticks
-from stallward.actuator.latency.config import GrpcLatency
+from stallward.actuator.latency.config import GrpcLatency, LinesLatency
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import TICK_RECORD
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.work.config import FileWork
 from stallward.agent.controller import NodeContext
-from stallward.agent.desired import ACTION_SIZES, DesiredState, ProcessRef, SlotDesire, Tuning
+from stallward.agent.desired import (
+    ACTION_SIZES,
+    KEEP_CACHE,
+    DesiredState,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+)
 from stallward.agent.errors import PolicyError, StallwardError
 from stallward.agent.observation.encoder import BASIC, schema, schema_hash
 from stallward.agent.registry import make_controller
@@ -880,3 +887,95 @@ def test_the_daemon_stops_with_its_owner(little_sandbox: LittleSandbox, tmp_path
     owner.stdout.close()
     assert wait_for(partial(all_gone, pids))
     assert little_sandbox.leftovers() == []
+
+
+def swappiness(group: Cgroup) -> str:
+    """The swappiness of a v1 group."""
+    assert group.memory_dir is not None
+    return (group.memory_dir / "memory.swappiness").read_text().strip()
+
+
+def two_applications(box: LittleSandbox) -> DaemonConfig:
+    """The sandbox with its second group as another application, which reports its latencies."""
+    lines = LinesLatency(path=box.folder / "app.lines", latency="0", latency_unit_s=1e-3)
+    return box.config(
+        protected=(
+            ProtectedConfig(name="app", group=box.app.name, slo_ms=10.0, latency=lines),
+            ProtectedConfig(
+                name="other", group=box.hogs[1].name, slo_ms=40.0, latency=GrpcLatency()
+            ),
+        ),
+        background=(SlotConfig(name="hog0", group=box.hogs[0].name, floor_bytes=4 * MIB),),
+    )
+
+
+def test_two_applications_are_watched_protected_and_put_back(
+    little_sandbox: LittleSandbox,
+) -> None:
+    box = little_sandbox
+    both = (box.app, box.hogs[1])
+    lines = box.folder / "app.lines"
+    lines.touch()
+    hybrid = detect(Paths()).kind == "hybrid"
+    before = [swappiness(group) for group in both] if hybrid else []
+    with Daemon(two_applications(box)) as daemon, daemon.client() as client:
+        client.wait_ready()
+
+        def requests() -> Iterator[list[Reported]]:
+            for _ in range(40):
+                with lines.open("a") as file:
+                    file.write("5\n")
+                yield [Reported(latency_ms=80.0, failed=False, ended_s=time.monotonic())]
+                time.sleep(0.05)
+
+        with pytest.raises(RequestError, match="No application 'none' reports here"):
+            client.report(iter([[]]), "none")
+        with ThreadPoolExecutor(1) as pool:
+            report = pool.submit(client.report, requests(), "other")
+            for watched in client.watch():
+                sample = watched.record.sample
+                known = [one.latency and one.latency.p95_ms for one in sample.applications]
+                if None not in known:
+                    break
+            assert report.result().accepted == 40
+        assert known == pytest.approx([5.0, 80.0], rel=0.05)
+        assert sample.latency is not None
+        assert sample.latency.p95_ms == pytest.approx(200.0, rel=0.05), "twice the node's target"
+        status = client.status()
+        app, other = status.applications
+        assert (app.name, app.slo_ms, other.name, other.slo_ms) == ("app", 10.0, "other", 40.0)
+        assert app.latency is not None
+        assert app.latency.source == "lines"
+        assert other.missed_s
+        assert not other.met_s
+        assert app.met_s
+        assert not app.missed_s
+        wish = DesiredState(tuning=KEEP_CACHE, protected_low_bytes=48 * MIB)
+        client.apply(wish, lease_s=30.0, holder="test")
+        if hybrid:
+            assert wait_for(lambda: [swappiness(group) for group in both] == ["90", "90"])
+        else:
+            lows = [group.unified_dir / "memory.low" for group in both if group.unified_dir]
+            assert wait_for(lambda: all(int(low.read_text()) for low in lows))
+            assert sum(int(low.read_text()) for low in lows) <= 48 * MIB
+        kill_guardian_and_loop(daemon.pids)
+    with Daemon(two_applications(box)):
+        if hybrid:
+            assert [swappiness(group) for group in both] == before
+        else:
+            assert not any(int(low.read_text()) for low in lows)
+        assert box.leftovers() == []
+
+
+def test_a_process_of_any_application_is_left_alone(little_sandbox: LittleSandbox) -> None:
+    box = little_sandbox
+    with Daemon(two_applications(box)) as daemon, daemon.client() as client:
+        client.wait_ready()
+        for pid in (box.pids[0], box.pids[2]):
+            ticks = start_time_ticks(Path("/proc"), pid)
+            assert ticks is not None
+            ref = ProcessRef(pid=pid, start_time_ticks=ticks)
+            client.apply(DesiredState(stopped=(ref,)), lease_s=5.0, holder="test")
+            time.sleep(0.3)
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+            assert state != "T", pid

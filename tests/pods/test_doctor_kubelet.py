@@ -75,7 +75,7 @@ def test_without_pods_and_a_kubelet_there_is_nothing_to_say(kubelet: Kubelet) ->
     slots = [
         replace(slot, pod=None, group=f"b{i}") for i, slot in enumerate(kubelet.config.background)
     ]
-    protected = replace(kubelet.config.protected, pod=None, group="app")
+    protected = replace(kubelet.config.applications[0], pod=None, group="app")
     kubelet.config = replace(
         kubelet.config,
         protected=protected,

@@ -194,7 +194,7 @@ def test_a_configuration_without_pods_asks_nobody(cluster: Cluster) -> None:
     slots = [
         replace(slot, pod=None, group=f"b{i}") for i, slot in enumerate(cluster.config.background)
     ]
-    protected = replace(cluster.config.protected, pod=None, group="app")
+    protected = replace(cluster.config.applications[0], pod=None, group="app")
     plain = replace(
         cluster.config,
         protected=protected,

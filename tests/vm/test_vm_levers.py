@@ -36,7 +36,7 @@ class Bench:
             Paths(),
             zone.hierarchy,
             zone.zone,
-            zone.app,
+            (zone.app,),
             zone.slots,
             96 * MIB,
             self.sent.append,
@@ -107,7 +107,7 @@ def test_a_setting_is_written_and_put_back(bench: Bench, name: str, *, crashed: 
 
 @pytest.mark.parametrize("hard", [False, True], ids=["low", "min"])
 def test_protection_goes_to_the_application_alone_and_back(zone: Zone, *, hard: bool) -> None:
-    bench = Bench(zone, LeverOptions(hard_protection=hard))
+    bench = Bench(zone, LeverOptions(hard_protection=(hard,)))
     lever, file, other = "memory_low", "memory.low", "memory.min"
     if hard:
         lever, file, other = "memory_min", "memory.min", "memory.low"

@@ -52,6 +52,14 @@ class Tuning:
     dirty_ratio: float | None = None
     overcommit_memory: int | None = None
 
+    @property
+    def keeps_anon(self) -> bool:
+        """Whether it keeps anonymous pages of the application in memory at the cost of files."""
+        return self.protected_swappiness is not None and self.protected_swappiness < _USUAL
+
+
+_USUAL: Final = 60
+"""The swappiness of a kernel by default."""
 
 KEEP_ANON: Final = Tuning(
     name="keep-anon", protected_swappiness=1, dirty_background_ratio=2, dirty_ratio=100
@@ -233,6 +241,16 @@ class ProcessRef:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationDesire:
+    """What one of several protected applications gets; ``None`` leaves its own value."""
+
+    low_bytes: int | None = None
+    """Its part of ``DesiredState.protected_low_bytes``."""
+    swappiness: int | None = None
+    """The swappiness of its group, which only v1 has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DesiredState:
     """What a controller wants of the node now."""
 
@@ -258,6 +276,18 @@ class DesiredState:
     protected_threads: tuple[ThreadDesire, ...] = ()
     """What is wanted of single threads of the protected application; the guard allows it only
     where the configuration opts in."""
+
+    applications: tuple[ApplicationDesire, ...] = ()
+    """The part of each protected application, where there are several: the engine divides what the
+    controller wants for all of them together (``stallward.agent.applications``)."""
+
+    def application(self, index: int) -> ApplicationDesire:
+        """What application ``index`` gets; all of it where there is one."""
+        if index < len(self.applications):
+            return self.applications[index]
+        return ApplicationDesire(
+            low_bytes=self.protected_low_bytes, swappiness=self.tuning.protected_swappiness
+        )
 
     def slot(self, index: int) -> SlotDesire:
         """The desire for slot ``index``; the default for slots that are not named."""

@@ -143,6 +143,18 @@ class LatencySample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationSample:
+    """One of several protected applications."""
+
+    name: str
+    """Its name in the configuration."""
+    slo_ms: float
+    """Its own latency target."""
+    group: GroupSample
+    latency: LatencySample | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessSample:
     """One process of a background group, or of the protected application."""
 
@@ -282,11 +294,16 @@ class Sample:
     """What the protected application and the background share: the sandbox's parent group, or
     the whole machine."""
     protected: GroupSample
+    """The protected application; where there are several, all of them as if they were one group."""
     slots: tuple[GroupSample, ...] = ()
     """The background groups, in the order of their slots."""
     slot_states: tuple[SlotState, ...] = ()
     """The state of each of ``slots``."""
     latency: LatencySample | None = None
+    """The application's latencies; where there are several, those of the one that is farthest from
+    its target, as if that were the node's (``stallward.agent.applications``)."""
+    applications: tuple[ApplicationSample, ...] = ()
+    """Each protected application, in the order of the configuration; empty where there is one."""
     processes: tuple[ProcessSample, ...] | None = None
     """The processes of the protected and the background groups; ``None`` when no controller needs
     them.

@@ -112,7 +112,7 @@ def _without_options() -> DesiredState:
 def test_every_lever_of_a_desired_state_has_an_option() -> None:
     assert set(SLOT_FIELDS) == {field.name for field in fields(SlotDesire)}
     assert set(TUNING_FIELDS) == {field.name for field in fields(Tuning)} - {"name"}
-    parts = {"slots", "tuning"}
+    parts = {"slots", "tuning", "applications"}
     assert set(NODE_FIELDS) == {field.name for field in fields(DesiredState)} - parts
 
 

@@ -27,7 +27,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.latency.config import LinesLatency
+from stallward.actuator.latency.config import LinesLatency, StatsdLatency
 
 _NOT_NUL = st.characters(exclude_characters="\0\b\f\x1b", exclude_categories=["Cs"])
 MINIMAL = """
@@ -231,8 +231,8 @@ path = "/var/lib/stallward/journal"
 def test_processes_may_stand_for_groups() -> None:
     config = parse_config(BY_PROCESSES)
     assert config.node.zone == "/"
-    assert config.protected.group is None
-    assert config.protected.processes == ProcessesConfig(pidfile=Path("/run/app.pid"))
+    assert config.applications[0].group is None
+    assert config.applications[0].processes == ProcessesConfig(pidfile=Path("/run/app.pid"))
     assert config.background[0].processes == ProcessesConfig(
         command="^/usr/bin/batch ", user="batch"
     )
@@ -338,3 +338,90 @@ def test_a_group_pasted_from_systemd_is_found_when_it_is_in_single_quotes(tmp_pa
     group = Hierarchy(kind="v2", memory_root=tmp_path, unified_root=tmp_path).group(name)
     assert group.exists()
     assert not Hierarchy(unified_root=tmp_path).group(name.replace(r"\x2d", "-")).exists()
+
+
+SEVERAL = """
+[node]
+zone = "/"
+[control]
+slo_ms = 50
+[[protected]]
+name = "db"
+group = "db.slice"
+slo_ms = 10
+latency = { source = "lines", path = "/run/db.lines", latency = "0" }
+[[protected]]
+name = "web"
+processes = { pidfile = "/run/web.pid" }
+demand_bytes = 7
+[protected.latency]
+source = "statsd"
+metric = "web.request"
+[[background]]
+name = "batch"
+group = "batch.slice"
+"""
+
+
+def test_several_applications_have_names_targets_and_sources_of_their_own() -> None:
+    config = parse_config(SEVERAL)
+    db, web = config.applications
+    assert (db.name, db.group, web.name, web.demand_bytes) == ("db", "db.slice", "web", 7)
+    assert config.targets_ms == (10.0, 50.0), "by default the node's"
+    assert [type(one) for one in config.latencies] == [LinesLatency, StatsdLatency]
+    assert parse_config(config_toml(config)) == config, "the daemon's processes read it like that"
+
+
+def test_one_application_has_the_same_face() -> None:
+    config = parse_config(MINIMAL)
+    assert config.applications == (config.protected,)
+    assert config.latencies == (None,)
+    assert config.targets_ms == (100.0,)
+    alone = parse_config(MINIMAL.replace("[protected]", "[[protected]]"))
+    assert alone.applications == config.applications
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('name = "web"', 'name = "db"', r"protected\[1\]\.name is 'db'"),
+        ('name = "db"\n', 'name = "d b"\n', r"protected\[0\]\.name is 'd b'"),
+        ('group = "db.slice"', 'group = ""', "whole machine"),
+        (
+            'processes = { pidfile = "/run/web.pid" }',
+            'group = "db.slice/in"',
+            r"protected\[1\]\.group \('db\.slice/in'\) and config\.protected\[0\]\.group overlap",
+        ),
+        (
+            'processes = { pidfile = "/run/web.pid" }',
+            'pod = { selector = "app=web" }',
+            r"protected\[1\] is a pod",
+        ),
+        ("slo_ms = 10", "slo_ms = 0.0", r"protected\[0\]\.slo_ms is 0"),
+        ("slo_ms = 10", "slow_ms = 10", r"protected\[0\] has an unknown key 'slow_ms'"),
+        ("[control]", '[latency]\nsource = "grpc"\n[control]', "config.latency is of one"),
+        ('group = "batch.slice"', 'group = "db.slice/b"', r"protected\[0\]\.group overlap"),
+    ],
+)
+def test_mistakes_about_several_applications_are_named(
+    before: str, after: str, message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        parse_config(SEVERAL.replace(before, after, 1))
+    assert caught.value.next_step or "whole machine" in message or "slo_ms is 0" in message
+
+
+def test_two_applications_cannot_share_a_source() -> None:
+    both = SEVERAL.replace(
+        'source = "statsd"\nmetric = "web.request"',
+        'source = "lines"\npath = "/run/db.lines"\nlatency = "0"',
+    )
+    with pytest.raises(ConfigError, match=r"protected\[1\]\.latency and config\.protected\[0\]"):
+        parse_config(both)
+
+
+def test_what_is_of_several_applications_is_refused_of_one() -> None:
+    table = "[protected]\nslo_ms = 5\n"
+    with pytest.raises(ConfigError, match=r"slo_ms is for several") as caught:
+        parse_config(MINIMAL.replace("[protected]\n", table))
+    assert "control.slo_ms" in caught.value.next_step

@@ -115,5 +115,5 @@ def test_a_group_that_the_kubelet_sets_itself_is_no_slot(group: str) -> None:
     assert "pod = " in caught.value.next_step
     pod_level = replace(slot, group="kubepods/besteffort/pod0f0c5d2e-7c4b")
     replace(config, background=(pod_level,))
-    protected = replace(config.protected, pod=None, group=group)
+    protected = replace(config.applications[0], pod=None, group=group)
     replace(config, protected=protected, background=config.background)

@@ -32,6 +32,18 @@ def test_target_and_budgets_may_change() -> None:
     check_reload(CONFIG, CONFIG)
 
 
+def test_the_targets_of_several_applications_may_change() -> None:
+    several = tuple(
+        ProtectedConfig(name=name, group=f"edge/{name}", slo_ms=5.0) for name in ("db", "web")
+    )
+    config = replace(CONFIG, protected=several)
+    faster = (replace(several[0], slo_ms=2.0), several[1])
+    check_reload(config, replace(config, protected=faster))
+    moved = (replace(several[0], group="edge/elsewhere"), several[1])
+    with pytest.raises(ConfigError, match=r"config\.protected has changed"):
+        check_reload(config, replace(config, protected=moved))
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

@@ -34,7 +34,7 @@ def test_a_group_is_named_as_it_is(name: str) -> None:
         group(name), [group("batch.slice/backup.service")], target_ms=20, log=None, acts=False
     )
     config = parse_config(text)
-    assert config.protected.group == name
+    assert config.applications[0].group == name
     (slot,) = config.background
     assert (slot.name, slot.group) == ("backup", "batch.slice/backup.service")
     assert config.control.slo_ms == 20
@@ -47,8 +47,8 @@ def test_programs_in_no_group_are_found_by_their_command() -> None:
     config = parse_config(
         first_config(program("nginx"), [program("g++")], target_ms=5, log=None, acts=True)
     )
-    assert config.protected.processes is not None
-    pattern = config.protected.processes.command
+    assert config.applications[0].processes is not None
+    pattern = config.applications[0].processes.command
     assert pattern is not None
     for line in ("nginx: master process /usr/sbin/nginx", "/usr/sbin/nginx -g daemon", "nginx"):
         assert re.search(pattern, line)
@@ -71,6 +71,6 @@ def test_slots_have_names_of_their_own_and_the_file_is_short() -> None:
 def test_whatever_a_program_is_called_the_file_names_it(name: str) -> None:
     text = first_config(program(name), [program("job")], target_ms=5, log=None, acts=False)
     config = parse_config(text)
-    assert config.protected.processes is not None
-    assert re.escape(name) in (config.protected.processes.command or "")
+    assert config.applications[0].processes is not None
+    assert re.escape(name) in (config.applications[0].processes.command or "")
     assert config.control.dry_run

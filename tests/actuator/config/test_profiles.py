@@ -38,7 +38,7 @@ def test_demand_and_floor_are_taken_from_profiles(tmp_path: Path) -> None:
     path = profile_file(tmp_path / "a.json", working_set_mib=123, least_mib=45)
     named = config(f'profile = "{path}"', f'profile = "{path}"')
     found = with_profiles(named)
-    assert found.protected.demand_bytes == 123 * MIB
+    assert found.applications[0].demand_bytes == 123 * MIB
     assert found.background[0].floor_bytes == 45 * MIB
     path.unlink()  # the processes of a daemon, and what undoes it, do without the file
     assert parse_config(config_toml(found)) == found
@@ -55,7 +55,11 @@ def test_a_configuration_without_profiles_stays_as_it_is() -> None:
     [
         ("demand_bytes = 5\nprofile = '{path}'", "", "config.protected has both demand_bytes"),
         ("", "floor_bytes = 8192\nprofile = '{path}'", r"background\[0\] has both floor_bytes"),
-        ("profile = '{folder}/no'", "", "config.protected.profile: The profile .* cannot be read"),
+        (
+            "profile = '{folder}/no'",
+            "",
+            "config.protected.profile: The profile .* cannot be read",
+        ),
         ("", "profile = '{wrong}'", r"config.background\[0\].profile: .* is not a profile"),
     ],
 )

@@ -192,7 +192,7 @@ def test_every_original_of_every_lever_is_one_that_is_undone(tmp_path: Path, kin
     fill(paths, hierarchy)
     zone = hierarchy.group("zone")
     levers = LeverSet(
-        paths, hierarchy, zone, zone.child("app"), (zone.child("bg"),), 1 << 30, lambda *_: None
+        paths, hierarchy, zone, (zone.child("app"),), (zone.child("bg"),), 1 << 30, lambda *_: None
     )
     noted = levers.originals()
     assert len(noted) > 10

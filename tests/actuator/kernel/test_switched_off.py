@@ -20,6 +20,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import why_no_pidfd
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.stall_watch import StallWatch
+from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.missing import Why, absences
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.sample import SlotState
@@ -144,7 +145,13 @@ def test_absent_pressure_is_reported_as_switched_off(
     hide_pressure(machine.cgroup / "z/a")
     node = Hierarchy(kind="v2", memory_root=machine.cgroup, unified_root=machine.cgroup)
     zone, app, *slots = (node.group(name) for name in ("z", "z/app", "z/a", "z/b"))
-    sampler = Sampler(paths=machine, hierarchy=node, zone=zone, protected=app, slots=tuple(slots))
+    sampler = Sampler(
+        paths=machine,
+        hierarchy=node,
+        zone=zone,
+        applications=[ReadApplication(target=app)],
+        slots=tuple(slots),
+    )
     states = (SlotState(), SlotState())
 
     def reasons() -> dict[str, tuple[Why, str]]:
@@ -210,7 +217,7 @@ def test_a_lever_is_missing_where_its_file_is_switched_off(
             paths=Paths(proc=tmp_path, cgroup=tmp_path, sys=tmp_path),
             hierarchy=node,
             zone=node.group("/"),
-            protected=node.group("app"),
+            applications=(node.group("app"),),
             slots=(group,),
             zone_limit_bytes=None,
             send_journal=lambda *_: None,

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.reaches("docs/reference/levers.md")
 
 
 def test_every_field_of_a_desired_state_has_its_lever() -> None:
-    wanted = {f.name for f in fields(DesiredState)} - {"slots", "tuning"}
+    wanted = {f.name for f in fields(DesiredState)} - {"slots", "tuning", "applications"}
     wanted |= {f"slots.{f.name}" for f in fields(SlotDesire)}
     wanted |= {f"tuning.{f.name}" for f in fields(Tuning)} - {"tuning.name"}
     assert {field for row in lever_rows() for field in row.fields} == wanted
@@ -32,7 +32,7 @@ def test_every_lever_has_its_row(tmp_path: Path, kind: str) -> None:
     zone = hierarchy.group("zone")
     slots = (zone.child("bg"),)
     paths = Paths(proc=tmp_path, cgroup=tmp_path, sys=tmp_path)
-    levers = LeverSet(paths, hierarchy, zone, zone.child("app"), slots, None, print)
+    levers = LeverSet(paths, hierarchy, zone, (zone.child("app"),), slots, None, print)
     known = {name for row in lever_rows() for name in row.names} | {"protected_swappiness"}
     known |= {"vm.dirty_bytes", "vm.dirty_background_bytes"}
     names = {re.sub(r":.*", "", lever.name) for lever in levers._every}

@@ -50,7 +50,7 @@ class Site:
             Paths(),
             self.hierarchy,
             self.zone,
-            self.app,
+            (self.app,),
             (self.slot,),
             400 * MIB,
             self.sent.append,

@@ -58,7 +58,7 @@ class Box:
             Paths(),
             self.hierarchy,
             self.zone,
-            self.app,
+            (self.app,),
             (self.bg,),
             200 * MIB,
             self.sent.append,

@@ -44,7 +44,7 @@ class FakeNode:
     """A node that lacks what the test has set, and counts how often it is asked."""
 
     hierarchy = Hierarchy()
-    latency = None
+    latencies = (None,)
     work = WorkChannel([CpuWork()])
 
     def __init__(self) -> None:

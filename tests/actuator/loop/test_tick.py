@@ -45,7 +45,7 @@ class FakeNode:
     """A node whose application completed ``completed`` requests; it counts what was applied."""
 
     hierarchy = Hierarchy()
-    latency = None
+    latencies = (None,)
     work = WorkChannel([CpuWork()] * len(CONTEXT.slot_names))
 
     def __init__(self) -> None:

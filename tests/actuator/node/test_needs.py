@@ -52,7 +52,7 @@ def lacks(
     return lacks_of(
         levers,
         slots=("a", "b"),
-        protected=protected,
+        applications=[protected] if protected else [],
         threads_allowed=threads_allowed,
         trees=trees,
         sample=sample,

@@ -153,7 +153,7 @@ def test_signals_that_a_tree_lacks_are_reported(programs: Programs) -> None:
 
 
 def test_controllers_are_told_what_the_application_is_known_to_need(programs: Programs) -> None:
-    protected = replace(programs.config().protected, demand_bytes=3 << 20)
+    protected = replace(programs.config().applications[0], demand_bytes=3 << 20)
     config = programs.config(protected=protected)
     node = Node(config, lambda *_entries: None)
     assert node.settings(frozenset()).context.demand_bytes == 3 << 20
@@ -299,7 +299,7 @@ def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) 
     app, batch = targets.forest.trees
     assert app is not None
     assert batch is not None
-    exempt = ExemptProcesses(frozenset(), lambda: protected_pids(app))
+    exempt = ExemptProcesses(frozenset(), lambda: protected_pids([app]))
     batch.members.update(app.members)  # as if the group had been given one of its processes
     assert exempt.within(batch) in app.pids()
     targets.forest.close()

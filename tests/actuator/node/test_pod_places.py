@@ -19,6 +19,7 @@ from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.slot_tracker import PauseHistory
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.node.pod_places import histories_of_pods
+from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.targets.messages import PauseBudget
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
@@ -166,6 +167,7 @@ def test_nothing_is_held_while_the_application_is_not_there(make: Make) -> None:
 def test_the_stall_of_the_new_application_is_watched(make: Make) -> None:
     node = make(protected_is_pod=True)
     watch = node.node.stall_watch()
+    assert isinstance(watch, StallWatch)
     assert watch.missing == "no PSI file"
     stalls = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n"
     for number in (1, 2):

@@ -7,6 +7,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.latency.lines.line_format import LineFormat
 from stallward.actuator.latency.lines.line_source import LineSource
+from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.turns import TURN_TICKS
@@ -62,9 +64,13 @@ def test_a_sample_holds_every_signal(tmp_path: Path) -> None:
         paths=paths,
         hierarchy=node,
         zone=node.group("z"),
-        protected=node.group("z/app"),
+        applications=[
+            ReadApplication(
+                target=node.group("z/app"),
+                latency_source=LineSource(lines, LineFormat(latency="0")),
+            )
+        ],
         slots=(node.group("z/bg"), node.group("out"), node.group("gone")),
-        latency_source=LineSource(lines, LineFormat(latency="0")),
         needs_processes=True,
     )
     lines.write_text("2\n")
@@ -104,6 +110,73 @@ def test_a_sample_holds_every_signal(tmp_path: Path) -> None:
     sampler.close()
 
 
+def two_applications(tmp_path: Path) -> Sampler:
+    """A zone with the applications ``a`` and ``b``, whose targets are 1 s and 4 s, and a slot."""
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    node = Hierarchy(
+        kind="hybrid",
+        memory_root=paths.cgroup / "memory",
+        unified_root=paths.cgroup / "unified",
+    )
+    return Sampler(
+        paths=paths,
+        hierarchy=node,
+        zone=node.group("z"),
+        applications=[
+            ReadApplication(
+                target=node.group(f"z/{name}"),
+                latency_source=LineSource(tmp_path / name, LineFormat(latency="0")),
+                name=name,
+                slo_ms=slo_ms,
+            )
+            for name, slo_ms in (("a", 1000.0), ("b", 4000.0))
+        ],
+        slots=(node.group("z/bg"),),
+        slo_ms=500.0,
+        needs_processes=True,
+    )
+
+
+def test_several_applications_are_read_as_one_and_each(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    for name in ("z", "z/a", "z/b", "z/bg"):
+        write_group(tmp_path / "cg", name, 0)
+    sampler = two_applications(tmp_path)
+    for name, text in (("a", "2\n"), ("b", "5\n")):
+        (tmp_path / name).write_text(text)
+    (tmp_path / "cg/memory/z/b/memory.usage_in_bytes").write_text("30\n")
+    sample = sampler.read(0, (SlotState(),))
+    first, second = sample.applications
+    assert (first.name, first.slo_ms, first.group.name) == ("a", 1000.0, "z/a")
+    assert (first.group.memory_usage_bytes, second.group.memory_usage_bytes) == (11, 30)
+    assert first.latency is not None
+    assert second.latency is not None
+    assert (first.latency.mean_ms, second.latency.mean_ms) == (2000, 5000)
+    assert sample.protected.memory_usage_bytes == 41
+    assert sample.latency is not None
+    assert sample.latency.mean_ms == 1000, "twice its target, as that of the first"
+    assert sample.latency.completed == 2
+    pressure = tmp_path / "cg/unified/z/b/memory.pressure"
+    pressure.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=1003\n")
+    stalled_us = sampler.read(1, (SlotState(),)).protected.psi.memory_some_us
+    assert stalled_us == (sample.protected.psi.memory_some_us or 0) + 1000, "one of them stalls"
+    sampler.close()
+
+
+def test_an_application_that_is_gone_is_left_out_and_named(tmp_path: Path) -> None:
+    (tmp_path / "proc").mkdir()
+    for name in ("z", "z/b", "z/bg"):
+        write_group(tmp_path / "cg", name, 0)
+    sampler = two_applications(tmp_path)
+    sample = sampler.read(0, (SlotState(),))
+    assert sample.protected.memory_usage_bytes == 11
+    absent = absences(sampler, sample, {})
+    gone = {one.signal for one in absent if one.why is Why.GROUP_GONE}
+    assert "protected[0].memory_usage_bytes" in gone
+    assert not any(signal.startswith("protected[1]") for signal in gone)
+    sampler.close()
+
+
 @pytest.fixture
 def small_node(tmp_path: Path) -> Iterator[Sampler]:
     """A zone ``z`` with an application and one background group with the process 77."""
@@ -123,9 +196,13 @@ def small_node(tmp_path: Path) -> Iterator[Sampler]:
         paths=paths,
         hierarchy=node,
         zone=node.group("z"),
-        protected=node.group("z/app"),
+        applications=[
+            ReadApplication(
+                target=node.group("z/app"),
+                latency_source=LineSource(tmp_path / "lines", LineFormat(latency="0")),
+            )
+        ],
         slots=(node.group("z/bg"),),
-        latency_source=LineSource(tmp_path / "lines", LineFormat(latency="0")),
         needs_processes=True,
     )
     yield sampler
@@ -277,7 +354,7 @@ def test_a_node_with_nothing_is_a_sample_of_nothing(tmp_path: Path) -> None:
         paths=Paths(proc=tmp_path, cgroup=tmp_path),
         hierarchy=node,
         zone=node.group("/"),
-        protected=node.group("app"),
+        applications=[ReadApplication(target=node.group("app"))],
         slots=(),
     )
     sample = sampler.read(0, ())
@@ -298,7 +375,8 @@ def lacking_node(small_node: Sampler, tmp_path: Path) -> Sampler:
     shutil.rmtree(memory / "bg")
     shutil.rmtree(tmp_path / "cg/unified/z/bg")
     small_node.needs_processes = False
-    small_node.latency_source = None
+    app = replace(small_node.applications[0], latency_source=None)
+    small_node.applications = (app,)
     return small_node
 
 
@@ -377,7 +455,7 @@ def real_sampler(real_group: Cgroup) -> Iterator[Sampler]:
         paths=Paths(),
         hierarchy=real_group.hierarchy,
         zone=zone,
-        protected=zone.child("app"),
+        applications=[ReadApplication(target=zone.child("app"))],
         slots=(real_group,),
         needs_processes=True,
     )

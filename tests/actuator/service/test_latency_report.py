@@ -37,7 +37,7 @@ async def serve_and_misuse(
 ) -> tuple[list[grpc.StatusCode], int]:
     """The codes of calls that exceed a bound, and how many were counted as refused."""
     commands, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    servicer = Servicer(LoopLink(commands), 5.0, reports, "grpc")
+    servicer = Servicer(LoopLink(commands), 5.0, {"": reports}, "grpc")
     server = grpc.aio.server()
     pb_grpc.add_ActuatorServiceServicer_to_server(servicer, server)  # type: ignore[no-untyped-call]
     server.add_insecure_port(f"unix:{place / 's'}")

@@ -43,8 +43,11 @@ from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED
 from stallward.agent.latency_histogram import LOG_WIDTH, LOWEST_MS, LatencyHistogram
 from stallward.agent.sample import (
+    ApplicationSample,
+    GroupSample,
     LatencySample,
     LeverState,
+    PsiTotals,
     Sample,
     SlotState,
     WorkSample,
@@ -246,9 +249,55 @@ def test_the_time_within_the_target_and_above_it_is_counted() -> None:
     assert counts.target.missed_s == pytest.approx(0.5)
 
 
+def two_applications(met_ms: float, missed_ms: float) -> tuple[ApplicationSample, ...]:
+    """Two applications with targets of 10 and 40 ms."""
+    group = GroupSample(
+        name="z/app", memory_usage_bytes=3 << 20, psi=PsiTotals(memory_some_us=2_000_000)
+    )
+    return tuple(
+        ApplicationSample(
+            name=name,
+            slo_ms=slo_ms,
+            group=group,
+            latency=LatencySample(completed=1, completed_total=total, p95_ms=p95_ms),
+        )
+        for name, slo_ms, p95_ms, total in (
+            ("db", 10.0, met_ms, 7),
+            ("web", 40.0, missed_ms, 3),
+        )
+    )
+
+
+def test_each_of_several_applications_has_its_own_figures(link: LoopLink) -> None:
+    counts = TickCounts(60.0)
+    link.listeners.append(counts.take)
+    for number in range(5):
+        both = two_applications(9.0, 41.0 if number else 1.0)
+        link._fan_out(tick(number, at(10.0 + number, applications=both)))
+    shown = values(metrics_of(link, counts))
+    assert shown["stallward_application_slo_seconds,db"] == 0.01
+    assert shown["stallward_application_p95_seconds,web"] == pytest.approx(0.041)
+    assert shown["stallward_application_memory_bytes,db"] == 3 << 20
+    assert shown["stallward_application_stall_seconds_total,web"] == 2.0
+    assert shown["stallward_application_target_seconds_total,db,true"] == 4.0
+    assert shown["stallward_application_target_seconds_total,web,false"] == 4.0
+    assert shown["stallward_application_target_seconds_total,web,true"] == 0.0
+    assert shown["stallward_requests_total"] == 10, "of both"
+
+
 def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
     counts = TickCounts(60.0)
     run_ticks(counts, link)
+    link._fan_out(
+        tick(
+            2,
+            at(
+                90.2,
+                slot_states=(SlotState(limit_bytes=1 << 20), SlotState()),
+                applications=two_applications(1.0, 1.0),
+            ),
+        )
+    )
     _, body = metrics_of(link, counts).render("")
     declared = {
         (line.split()[2], line.split()[3])

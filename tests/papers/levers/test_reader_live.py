@@ -183,7 +183,7 @@ def levers(site: Site) -> Iterator[LeverSet]:
         Paths(),
         site.hierarchy,
         site.zone,
-        site.app,
+        (site.app,),
         (site.slot,),
         400 * MIB,
         lambda *_: None,

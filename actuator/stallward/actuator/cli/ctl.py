@@ -265,6 +265,7 @@ def report(
     pattern: Annotated[str | None, typer.Option(help="Regular expression of a line.")] = None,
     separator: Annotated[str | None, typer.Option(help="Between columns; white space.")] = None,
     unit: Annotated[str, typer.Option(help="s, ms or us.")] = "ms",
+    application: Annotated[str, typer.Option(help="Its name, where several are protected.")] = "",
 ) -> None:
     """Report the application's latencies from standard input.
 
@@ -288,7 +289,7 @@ def report(
     )
     batches = LineBatches(sys.stdin.fileno(), line_format)
     with connect(socket) as client:
-        summary = client.report(batches)
+        summary = client.report(batches, application)
     output.line(
         f"{summary.accepted} reported, {summary.failed} failed, {summary.late} too late, "
         f"{summary.malformed + batches.tally.malformed} not understood"

@@ -24,18 +24,23 @@ def start_lines(config: DaemonConfig, path: Path, version: str) -> Iterator[str]
     control = config.control
     yield f"version {version} starts with {path}"
     slots = ", ".join(f"{slot.name} ({_target(slot)})" for slot in config.background)
-    yield (
-        f"it protects {_target(config.protected)} (p95 within {control.slo_ms:g} ms) from "
-        f"{slots or 'nothing'}"
+    protected = " and ".join(
+        f"{_target(one)} (p95 within {slo_ms:g} ms)"
+        for one, slo_ms in zip(config.applications, config.targets_ms, strict=True)
     )
+    yield f"it protects {protected} from {slots or 'nothing'}"
     effect = ""
     if control.dry_run:
         effect = ", and nothing is changed (dry_run)"
     elif control.controller == "none":
         effect = ", which changes nothing"
     yield f"{control.controller} decides{effect}"
-    latency = config.latency
-    yield describe_latency(latency) if latency else "no latencies: stalls alone show pressure"
+    several = len(config.applications) > 1
+    for one, latency in zip(config.applications, config.latencies, strict=True):
+        source = (
+            describe_latency(latency) if latency else "no latencies: stalls alone show pressure"
+        )
+        yield f"{one.name}: {source}" if several else source
     for slot in config.background:
         if not isinstance(slot.work, CpuWork):
             yield f"work of {slot.name}: {slot.work.unit} from {describe_work(slot.work)}"

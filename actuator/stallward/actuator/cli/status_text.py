@@ -16,7 +16,7 @@ from stallward.actuator.experiments.wire import Phase
 from stallward.actuator.latency.resolution import too_coarse
 from stallward.actuator.record.desired.text import node_text, slot_text
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.agent.sample import WorkSource
+from stallward.agent.sample import LatencySample, WorkSource
 
 COLUMNS: Final = 100
 """How wide the status is printed at most."""
@@ -53,6 +53,16 @@ def status_values(status: DaemonStatus) -> dict[str, Any]:
         "fallbacks": dict(status.fallbacks),
         "stepped_aside": status.stepped_aside,
         "latency": _latency_values(status.latency),
+        "applications": [
+            {
+                "name": one.name,
+                "slo_ms": one.slo_ms,
+                "met_s": one.met_s,
+                "missed_s": one.missed_s,
+                "latency": _latency_values(one.latency),
+            }
+            for one in status.applications
+        ],
         "work": [
             {"slot": slot, "source": one.source, "unit": one.unit, "fault": one.fault or None}
             for slot, one in zip(status.slots, status.work, strict=False)
@@ -74,7 +84,7 @@ def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple
     lacks = [reason for reason in status.missing if reason not in status.problems]
     rows = [
         *(("problem", problem) for problem in status.problems),
-        ("latency", _latency_now(status)),
+        *_application_rows(status),
         *_tick_rows(status),
         ("decided by", _decider_row(status)),
         ("policy", _policy_row(status)),
@@ -112,22 +122,45 @@ def folded(rows: Sequence[tuple[str, str]], columns: int = COLUMNS) -> list[tupl
     return shorter
 
 
-def _latency_now(status: DaemonStatus) -> str:
-    """The p95 of the last second beside the target, and how often that was met."""
+def _application_rows(status: DaemonStatus) -> list[tuple[str, str]]:
+    """The latency of each application, and what the node guarantees it."""
     tick = status.last_tick
-    latency = None if tick is None else tick.sample.latency
+    if not status.applications:
+        latency = None if tick is None else tick.sample.latency
+        return [("latency", _latency_now(latency, status.slo_ms, status.met_s, status.missed_s))]
+    samples = () if tick is None else tick.sample.applications
+    rows = []
+    for index, one in enumerate(status.applications):
+        sample = samples[index] if index < len(samples) else None
+        latency = None if sample is None else sample.latency
+        text = _latency_now(latency, one.slo_ms, one.met_s, one.missed_s)
+        if sample is not None and tick is not None:
+            low_bytes = tick.granted.application(index).low_bytes
+            guaranteed = "" if low_bytes is None else f", {mib_text(low_bytes)} of it guaranteed"
+            text += f"; holds {mib_text(sample.group.memory_usage_bytes)} MiB{guaranteed}"
+        rows.append((one.name, text))
+    return rows
+
+
+def _latency_now(
+    latency: LatencySample | None,
+    slo_ms: float | None,
+    met_s: float | None,
+    missed_s: float | None,
+) -> str:
+    """The p95 of the last second beside the target, and how often that was met."""
     p95_ms = None if latency is None else latency.p95_ms
     text = "p95 not known" if p95_ms is None else f"p95 {p95_ms:.3g} ms"
-    if status.slo_ms is None:
+    if slo_ms is None:
         return text
     verdict = ""
     if p95_ms is not None:
-        verdict = ": met" if p95_ms <= status.slo_ms else ": missed"
-    text = f"{text}, target {status.slo_ms:g} ms{verdict}"
-    known_s = (status.met_s or 0.0) + (status.missed_s or 0.0)
+        verdict = ": met" if p95_ms <= slo_ms else ": missed"
+    text = f"{text}, target {slo_ms:g} ms{verdict}"
+    known_s = (met_s or 0.0) + (missed_s or 0.0)
     if known_s < 1.0:
         return text
-    share = 100.0 * (status.met_s or 0.0) / known_s
+    share = 100.0 * (met_s or 0.0) / known_s
     return f"{text}; met in {share:.3g} % of {duration(known_s)}"
 
 
@@ -140,8 +173,9 @@ def _tick_rows(status: DaemonStatus) -> list[tuple[str, str]]:
     zone = mib_text(sample.zone.memory_usage_bytes)
     if sample.zone.memory_limit_bytes is not None:
         zone = f"{zone} of {mib_text(sample.zone.memory_limit_bytes)}"
-    application = mib_text(sample.protected.memory_usage_bytes)
-    rows = [("memory", f"{zone} MiB, of which the application {application}")]
+    held = mib_text(sample.protected.memory_usage_bytes)
+    protected = "applications" if sample.applications else "application"
+    rows = [("memory", f"{zone} MiB, of which the {protected} {held}")]
     rows += [(name, _slot_row(tick, index)) for index, name in enumerate(status.slots)]
     others = node_text(tick.granted)
     return [
@@ -215,11 +249,18 @@ def phase_text(phase: Phase) -> str:
 
 
 def _latency_rows(status: DaemonStatus) -> list[tuple[str, str]]:
-    latency = status.latency
+    rows = []
+    for one in status.applications:
+        for name, text in _source_rows(one.latency, one.slo_ms):
+            rows.append((f"{one.name}: {name}", text))
+    return rows or _source_rows(status.latency, status.slo_ms)
+
+
+def _source_rows(latency: LatencyInfo | None, slo_ms: float | None) -> list[tuple[str, str]]:
     if latency is None:
         return [("latencies from", "nowhere")]
     counts = latency.counts
-    coarse, step = too_coarse(counts.step_ms, status.slo_ms or math.inf)
+    coarse, step = too_coarse(counts.step_ms, slo_ms or math.inf)
     odd = [f"{count} {name.replace('_', ' ')}" for name, count in counts.rejected if count]
     fault = [latency.fault] if latency.fault else []
     came = ", ".join([latency.source, f"{counts.accepted} accepted", *odd, *fault])

@@ -13,7 +13,7 @@ from stallward.actuator.record.rates import stall_share
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB
-from stallward.agent.sample import GroupSample, Sample, SlotState
+from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
 
 
 class TickPrinter:
@@ -40,10 +40,13 @@ class TickPrinter:
             return json.dumps(_values(record, before, self._names))
         sample = record.sample
         latency = sample.latency
-        p95 = latency.p95_ms if latency else None
         parts = [
             f"#{record.sequence}",
-            f"p95 {'-' if p95 is None else f'{p95:.1f}'} ms",
+            *(
+                f"{one.name} {_p95(one.latency)}, target {one.slo_ms:g} ms"
+                for one in sample.applications
+            ),
+            *(() if sample.applications else (f"p95 {_p95(latency)}",)),
             f"stall app {_stall(sample, before, 'protected')}",
             f"zone {_stall(sample, before, 'zone')}",
             f"mem {mib_text(sample.zone.memory_usage_bytes)}"
@@ -69,6 +72,10 @@ class TickPrinter:
 
     def _name(self, slot: int, group: GroupSample) -> str:
         return self._names[slot] if slot < len(self._names) else group.name.rpartition("/")[2]
+
+
+def _p95(latency: LatencySample | None) -> str:
+    return "- ms" if latency is None or latency.p95_ms is None else f"{latency.p95_ms:.1f} ms"
 
 
 def _stall(sample: Sample, before: Sample | None, where: str) -> str:
@@ -105,6 +112,15 @@ def _values(record: TickRecord, before: Sample | None, names: Sequence[str]) -> 
         "sequence": record.sequence,
         "time_s": record.time_s,
         "p95_ms": sample.latency.p95_ms if sample.latency else None,
+        "applications": [
+            {
+                "name": one.name,
+                "slo_ms": one.slo_ms,
+                "p95_ms": one.latency.p95_ms if one.latency else None,
+                "usage_bytes": one.group.memory_usage_bytes,
+            }
+            for one in sample.applications
+        ],
         "protected_stall_share": _stall_share(sample, before, "protected"),
         "zone_stall_share": _stall_share(sample, before, "zone"),
         "zone_usage_bytes": sample.zone.memory_usage_bytes,

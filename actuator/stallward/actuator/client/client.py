@@ -373,18 +373,21 @@ class ActuatorClient:
         answer = self._call(self._stub.SetMode, request)
         return MODE.get(answer.mode) or mode
 
-    def report(self, batches: Iterable[Sequence[Reported]]) -> ReportSummary:
-        """Report requests of the protected application until ``batches`` ends.
+    def report(
+        self, batches: Iterable[Sequence[Reported]], application: str = ""
+    ) -> ReportSummary:
+        """Report requests of a protected application until ``batches`` ends.
 
         Args:
             batches: Iterated in a thread of gRPC; each batch is sent when it comes. An empty
                 batch is a heartbeat.
+            application: Its name, where several are protected.
 
         Raises:
-            RequestError: If the daemon's latencies come from another source.
+            RequestError: If its latencies come from another source, or there is no such application.
             DaemonError: If the daemon cannot be reached or ends.
         """
-        answer = self._call(self._stub.Report, to_messages(batches), timeout_s=None)
+        answer = self._call(self._stub.Report, to_messages(batches, application), timeout_s=None)
         return ReportSummary(
             accepted=answer.accepted,
             failed=answer.failed,

@@ -41,13 +41,16 @@ class ReportSummary:
     """Requests that ended more than a second before they were reported."""
 
 
-def to_messages(batches: Iterable[Sequence[Reported]]) -> Iterator[pb.ReportRequest]:
+def to_messages(
+    batches: Iterable[Sequence[Reported]], application: str = ""
+) -> Iterator[pb.ReportRequest]:
     """Make the messages of a report; a batch is sent as soon as it is there."""
     for batch in batches:
         now_s = time.monotonic()
         for start in range(0, max(len(batch), 1), BATCH):
             part = batch[start : start + BATCH]
-            yield pb.ReportRequest(requests=[_to_wire(request, now_s) for request in part])
+            requests = [_to_wire(request, now_s) for request in part]
+            yield pb.ReportRequest(requests=requests, application=application)
 
 
 def _to_wire(one: Reported, now_s: float) -> pb.ReportedRequest:

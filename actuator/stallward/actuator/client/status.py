@@ -90,6 +90,21 @@ class CanaryInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationInfo:
+    """One of several protected applications."""
+
+    name: str
+    slo_ms: float
+    """Its latency target."""
+    latency: LatencyInfo | None = None
+    """The source of its latencies; ``None`` if it has none."""
+    met_s: float | None = None
+    """The time in which the p95 of the last second met its target."""
+    missed_s: float | None = None
+    """The time in which it did not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonStatus:
     """What a daemon is doing."""
 
@@ -136,6 +151,8 @@ class DaemonStatus:
     """The time in which it did not."""
     problems: tuple[str, ...] = ()
     """What somebody should look at: it is wrong now, and no lack of the node."""
+    applications: tuple[ApplicationInfo, ...] = ()
+    """Each protected application, where there are several."""
 
 
 POLICY: Final = Codec(PolicyInfo, pb.PolicyStatus)
@@ -155,6 +172,12 @@ def _pods(message: pb.StatusResponse) -> tuple[tuple[str, ...], ...]:
     return tuple(tuple(slot.pods) for slot in message.slot_pods)
 
 
+_APPLICATION: Final = Codec(
+    ApplicationInfo,
+    pb.ApplicationStatus,
+    fields={"latency": "latency_source"},
+    use=(_LATENCY,),
+)
 STATUS: Final = Codec(
     DaemonStatus,
     pb.StatusResponse,
@@ -163,5 +186,5 @@ STATUS: Final = Codec(
         "work": "work_sources",
         "pods": Own(_pods_parts, _pods),
     },
-    use=(POLICY, _LATENCY, MODE, PHASE, TICK_RECORD, WORK_SOURCE),
+    use=(POLICY, _LATENCY, _APPLICATION, MODE, PHASE, TICK_RECORD, WORK_SOURCE),
 )

@@ -26,9 +26,14 @@ from stallward.actuator.errors import ConfigError, GroupError, KubeletGroupError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.process_spec import check_target
-from stallward.actuator.latency.config import LatencyConfig, LinesLatency, PrometheusLatency
+from stallward.actuator.latency.config import (
+    LatencyConfig,
+    LinesLatency,
+    PrometheusLatency,
+    StatsdLatency,
+)
 from stallward.actuator.runtime.addresses import grpc_target
-from stallward.actuator.targets.config import KubernetesConfig
+from stallward.actuator.targets.config import KubernetesConfig, PodConfig
 from stallward.actuator.targets.kubelet_groups import check_slot_group
 from stallward.actuator.work.config import CpuWork, SlotWork
 
@@ -86,6 +91,8 @@ def check_remote(remote: RemoteConfig) -> None:
             ) from error
 
 
+MOST_APPLICATIONS: Final = 16
+"""The most protected applications; each is read at every tick."""
 _PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 
 
@@ -93,7 +100,8 @@ _PAGE_CACHE_MODES: Final = ("off", "auto", "ebpf")
 class DaemonConfig:
     """The whole configuration of a daemon, checked when it is made."""
 
-    protected: ProtectedConfig
+    protected: ProtectedConfig | tuple[ProtectedConfig, ...]
+    """The protected application; a tuple of several."""
     background: tuple[SlotConfig, ...]
     service: ServiceConfig = field(default_factory=ServiceConfig)
     journal: JournalConfig = field(default_factory=JournalConfig)
@@ -101,7 +109,8 @@ class DaemonConfig:
     """How other machines reach the daemon; ``None`` if they do not."""
     node: NodeConfig = field(default_factory=NodeConfig)
     latency: LatencyConfig | None = None
-    """The source of request latencies; ``None`` for none."""
+    """The source of the application's request latencies; ``None`` for none, and where there are
+    several applications, each with its own."""
     control: ControlConfig = field(default_factory=ControlConfig)
     guard: Budgets = field(default_factory=Budgets)
     record: RecordConfig | None = None
@@ -117,6 +126,53 @@ class DaemonConfig:
         check_config(self)
 
     @property
+    def applications(self) -> tuple[ProtectedConfig, ...]:
+        """The protected applications, at least one."""
+        return self.protected if isinstance(self.protected, tuple) else (self.protected,)
+
+    @property
+    def named_applications(self) -> tuple[tuple[str, ProtectedConfig], ...]:
+        """The same, each with the place of its table in the file."""
+        if not isinstance(self.protected, tuple):
+            return (("protected", self.protected),)
+        return tuple((f"protected[{i}]", one) for i, one in enumerate(self.protected))
+
+    @property
+    def latencies(self) -> tuple[LatencyConfig | None, ...]:
+        """The source of latencies of each application."""
+        if len(self.applications) == 1:
+            return (self.latency,)
+        return tuple(one.latency for one in self.applications)
+
+    @property
+    def named_latencies(self) -> tuple[tuple[str, LatencyConfig | None], ...]:
+        """The same, each with the place of its table in the file."""
+        if len(self.applications) == 1:
+            return (("latency", self.latency),)
+        return tuple((f"{place}.latency", one.latency) for place, one in self.named_applications)
+
+    @property
+    def targets_ms(self) -> tuple[float, ...]:
+        """The latency target of each application."""
+        return tuple(one.slo_ms or self.control.slo_ms for one in self.applications)
+
+    @property
+    def protected_pod(self) -> PodConfig | None:
+        """The pod of the protected application; ``None`` if it is none, or there are several."""
+        return self.applications[0].pod if len(self.applications) == 1 else None
+
+    @property
+    def exempt_pids(self) -> frozenset[int]:
+        """Further processes that are left alone."""
+        return frozenset(pid for one in self.applications for pid in one.pids)
+
+    @property
+    def protected_groups(self) -> tuple[str, ...]:
+        """The groups of the applications, and further ones that are left alone."""
+        named = (name for one in self.applications for name in (one.group, *one.groups))
+        return tuple(name for name in named if name is not None)
+
+    @property
     def read_work(self) -> tuple[SlotWork, ...]:
         """The sources of work that are read: those of slots without processor time as theirs."""
         return tuple(
@@ -128,13 +184,15 @@ class DaemonConfig:
     @property
     def follows_pods(self) -> bool:
         """Whether any target is a pod."""
-        pods = (self.protected.pod, *(slot.pod for slot in self.background))
+        pods = (self.protected_pod, *(slot.pod for slot in self.background))
         return any(pod is not None for pod in pods)
 
     @property
     def latency_of_pod(self) -> bool:
         """Whether the protected application's pod is asked for latencies, wherever it is."""
-        return isinstance(self.latency, PrometheusLatency) and self.latency.port is not None
+        return any(
+            isinstance(one, PrometheusLatency) and one.port is not None for one in self.latencies
+        )
 
 
 def check_config(config: DaemonConfig) -> None:
@@ -164,12 +222,13 @@ def _group(place: str, name: str) -> str:
 def _check_groups(config: DaemonConfig) -> None:
     zone = _group("node.zone", config.node.zone)
     protected: dict[str, str] = {}
-    check_target("protected", config.protected)
-    _check_one_pod(config.protected)
-    if config.protected.group is not None:
-        protected["protected.group"] = _group("protected.group", config.protected.group)
-    for i, name in enumerate(config.protected.groups):
-        protected[f"protected.groups[{i}]"] = _group(f"protected.groups[{i}]", name)
+    for place, one in config.named_applications:
+        check_target(place, one)
+        _check_one_pod(place, one)
+        of_it = [] if one.group is None else [(f"{place}.group", one.group)]
+        of_it += [(f"{place}.groups[{i}]", name) for i, name in enumerate(one.groups)]
+        protected |= {where: _group(where, name) for where, name in of_it}
+    _check_several(config)
     if "" in protected.values():
         raise ConfigError("config.protected: the whole machine cannot be the protected group.")
     earlier: dict[str, str] = {}
@@ -205,13 +264,90 @@ def _check_groups(config: DaemonConfig) -> None:
             )
 
 
-def _check_one_pod(protected: ProtectedConfig) -> None:
+def _check_several(config: DaemonConfig) -> None:
+    """Check what several applications must have, and one must not.
+
+    Raises:
+        ConfigError: If something is missing, is in the wrong place, or there are too many.
+    """
+    applications = config.named_applications
+    if not 1 <= len(applications) <= MOST_APPLICATIONS:
+        raise ConfigError(
+            f"config.protected names {len(applications)} applications.",
+            next_step=f"Name 1 to {MOST_APPLICATIONS}.",
+        )
+    if len(applications) == 1:
+        place, one = applications[0]
+        for key, given, instead in (
+            ("slo_ms", one.slo_ms, "control.slo_ms"),
+            ("latency", one.latency, "[latency]"),
+        ):
+            if given is not None:
+                raise ConfigError(
+                    f"config.{place}.{key} is for several applications, and there is one.",
+                    next_step=f"Write {instead}.",
+                )
+        return
+    if config.latency is not None:
+        raise ConfigError(
+            "config.latency is of one application, and there are several.",
+            next_step="Write [protected.latency] below each [[protected]].",
+        )
+    groups: dict[str, str] = {}
+    names: set[str] = set()
+    for place, one in applications:
+        if not re.fullmatch(r"[A-Za-z0-9_.-]+", one.name) or one.name in names:
+            raise ConfigError(
+                f"config.{place}.name is {one.name!r}.",
+                next_step="Give each application a name of its own, of letters, digits, '.', '_' "
+                "and '-'.",
+            )
+        names.add(one.name)
+        if one.pod is not None:
+            raise ConfigError(
+                f"config.{place} is a pod, and there are several applications.",
+                next_step="Name its group, or let a pod be the only application.",
+            )
+        if one.slo_ms is not None and not 1e-3 <= one.slo_ms <= 1e6:
+            raise ConfigError(f"config.{place}.slo_ms is {one.slo_ms:g}, outside 0.001..1e+06.")
+        if one.group is None:
+            continue
+        group = _group(f"{place}.group", one.group)
+        for other, earlier in groups.items():
+            if _inside(group, earlier) or _inside(earlier, group):
+                raise ConfigError(
+                    f"config.{place}.group ({one.group!r}) and config.{other}.group overlap.",
+                    next_step="Put each application into a group of its own.",
+                )
+        groups[place] = group
+    _check_addresses(config)
+
+
+def _check_addresses(config: DaemonConfig) -> None:
+    """Check that no two applications send their latencies to the same place."""
+    places: dict[str, str] = {}
+    for place, source in config.named_latencies:
+        if isinstance(source, StatsdLatency):
+            where = source.listen
+        elif isinstance(source, LinesLatency):
+            where = str(source.path)
+        else:
+            continue
+        if where in places:
+            raise ConfigError(
+                f"config.{place} and config.{places[where]} are both {where!r}.",
+                next_step="Give each application a source of its own.",
+            )
+        places[where] = place
+
+
+def _check_one_pod(place: str, protected: ProtectedConfig) -> None:
     pod = protected.pod
     if pod is None or (pod.slots == 1 and not pod.shared):
         return
     wrong = f"group_by is {pod.group_by!r}" if pod.shared else "slots is not 1"
     raise ConfigError(
-        f"config.protected.pod.{wrong}.",
+        f"config.{place}.pod.{wrong}.",
         next_step="Remove it: one pod is the protected application; others that match are left "
         "alone.",
     )
@@ -239,7 +375,6 @@ def _check_numbers(config: DaemonConfig) -> None:
         ("guard.stale_s", guard.stale_s, 0.01, 60),
         ("guard.return_after_ticks", guard.return_after_ticks, 0, 100_000),
         ("node.keep_available_bytes", config.node.keep_available_bytes, 0, 2**62),
-        ("protected.demand_bytes", config.protected.demand_bytes, 0, 2**62),
         ("policy.canary_s", config.policy.canary_s, 0, 7 * 86400),
         ("policy.canary_margin", config.policy.canary_margin, 0, 1),
         ("control.slo_ms", control.slo_ms, 1e-3, 1e6),
@@ -264,9 +399,9 @@ def _check_numbers(config: DaemonConfig) -> None:
         for i, slot in enumerate(config.background)
         if slot.max_pause_s is not None
     ]
-    bounds += [
-        (f"protected.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(config.protected.pids)
-    ]
+    for place, one in config.named_applications:
+        bounds.append((f"{place}.demand_bytes", one.demand_bytes, 0, 2**62))
+        bounds += [(f"{place}.pids[{i}]", pid, 1, 2**31 - 1) for i, pid in enumerate(one.pids)]
     if config.record is not None:
         bounds += [("record.max_bytes", config.record.max_bytes, 16 << 20, 2**62)]
     for name, value, low, high in bounds:
@@ -280,7 +415,7 @@ def _check_names(config: DaemonConfig) -> None:
             f"config.node.page_cache is {config.node.page_cache!r}.",
             next_step=f"Use one of {', '.join(_PAGE_CACHE_MODES)}.",
         )
-    if config.latency_of_pod and config.protected.pod is None:
+    if config.latency_of_pod and config.protected_pod is None:
         raise ConfigError(
             "config.latency.port is of a pod, and the protected application is none.",
             next_step="Write url, or name the application by protected.pod.",
@@ -288,7 +423,6 @@ def _check_names(config: DaemonConfig) -> None:
 
 
 def _check_paths(config: DaemonConfig) -> None:
-    latency = config.latency
     paths: list[tuple[str, Path | None]] = [
         ("node.proc", config.node.proc),
         ("node.cgroup", config.node.cgroup),
@@ -300,8 +434,12 @@ def _check_paths(config: DaemonConfig) -> None:
         ("policy.dir", config.policy.dir),
         ("policy.store", config.policy.store),
         ("experiments.dir", config.experiments.dir),
-        ("latency.path", latency.path if isinstance(latency, LinesLatency) else None),
-        ("protected.profile", config.protected.profile),
+    ]
+    paths += [(f"{place}.profile", one.profile) for place, one in config.named_applications]
+    paths += [
+        (f"{place}.path", latency.path)
+        for place, latency in config.named_latencies
+        if isinstance(latency, LinesLatency)
     ]
     paths += [
         (f"background[{i}].profile", slot.profile) for i, slot in enumerate(config.background)

@@ -24,19 +24,24 @@ def with_profiles(config: DaemonConfig) -> DaemonConfig:
     """
     return replace(
         config,
-        protected=_protected(config.protected),
+        protected=_all_protected(config),
         background=tuple(_slot(i, slot) for i, slot in enumerate(config.background)),
     )
 
 
-def _protected(table: ProtectedConfig) -> ProtectedConfig:
+def _all_protected(config: DaemonConfig) -> ProtectedConfig | tuple[ProtectedConfig, ...]:
+    found = tuple(_protected(place, table) for place, table in config.named_applications)
+    return found if isinstance(config.protected, tuple) else found[0]
+
+
+def _protected(place: str, table: ProtectedConfig) -> ProtectedConfig:
     if table.profile is None:
         return table
     if table.demand_bytes:
         raise ConfigError(
-            "config.protected has both demand_bytes and profile.", next_step="Give one of the two."
+            f"config.{place} has both demand_bytes and profile.", next_step="Give one of the two."
         )
-    profile = _read("protected.profile", table.profile)
+    profile = _read(f"{place}.profile", table.profile)
     return replace(table, demand_bytes=profile.working_set_bytes, profile=None)
 
 

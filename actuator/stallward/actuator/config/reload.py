@@ -9,7 +9,7 @@ from stallward.actuator.errors import ConfigError
 
 
 def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
-    """Refuse a configuration that differs in more than the target and the budgets.
+    """Refuse a configuration that differs in more than the targets and the budgets.
 
     Args:
         running: The configuration that is in force.
@@ -20,6 +20,7 @@ def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
     """
     control = replace(wanted.control, slo_ms=running.control.slo_ms)
     rest = replace(wanted, control=control, guard=running.guard)
+    running, rest = _without_targets(running), _without_targets(rest)
     for field in fields(DaemonConfig):
         before, after = getattr(running, field.name), getattr(rest, field.name)
         if before != after:
@@ -28,3 +29,10 @@ def check_reload(running: DaemonConfig, wanted: DaemonConfig) -> None:
                 next_step="Restart the daemon. While it runs it takes another control.slo_ms and "
                 "[guard]; `stallward ctl load` and `ctl mode` change what decides.",
             )
+
+
+def _without_targets(config: DaemonConfig) -> DaemonConfig:
+    """The configuration without the targets of several applications."""
+    if not isinstance(config.protected, tuple):
+        return config
+    return replace(config, protected=tuple(replace(one, slo_ms=None) for one in config.protected))

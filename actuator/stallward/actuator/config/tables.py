@@ -8,6 +8,7 @@ from typing import Self
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, RUN, SOCKET, Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.latency.config import LatencyConfig
 from stallward.actuator.runtime.addresses import Address, parse_address
 from stallward.actuator.targets.config import PodConfig
 from stallward.actuator.work.config import CpuWork, WorkConfig
@@ -43,11 +44,18 @@ class NodeConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedConfig:
-    """The protected application, and other groups and processes that are never touched.
+    """A protected application, and other groups and processes that are never touched.
 
-    One of ``group``, ``processes`` and ``pod`` names the application.
+    One of ``group``, ``processes`` and ``pod`` names the application. Where there are several,
+    each is a table ``[[protected]]`` with a name, a target and a source of latencies of its own.
     """
 
+    name: str = "protected"
+    """Its name, where there are several."""
+    slo_ms: float | None = None
+    """Its latency target, where there are several; by default ``control.slo_ms``."""
+    latency: LatencyConfig | None = None
+    """The source of its request latencies, where there are several; ``None`` for none."""
     group: str | None = None
     """The group of the latency-critical application."""
     processes: ProcessesConfig | None = None
@@ -101,7 +109,8 @@ class ControlConfig:
     """The controller that decides when the decision of ``controller`` cannot be used, or while
     that is a policy that is off. It is not used if ``controller`` is ``none``."""
     slo_ms: float = 100.0
-    """The latency target of the protected application."""
+    """The latency target of the protected application; where there are several, of those without
+    one of their own."""
     tick_period_s: float = 0.1
     """The time between two ticks under pressure, and while any setting is held."""
     calm_tick_period_s: float = 0.5

@@ -22,7 +22,7 @@ from stallward.actuator.levers.base.plugin import LeverEntry, levers_of
 from stallward.actuator.node.make_engine import MakeController, make_engine
 from stallward.actuator.node.node import Node
 from stallward.actuator.runtime.group_ids import group_id
-from stallward.actuator.sensors.missing import Why
+from stallward.actuator.sensors.missing import Why, is_latency
 from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
 from stallward.actuator.work.counter import fault_of
@@ -161,7 +161,11 @@ def examine_config(
         findings.append(_mistake("what it names", error))
         return findings, obstacles
     address = pods.protected_address if config.latency_of_pod else ""
-    latency = try_latency(config.latency, address, config.control.slo_ms)
+    tried = [
+        try_latency(latency, address, slo_ms)
+        for latency, slo_ms in zip(config.latencies, config.targets_ms, strict=True)
+    ]
+    latencies = tuple(one for one in tried if one is not None)
     try:
         sample = node.read(0, 0.0)
         if make_controller is not None:
@@ -172,8 +176,8 @@ def examine_config(
             Finding(area="configuration", name="processes", state="degraded", why=fault)
             for fault in node.process_faults
         ]
-        findings += _signals_of(node, () if latency is None else ("latency",))
-        findings += () if latency is None else (latency,)
+        findings += _signals_of(node, tried=len(latencies) == len(tried))
+        findings += latencies
         findings += try_work(config.background)
         findings += [*groups_below(config), *watchdogs(config)]
         findings += [
@@ -182,7 +186,7 @@ def examine_config(
         ]
         if not node.levers.can_hold_back():
             obstacles.append("no background group can be paused or limited")
-        if _blind(sample) and (latency is None or latency.state != "works"):
+        if _blind(sample) and not any(one.state == "works" for one in latencies):
             obstacles.append("neither a stall nor a latency of the application can be seen")
     finally:
         node.close()
@@ -233,11 +237,16 @@ def _groups_of_sockets(service: ServiceConfig) -> list[tuple[str, str]]:
     return [(key, group) for key in keys if (group := getattr(service, key))]
 
 
-def _signals_of(node: Node, tried: tuple[str, ...]) -> Iterable[Finding]:
-    """The findings of absent signals that were not ``tried``, grouped by their reason."""
+def _signals_of(node: Node, *, tried: bool) -> Iterable[Finding]:
+    """The findings of absent signals, grouped by their reason.
+
+    Args:
+        node: The node.
+        tried: Whether the sources of all latencies were tried, which says more.
+    """
     reasons: dict[tuple[Why, str], list[str]] = {}
     for absence in node.absences():
-        if absence.broken and absence.signal not in tried:
+        if absence.broken and not (tried and is_latency(absence.signal)):
             reasons.setdefault((absence.why, absence.detail), []).append(absence.signal)
     for (why, detail), names in reasons.items():
         more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""

@@ -43,6 +43,7 @@ from stallward.actuator.record.reasons import (
     WrongSlots,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
+from stallward.agent.applications import Shares
 from stallward.agent.controller import (
     Controller,
     Decision,
@@ -412,6 +413,7 @@ class Engine:
         self._memory = GuardMemory()
         self._trust = Trust()
         self._sample_memory = SampleMemory()
+        self._shares = Shares()
         self._fallbacks: Counter[str] = Counter()
         self._ticks = self._stepped_aside = 0
         for controller in (configured, default):
@@ -563,7 +565,7 @@ class Engine:
         return TickOutcome(
             observation=observation,
             decision=followed,
-            granted=verdict.granted,
+            granted=self._shares.divide(sample, verdict.granted) if usable else verdict.granted,
             reasons=Reasons(
                 fault=fault,
                 default_fault=default_fault,

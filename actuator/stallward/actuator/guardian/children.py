@@ -69,9 +69,13 @@ class Channels:
         write_config(self._config_fd, config)
         self._loop_commands, self._service_commands = socket.socketpair(socket.AF_UNIX, _TYPE)
         self._loop_records, self._recorder_records = socket.socketpair(socket.AF_UNIX, _TYPE)
-        self._latencies: tuple[socket.socket, socket.socket] | None = None
-        if config.latency is not None and not isinstance(config.latency, LinesLatency):
-            self._latencies = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._latencies: tuple[tuple[socket.socket, socket.socket] | None, ...] = tuple(
+            None
+            if source is None or isinstance(source, LinesLatency)
+            else socket.socketpair(socket.AF_UNIX, _TYPE)
+            for source in config.latencies
+        )
+        """For each application the two ends of the way of its latencies."""
         self._work: tuple[socket.socket, socket.socket] | None = None
         if config.read_work:
             self._work = socket.socketpair(socket.AF_UNIX, _TYPE)
@@ -111,7 +115,7 @@ class Channels:
             self._loop_records,
             self._recorder_records,
             *commands,
-            *(self._latencies or ()),
+            *(end for ends in self._latencies if ends for end in ends),
             *(self._work or ()),
             *(self._pods or ()),
             *(self._addresses or ()),
@@ -127,7 +131,7 @@ class Channels:
             guardian_fd=loop_end.fileno(),
             command_fd=self._loop_commands.fileno(),
             record_fd=self._loop_records.fileno() if self._config.record else -1,
-            latency_fd=self._latencies[0].fileno() if self._latencies else -1,
+            latency_fds=tuple(ends[0].fileno() if ends else -1 for ends in self._latencies),
             work_fd=self._work[0].fileno() if self._work else -1,
             pods_fd=self._pods[0].fileno() if self._pods else -1,
             restarts=restarts,
@@ -140,7 +144,12 @@ class Channels:
             options.command_fd,
             inherited.memory_fd,
         )
-        optional = (options.record_fd, options.latency_fd, options.work_fd, options.pods_fd)
+        optional = (
+            options.record_fd,
+            *options.latency_fds,
+            options.work_fd,
+            options.pods_fd,
+        )
         return Launch(
             module=self._modules.loop,
             options=options,
@@ -151,18 +160,22 @@ class Channels:
 
     def launch_service(self) -> Launch:
         """How to start the service."""
-        config, latency, remote = self._config, self._config.latency, self._config.remote
-        latency_fd = -1
-        if self._latencies and isinstance(latency, GrpcLatency):
-            latency_fd = self._latencies[1].fileno()
+        config, remote = self._config, self._config.remote
+        several = len(config.applications) > 1
+        latency_fds = tuple(
+            ends[1].fileno() if ends and isinstance(source, GrpcLatency) else -1
+            for ends, source in zip(self._latencies, config.latencies, strict=True)
+        )
         options = ServiceOptions(
             socket=config.service.socket,
             socket_group=config.service.socket_group or "",
             command_fd=self._service_commands.fileno(),
             life_fd=self._life_read,
             silence_s=self._service_silence_s,
-            latency_fd=latency_fd,
-            latency_source=latency.source if latency else "",
+            latency_fds=latency_fds,
+            latency_source=" and ".join(one.source for one in config.latencies if one),
+            applications=tuple(one.name for one in config.applications) if several else (),
+            targets_ms=config.targets_ms if several else (),
             metrics=config.service.metrics or "",
             slo_ms=config.control.slo_ms,
             slots=tuple(slot.name for slot in config.background),
@@ -189,14 +202,17 @@ class Channels:
             fds=(
                 options.command_fd,
                 options.life_fd,
-                *([latency_fd] if latency_fd >= 0 else []),
+                *(fd for fd in latency_fds if fd >= 0),
             ),
             environment=QUIET_GRPC,
         )
 
-    def launch_collector(self, source: PrometheusLatency | StatsdLatency) -> Launch:
-        """How to start the process that collects latencies."""
-        fd = self._latencies[1].fileno() if self._latencies else -1
+    def launch_collector(
+        self, application: int, source: PrometheusLatency | StatsdLatency
+    ) -> Launch:
+        """How to start the process that collects the latencies of one application."""
+        ends = self._latencies[application]
+        fd = ends[1].fileno() if ends else -1
         at = self._addresses[1].fileno() if self._addresses else -1
         options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source, address_fd=at)
         fds = (fd, options.life_fd, *((at,) if at >= 0 else ()))
@@ -217,7 +233,7 @@ class Channels:
             life_fd=self._life_read,
             kubernetes=config.kubernetes,
             paths=config.node.paths,
-            protected=config.protected.pod,
+            protected=config.protected_pod,
             slots=tuple(slot.pod for slot in config.background),
             names=tuple(slot.name for slot in config.background),
             address_fd=at,
@@ -257,11 +273,19 @@ class Children:
             launch = partial(channels.launch_recorder, config.record)
             self.recorder = Child(name="recorder", launch=launch, policy=policy, vital=False)
             self.all.insert(0, self.recorder)
-        self.collector: Child | None = None
-        if isinstance(config.latency, PrometheusLatency | StatsdLatency):
-            launch = partial(channels.launch_collector, config.latency)
-            self.collector = Child(name="collector", launch=launch, policy=policy, vital=False)
-            self.all.append(self.collector)
+        self.collectors = [
+            Child(
+                name="collector"
+                if len(config.applications) == 1
+                else f"collector of {config.applications[index].name}",
+                launch=partial(channels.launch_collector, index, source),
+                policy=policy,
+                vital=False,
+            )
+            for index, source in enumerate(config.latencies)
+            if isinstance(source, PrometheusLatency | StatsdLatency)
+        ]
+        self.all += self.collectors
         self.work: Child | None = None
         if config.read_work:
             self.work = Child(name="work", launch=channels.launch_work, policy=policy, vital=False)
@@ -276,7 +300,7 @@ class Children:
     def end_remaining(self, timeout_s: float) -> None:
         """Stop all children except the loop, which must have ended, and close the channels."""
         self.service.end(timeout_s)
-        for collector in (self.collector, self.work, self.pods):
+        for collector in (*self.collectors, self.work, self.pods):
             if collector is not None:
                 collector.end(timeout_s)
         self._channels.close()

@@ -61,8 +61,9 @@ class LoopOptions:
     """The socket to the service."""
     record_fd: int = -1
     """The socket to the recorder; -1 if nothing is recorded."""
-    latency_fd: int = -1
-    """The socket from which latencies come; -1 if no other process sends any."""
+    latency_fds: tuple[int, ...] = ()
+    """For each application the socket from which its latencies come; -1 if no other process sends
+    any."""
     work_fd: int = -1
     """The socket from which the work of slots comes; -1 if none has a source of its own."""
     pods_fd: int = -1
@@ -89,10 +90,15 @@ class ServiceOptions:
     """The service ends when the other end of this descriptor is closed."""
     silence_s: float
     """The loop counts as unavailable when it sends nothing for so long."""
-    latency_fd: int = -1
-    """The socket for latencies that clients report; -1 if latencies come from another source."""
+    latency_fds: tuple[int, ...] = ()
+    """For each application the socket for latencies that clients report; -1 if its latencies come
+    from another source."""
     latency_source: str = ""
     """The configured source of latencies; empty for none."""
+    applications: tuple[str, ...] = ()
+    """The names of the applications, where there are several."""
+    targets_ms: tuple[float, ...] = ()
+    """Their latency targets."""
     metrics: str = ""
     """The address at which metrics are served; empty if they are not."""
     slo_ms: float

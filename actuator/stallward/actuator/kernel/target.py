@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from typing import Protocol, TypeAlias
 
@@ -44,11 +45,10 @@ def is_unbound(target: Target) -> bool:
     return target.name.startswith(UNBOUND)
 
 
-def protected_pids(protected: AnyTarget) -> frozenset[int]:
-    """The processes of the protected application, where a background group may hold one.
+def protected_pids(applications: Sequence[AnyTarget]) -> frozenset[int]:
+    """The processes of the protected applications, where a background group may hold one.
 
     Groups do not overlap; a tree's processes may be in any group.
     """
-    if isinstance(protected, Cgroup):
-        return frozenset()
-    return frozenset(protected.pids())
+    trees = (one for one in applications if not isinstance(one, Cgroup))
+    return frozenset(pid for tree in trees for pid in tree.pids())

@@ -44,8 +44,8 @@ class Site:
     """The node's cgroup hierarchies."""
     zone: Cgroup
     """The group that the protected application and the background share."""
-    protected: AnyTarget
-    """The protected application's group or process tree."""
+    applications: tuple[AnyTarget, ...]
+    """The groups or process trees of the protected applications."""
     slots: tuple[AnyTarget, ...]
     """The background groups or process trees, in slot order."""
     zone_limit_bytes: int | None
@@ -56,8 +56,8 @@ class Site:
     """Reports the waits for memory of the slots' processes."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change."""
-    hard_protection: bool = False
-    """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
+    hard_protection: tuple[bool, ...] = ()
+    """Whether the guaranteed memory of each application is never reclaimed, on v2; by default not."""
     plugins: tuple[LeverEntry, ...] = ()
     """The levers of other packages."""
 

@@ -46,8 +46,8 @@ class LeverOptions:
     """Whether changes are only reported, not made."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change, unless another value is wanted."""
-    hard_protection: bool = False
-    """Whether the protected application's guaranteed memory is never reclaimed, on v2."""
+    hard_protection: tuple[bool, ...] = ()
+    """Whether the guaranteed memory of each application is never reclaimed, on v2; by default not."""
     plugins: tuple[LeverEntry, ...] = ()
     """The levers of other packages."""
 
@@ -63,8 +63,8 @@ class LeverSet:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
         zone: The group that the protected application and the background share.
-        protected: The protected application's group or process tree; never paused, limited or
-            signalled.
+        applications: The groups or process trees of the protected applications; never paused,
+            limited or signalled.
         slots: The background groups or process trees, in slot order.
         zone_limit_bytes: The zone's memory limit; ``None`` for the whole machine.
         send_journal: Called with every entry that :meth:`originals` does not cover, before the
@@ -80,7 +80,7 @@ class LeverSet:
         paths: Paths,
         hierarchy: Hierarchy,
         zone: Cgroup,
-        protected: AnyTarget,
+        applications: tuple[AnyTarget, ...],
         slots: tuple[AnyTarget, ...],
         zone_limit_bytes: int | None,
         send_journal: SendJournal,
@@ -102,10 +102,10 @@ class LeverSet:
             paths=paths,
             hierarchy=hierarchy,
             zone=zone,
-            protected=protected,
+            applications=applications,
             slots=slots,
             zone_limit_bytes=zone_limit_bytes,
-            exempt=ExemptProcesses(exempt, lambda: protected_pids(protected)),
+            exempt=ExemptProcesses(exempt, lambda: protected_pids(applications)),
             alarms=self._alarms,
             aside_s=options.aside_s,
             hard_protection=options.hard_protection,
@@ -144,8 +144,13 @@ class LeverSet:
         self._last = None  # the new levers have seen no state yet
 
     @property
+    def applications(self) -> tuple[AnyTarget, ...]:
+        """The targets that are protected now."""
+        return self._levers.applications
+
+    @property
     def targets(self) -> tuple[AnyTarget, ...]:
-        """The targets of all places now, the protected application first."""
+        """The targets of all places of slots now."""
         return self._levers.targets
 
     @property

@@ -161,7 +161,8 @@ class TreeSlot:
 
 
 PROTECTED: Final = -1
-"""The place of the protected application; slots have their indices."""
+"""The place of the first protected application; the others have -2, -3 and so on, and slots have
+their indices."""
 _RETIRE_S: Final = 10.0
 """How long a thread of a lever that is not used any more may take to end."""
 
@@ -258,11 +259,13 @@ class NodeLevers:
         self._now = [_Now(slot.name) for slot in site.slots]
         self._slot_of = list(range(len(site.slots)))
         """The slot of each place; those behind the slots' own are for pods that share one."""
-        self._targets: dict[int, AnyTarget] = {PROTECTED: site.protected}
-        self._protected_now = _Now(site.protected.name)
-        self._protected_now.targets[PROTECTED] = site.protected
+        self._targets: dict[int, AnyTarget] = {}
+        """By place; the applications have :data:`PROTECTED` and the places below it."""
+        self._protected_now = _Now(site.applications[0].name)
         self._slots = [self._make_slot(index, slot) for index, slot in enumerate(site.slots)]
-        self._protected = self._make_protected(site.protected)
+        self._protected = [
+            self._make_protected(index, target) for index, target in enumerate(site.applications)
+        ]
         self._shared = self._make_shared()
 
     @property
@@ -273,7 +276,7 @@ class NodeLevers:
     @property
     def pauses(self) -> tuple[SlotPause, ...]:
         """The pauses of the places that have a target."""
-        there = (place for place in self._targets if place != PROTECTED)
+        there = (place for place in self._targets if place > PROTECTED)
         return tuple(self._slots[i].pause for i in there if not is_unbound(self._targets[i]))
 
     @property
@@ -283,18 +286,25 @@ class NodeLevers:
             *(slot.pause for slot in self._slots),
             *(slot.limit for slot in self._slots),
             *(lever for slot in self._slots for lever in slot.others),
-            *self._protected,
+            *(lever for levers in self._protected for lever in levers),
             *self._shared,
         )
 
     def of(self, place: int) -> tuple[Lever, ...]:
         """The levers of one place."""
-        return self._protected if place == PROTECTED else self._slots[place].every
+        return (
+            self._slots[place].every if place > PROTECTED else self._protected[PROTECTED - place]
+        )
 
     @property
     def targets(self) -> tuple[AnyTarget, ...]:
-        """The targets of all places: the protected application, then the slots."""
-        return tuple(self._targets[place] for place in range(PROTECTED, len(self._slots)))
+        """The targets of all places of slots."""
+        return tuple(self._targets[place] for place in range(len(self._slots)))
+
+    @property
+    def applications(self) -> tuple[AnyTarget, ...]:
+        """The targets that are protected."""
+        return tuple(self._targets[PROTECTED - index] for index in range(len(self._protected)))
 
     def target(self, place: int) -> AnyTarget | None:
         """The target of one place; ``None`` if there is no such place yet."""
@@ -312,9 +322,9 @@ class NodeLevers:
             self._slot_of.append(0 if slot is None else slot)
             self._slots.append(_no_levers(target))
         before = self.of(place)
-        if place == PROTECTED:
-            self._targets[place] = self._protected_now.targets[PROTECTED] = target
-            self._protected = self._make_protected(target)
+        if place <= PROTECTED:
+            index = PROTECTED - place
+            self._protected[index] = self._make_protected(index, target)
             return before
         if slot is not None:
             self._slot_of[place] = slot
@@ -344,20 +354,23 @@ class NodeLevers:
             others=(*rest, *maker.files(), *maker.processes()),
         )
 
-    def _make_protected(self, target: AnyTarget) -> tuple[Lever, ...]:
+    def _make_protected(self, index: int, target: AnyTarget) -> tuple[Lever, ...]:
         site, originals = self._site, self._originals
+        place, now = PROTECTED - index, self._protected_now
+        self._targets[place] = now.targets[place] = target
         if is_unbound(target):
-            self._protected_now.pages.clear()
+            now.pages.pop(place, None)
             return ()
         members = partial(target.pids, recursive=True)
         pages = ProcessSource(members=members, holds=lambda pid: pid in members())
-        self._protected_now.pages[PROTECTED] = pages
+        now.pages[place] = pages
         specs = []
         group = target if isinstance(target, Cgroup) else None
         if group is not None:
+            hard = index < len(site.hard_protection) and site.hard_protection[index]
             specs = [
-                cpu_and_io.protection(group, hard=site.hard_protection),
-                *swappiness(group, protected=True),
+                cpu_and_io.protection(group, hard=hard, application=index),
+                *swappiness(group, application=index),
             ]
         return (
             *(FileLever(spec, originals, aside_s=site.aside_s) for spec in specs),

@@ -183,13 +183,15 @@ class Loop:
         )
         self._stopping = False
         controller = make_controller(config.control.controller)
-        latencies, work = options.latency_fd, options.work_fd
+        work = options.work_fd
         self._node = Node(
             config,
             self._link.hold,
             self._link.release,
             options.daemon_start_s,
-            latencies=socket.socket(fileno=latencies) if latencies >= 0 else None,
+            latencies=[
+                socket.socket(fileno=fd) if fd >= 0 else None for fd in options.latency_fds
+            ],
             work=socket.socket(fileno=work) if work >= 0 else None,
             pods=socket.socket(fileno=options.pods_fd) if options.pods_fd >= 0 else None,
             touch_journal=self._link.touch,
@@ -301,6 +303,7 @@ class Loop:
             budgets=config.guard,
             lacks=self._node.lacks(config.guard),
         )
+        self._node.retarget(config)
         self._ticker.reconfigure(config)
 
 

@@ -119,8 +119,30 @@ class LoopStatus:
             slot_pods=[
                 pb.SlotPods(pods=sources.node.places.pods(i)) for i in range(len(self._slots))
             ],
-            latency_source=wire.latency_status(sources.config.latency, sources.node.latency),
+            latency_source=self._latency_source(),
+            applications=self._applications(),
         )
+
+    def _latency_source(self) -> pb.LatencySourceStatus | None:
+        """Return the status of the source of the only application's latencies."""
+        sources = self._sources
+        if len(sources.node.latencies) > 1:
+            return None
+        return wire.latency_status(sources.config.latency, sources.node.latencies[0])
+
+    def _applications(self) -> list[pb.ApplicationStatus]:
+        """Return the status of each application, where there are several."""
+        config, latencies = self._sources.config, self._sources.node.latencies
+        if len(latencies) == 1:
+            return []
+        return [
+            pb.ApplicationStatus(
+                name=one.name, slo_ms=slo_ms, latency_source=wire.latency_status(table, source)
+            )
+            for one, slo_ms, table, source in zip(
+                config.applications, config.targets_ms, config.latencies, latencies, strict=True
+            )
+        ]
 
     def _work_sources(self) -> list[pb.WorkSourceStatus]:
         """Return where the work of each slot is counted."""

@@ -14,7 +14,7 @@ from typing import Final
 from stallward.actuator.ipc.channels import GuardianLink
 from stallward.actuator.kernel.memory.interruptible import INTERRUPT
 from stallward.actuator.loop.pacing import TickRate
-from stallward.actuator.node.stall_watch import StallWatch
+from stallward.actuator.node.stall_watch import StallWatch, StallWatches
 
 _MOST_SIGNALS: Final = 4096
 _MOST_EVENTS: Final = 8
@@ -56,7 +56,7 @@ class Waiter:
         wake_fd: int,
         command_fd: int,
         answer: Callable[[], None],
-        watch: StallWatch,
+        watch: StallWatch | StallWatches,
         alarm_fd: int = -1,
     ) -> None:
         self._link = link

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
-from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
@@ -17,7 +16,6 @@ from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
 
-PROTECTED_NAME: Final = "protected"
 """The name of the protected application's process tree in messages."""
 
 
@@ -27,7 +25,8 @@ class Targets:
 
     hierarchy: Hierarchy
     zone: Cgroup
-    protected: AnyTarget
+    applications: tuple[AnyTarget, ...]
+    """The protected applications."""
     slots: tuple[AnyTarget, ...]
     forest: Forest
     """Refreshes the process trees among the targets; it is empty where all are groups."""
@@ -49,19 +48,21 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     _refuse_threaded(config, hierarchy)
     zone = hierarchy.group(config.node.zone)
     forest = _forest(config, hierarchy, daemon_start_s)
-    groups = (config.protected.group, *(slot.group for slot in config.background))
-    names = (PROTECTED_NAME, *(slot.name for slot in config.background))
-    protected, *slots = (
+    named = [(one.group, one.name) for one in config.applications]
+    named += [(slot.group, slot.name) for slot in config.background]
+    found = tuple(
         _target(hierarchy, tree, group, name)
-        for tree, group, name in zip(forest.trees, groups, names, strict=True)
+        for tree, (group, name) in zip(forest.trees, named, strict=True)
     )
-    for group in (zone, protected, *slots):
+    count = len(config.applications)
+    applications, slots = found[:count], found[count:]
+    for group in (zone, *found):
         if isinstance(group, Cgroup) and not is_unbound(group) and not _exists(group):
             raise NodeError(
                 f"There is no group {group.name or '/'!r} in {hierarchy.why}",
                 next_step="Make it first, or correct the configuration.",
             )
-    for group in (protected, *slots):
+    for group in found:
         if isinstance(group, Cgroup):
             _check_writable(group)
     for slot in slots:
@@ -72,7 +73,7 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
             next_step="Start the daemon outside every background tree, e.g. as a service.",
         )
     return Targets(
-        hierarchy=hierarchy, zone=zone, protected=protected, slots=tuple(slots), forest=forest
+        hierarchy=hierarchy, zone=zone, applications=applications, slots=slots, forest=forest
     )
 
 
@@ -92,8 +93,10 @@ def _exists(group: Cgroup) -> bool:
 
 def _named_groups(config: DaemonConfig) -> list[tuple[str, str]]:
     """Return the keys of the configuration that name groups, each with its group."""
-    keys = [("protected.group", config.protected.group)]
-    keys += [(f"protected.groups[{i}]", name) for i, name in enumerate(config.protected.groups)]
+    keys: list[tuple[str, str | None]] = []
+    for place, one in config.named_applications:
+        keys.append((f"{place}.group", one.group))
+        keys += [(f"{place}.groups[{i}]", name) for i, name in enumerate(one.groups)]
     keys += [(f"background[{i}].group", slot.group) for i, slot in enumerate(config.background)]
     named = [(key, name) for key, name in keys if name is not None]
     return [*named, ("node.zone", config.node.zone)] if config.node.zone.strip("/") else named
@@ -140,17 +143,16 @@ def _refuse_threaded(config: DaemonConfig, hierarchy: Hierarchy) -> None:
 
 def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | None) -> Forest:
     slots = config.background
-    listed = frozenset(config.protected.pids) | daemon_pids()
-    protected_names = (*config.protected.groups, *filter(None, (config.protected.group,)))
-    groups = tuple(hierarchy.group(name) for name in protected_names)
+    listed = config.exempt_pids | daemon_pids()
+    groups = tuple(hierarchy.group(name) for name in config.protected_groups)
 
     def exempt() -> frozenset[int]:
         return listed.union(*(group.pids(recursive=True, most=MOST_SEARCHED) for group in groups))
 
     return Forest(
         config.node.proc,
-        [config.protected.processes, *(slot.processes for slot in slots)],
-        [PROTECTED_NAME, *(slot.name for slot in slots)],
+        [one.processes for one in config.applications] + [slot.processes for slot in slots],
+        [one.name for one in config.applications] + [slot.name for slot in slots],
         exempt=exempt,
         before_ticks=_ticks(daemon_start_s),
     )

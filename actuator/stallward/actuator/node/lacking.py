@@ -15,7 +15,7 @@ from stallward.actuator.kernel.target import is_unbound
 from stallward.actuator.levers.base.plugin import lacks_of_levers
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverSet
-from stallward.actuator.sensors.missing import Absence, Why
+from stallward.actuator.sensors.missing import Absence, Why, is_latency
 from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
 from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.sample import GroupSample, Sample
@@ -59,7 +59,7 @@ def lacks_of(
     levers: Iterable[tuple[str, str]],
     *,
     slots: Sequence[str],
-    protected: str,
+    applications: Sequence[str],
     threads_allowed: bool,
     trees: Sequence[str],
     sample: Sample,
@@ -71,7 +71,7 @@ def lacks_of(
     Args:
         levers: The name of every lever, such as ``pause:hog0``, and why it is missing.
         slots: The name of each slot, as in the names of its levers.
-        protected: The name of the protected application, likewise; empty while it is not there.
+        applications: The names of the protected applications that are there, likewise.
         threads_allowed: Whether the configuration allows other settings of its threads.
         trees: Those of the slots that are process trees.
         sample: The last sample.
@@ -87,26 +87,26 @@ def lacks_of(
             if all(reasons):
                 lacks.setdefault(need, reasons[0])
     for need in THREAD_NEEDS:
-        why = missing.get(f"{need}:{protected}", "no such lever") if protected else ""
-        if why or not threads_allowed:
+        whys = [missing.get(f"{need}:{name}", "no such lever") for name in applications]
+        if any(whys) or not threads_allowed:
+            why = next(filter(None, whys), "")
             lacks[need] = why or "guard.allow_protected_threads is not true"
     if trees:
         lacks[Need.LIMIT] = f"limit:{trees[0]}: process trees have no memory limit"
-    lacks |= _settings(missing, protected)
+    lacks |= _settings(missing, applications)
     lacks |= _signals(sample, absent)
     return lacks
 
 
-def _settings(missing: Mapping[str, str], protected: str) -> dict[Need, str]:
+def _settings(missing: Mapping[str, str], applications: Sequence[str]) -> dict[Need, str]:
     """What is lacking of the levers on the node's settings and on groups' swappiness."""
     lacks = {}
     of_vm = [why for name, why in missing.items() if name.startswith(_VM)]
     if not of_vm or any(of_vm):
         lacks[Need.NODE_TUNING] = next(filter(None, of_vm), "no such lever")
-    why = missing.get(_NO_GROUP_SWAPPINESS, "")
-    if not why and protected:
-        none = "the application has no cgroup of its own"
-        why = missing.get(f"swappiness:{protected}", none)
+    none = "the application has no cgroup of its own"
+    whys = [missing.get(f"swappiness:{name}", none) for name in applications]
+    why = missing.get(_NO_GROUP_SWAPPINESS, "") or next(filter(None, whys), "")
     if why:
         lacks[Need.GROUP_SWAPPINESS] = why
     return lacks
@@ -136,8 +136,10 @@ def _signals(sample: Sample, absent: Mapping[str, str]) -> dict[Need, str]:
     if not swap_bytes:
         lacks[Need.SWAP] = "no swap is on" if swap_bytes == 0 else "its size is not known"
         lacks.pop(Need.SWAP_USE, None)
-    if "latency" in absent:
-        lacks[Need.LATENCY] = absent["latency"]
+    latencies = [absent[name] for name in absent if is_latency(name)]
+    # The latencies of some applications are enough: a controller follows the worst of them.
+    if latencies and len(latencies) >= max(len(sample.applications), 1):
+        lacks[Need.LATENCY] = latencies[0]
     return lacks
 
 
@@ -167,7 +169,9 @@ def find_lacks(
         absences: The signals that are absent from it.
     """
     paths = config.node.paths
-    protected, *slots = levers.targets
+    slots = levers.targets
+    # What one application lacks, all lack: a controller sees them as one.
+    applications = [short(one) for one in levers.applications if not is_unbound(one)]
     others = lacks_of_levers(levers.plugins, paths.proc)
     if not is_counted(paths.proc):
         others[Need.THREAD_TIMES] = NOT_COUNTED
@@ -176,7 +180,7 @@ def find_lacks(
     return lacks_of(
         levers.survey(),
         slots=[short(slot) for slot in slots if not is_unbound(slot)],
-        protected="" if is_unbound(protected) else short(protected),
+        applications=applications,
         threads_allowed=budgets.allow_protected_threads,
         trees=[slot.name for slot in slots if not isinstance(slot, Cgroup)],
         sample=sample,
@@ -210,6 +214,6 @@ def _lasting(absences: Sequence[Absence]) -> dict[str, str]:
 
 def _may_come(absence: Absence) -> bool:
     """Whether a signal may come; the source of the latencies may not have begun yet."""
-    if absence.signal == "latency":
+    if is_latency(absence.signal):
         return absence.why is not Why.OFF
     return absence.why in _MAY_COME

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
@@ -24,10 +24,11 @@ from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.lacking import find_lacks
 from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
-from stallward.actuator.node.stall_watch import StallWatch, stall_file
+from stallward.actuator.node.stall_watch import StallWatch, StallWatches, stall_file
 from stallward.actuator.record.lever_result import LeverResult
+from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
-from stallward.actuator.sensors.missing import Absence, Why, absences, broken
+from stallward.actuator.sensors.missing import Absence, Why, absences, broken, is_latency
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.targets.channel import PodsChannel
@@ -46,7 +47,8 @@ class Node:
             that it raises prevents the change.
         release_journal: Called with entries that need not be undone any more.
         daemon_start_s: When the daemon was started (CLOCK_MONOTONIC); now by default.
-        latencies: The socket from which latencies come, where another process gathers them.
+        latencies: For each application the socket from which its latencies come, where another
+            process gathers them.
         work: The socket from which the work of slots comes, where another process reads it.
         touch_journal: Marks entries that were sent as changed, or as restored.
         pods: The socket from which comes which pods have which place, if any target is a pod.
@@ -63,7 +65,7 @@ class Node:
         send_journal: SendJournal,
         release_journal: ReleaseJournal | None = None,
         daemon_start_s: float | None = None,
-        latencies: socket.socket | None = None,
+        latencies: Sequence[socket.socket | None] = (),
         work: socket.socket | None = None,
         touch_journal: TouchJournal | None = None,
         pods: socket.socket | None = None,
@@ -72,25 +74,36 @@ class Node:
         self._config, paths = config, config.node.paths
         targets = find_targets(config, daemon_start_s)
         self.hierarchy, self._forest = targets.hierarchy, targets.forest
-        zone, protected, slots = targets.zone, targets.protected, targets.slots
+        zone, slots = targets.zone, targets.slots
         self.page_cache = PageCacheSignal(
             config.node.page_cache,
             hierarchy=self.hierarchy,
             zone=zone,
-            protected=protected,
+            protected=targets.applications,
             slots=slots,
             sys=paths.sys,
         )
-        self.latency = open_source(config.latency, latencies)
+        sockets = latencies or (None,) * len(config.latencies)
+        self.latencies = tuple(map(open_source, config.latencies, sockets))
+        """The source of latencies of each application."""
         self.work = WorkChannel([slot.work for slot in config.background], work)
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,
             zone=zone,
-            protected=protected,
+            applications=[
+                ReadApplication(target=target, latency_source=source, name=one.name, slo_ms=slo_ms)
+                for target, source, one, slo_ms in zip(
+                    targets.applications,
+                    self.latencies,
+                    config.applications,
+                    config.targets_ms,
+                    strict=True,
+                )
+            ],
             slots=slots,
             forest=targets.forest,
-            latency_source=self.latency,
+            slo_ms=config.control.slo_ms,
             shared=shared_slots(config),
         )
         self.tracker = SlotTracker(len(slots))
@@ -103,17 +116,17 @@ class Node:
             paths=paths,
             hierarchy=self.hierarchy,
             zone=zone,
-            protected=protected,
+            applications=targets.applications,
             slots=slots,
             zone_limit_bytes=limit_bytes,
             send_journal=send_journal,
             release_journal=release_journal,
             touch_journal=touch_journal,
-            exempt=frozenset(config.protected.pids),
+            exempt=config.exempt_pids,
             options=LeverOptions(
                 dry_run=config.control.dry_run,
                 aside_s=config.control.foreign_wait_s,
-                hard_protection=config.protected.hard_protection,
+                hard_protection=tuple(one.hard_protection for one in config.applications),
                 plugins=plugins,
             ),
         )
@@ -140,7 +153,7 @@ class Node:
             slot_names=tuple(slot.name for slot in self._config.background),
             floors_bytes=tuple(slot.floor_bytes for slot in self._config.background),
             slo_ms=control.slo_ms,
-            demand_bytes=self._config.protected.demand_bytes,
+            demand_bytes=sum(one.demand_bytes for one in self._config.applications),
             keep_available_bytes=self._config.node.keep_available_bytes,
             watermark_min_bytes=self._watermark_min_bytes,
             tick_period_s=control.tick_period_s,
@@ -151,12 +164,16 @@ class Node:
         return EngineSettings(
             context=context,
             budgets=self._config.guard,
-            protected_pids=protected_pids | frozenset(self._config.protected.pids),
+            protected_pids=protected_pids | self._config.exempt_pids,
             late_s=control.tick_period_s / 2,
             online_cpus=online,
             aside_s=control.foreign_wait_s,
             growth_bytes=self._growth_bytes,
         )
+
+    def retarget(self, config: DaemonConfig) -> None:
+        """Compare latencies with the targets of ``config`` from now on."""
+        self.sampler.retarget(config.control.slo_ms, config.targets_ms)
 
     def lacks(self, budgets: Budgets) -> dict[Need, str]:
         """Return what this node lacks, with these budgets, of what controllers may need."""
@@ -192,7 +209,7 @@ class Node:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
         if self.places.step(now_s, self.tracker) and self._watch is not None:
-            self._watch.move(stall_file(self.levers.targets[0], self._config.node.paths.proc))
+            self._watch.move(stall_file(self.levers.applications[0], self._config.node.paths.proc))
         self.tracker.note_waits(self._shared.memory_waits())
         sampler = self.sampler
         self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
@@ -229,7 +246,7 @@ class Node:
     def problems(self) -> tuple[str, ...]:
         """Return what somebody should look at: it is wrong now, and no lack of the node."""
         absent = self.absences()
-        latency = (str(one) for one in absent if one.signal == "latency" and one.broken)
+        latency = (str(one) for one in absent if is_latency(one.signal) and one.broken)
         gone = (one for one in absent if one.why is Why.GROUP_GONE)
         groups = dict.fromkeys(
             f"{one.signal.partition('.')[0]}: {one.why.value}"
@@ -240,8 +257,8 @@ class Node:
 
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
-        latency = "" if self.latency is None else self.latency.fault
-        return (latency, *self.sampler.passing_faults, *self.places.remarks)
+        latencies = ("" if source is None else source.fault for source in self.latencies)
+        return (*latencies, *self.sampler.passing_faults, *self.places.remarks)
 
     @property
     def process_faults(self) -> tuple[str, ...]:
@@ -288,10 +305,13 @@ class Node:
         self._profile = in_force.tuning.name
         return results
 
-    def stall_watch(self) -> StallWatch:
-        """Make a watch for stalls of the protected application; of the node, if it has no PSI."""
-        path = stall_file(self.levers.targets[0], self._config.node.paths.proc)
-        self._watch = StallWatch(path)
+    def stall_watch(self) -> StallWatch | StallWatches:
+        """Make a watch for stalls of the applications; of the node, if one has no PSI."""
+        proc = self._config.node.paths.proc
+        files = [stall_file(target, proc) for target in self.levers.applications]
+        if len(files) > 1:
+            return StallWatches(files)
+        self._watch = StallWatch(files[0])
         return self._watch
 
     def anything_held(self) -> bool:

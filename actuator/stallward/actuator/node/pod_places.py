@@ -22,7 +22,6 @@ from stallward.actuator.kernel.target import unbound
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
-from stallward.actuator.node.find_targets import PROTECTED_NAME
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.targets.channel import PodsChannel
@@ -127,7 +126,7 @@ class SharedPlaces:
 
     def _bind(self, slot: int, bound: BoundPod) -> bool:
         """Give a pod a place; return whether it has it."""
-        place = self._free[-1] if self._free else len(self._levers.targets) - 1
+        place = self._free[-1] if self._free else len(self._levers.targets)
         try:
             group = self._hierarchy.group(bound.group)
             if not group.exists():
@@ -198,7 +197,7 @@ def _ended(history: PauseHistory, now_s: float) -> PauseHistory:
 
 def _names(config: DaemonConfig) -> dict[int, str]:
     """Return the names of the places of one pod, by the index of the slot or ``PROTECTED``."""
-    names = {} if config.protected.pod is None else {PROTECTED: PROTECTED_NAME}
+    names = {} if config.protected_pod is None else {PROTECTED: config.applications[0].name}
     slots = enumerate(config.background)
     return names | {i: s.name for i, s in slots if s.pod is not None and not s.pod.shared}
 
@@ -277,10 +276,9 @@ class PodPlaces:
             for slot in config.background
         )
         """How the configuration lets each slot be paused."""
-        self._exempt = ExemptProcesses(frozenset(config.protected.pids))
+        self._exempt = ExemptProcesses(config.exempt_pids)
         self._zone = hierarchy.group(config.node.zone)
-        fixed = (config.protected.group, *config.protected.groups)
-        groups = (*fixed, *(slot.group for slot in config.background))
+        groups = (*config.protected_groups, *(slot.group for slot in config.background))
         self._fixed = tuple(hierarchy.group(name) for name in groups if name is not None)
         self._places = {place: _Place(name) for place, name in _names(config).items()}
         self._parted: dict[str, tuple[float, PauseHistory]] = {}

@@ -306,7 +306,7 @@ class SharedLevers:
 
     def _expand(self, granted: DesiredState, sample: Sample) -> DesiredState:
         """Return a state with one entry for each place."""
-        targets = self._levers.targets[1:]
+        targets = self._levers.targets
         entries = [granted.slot(place) for place in range(len(targets))]
         for slot, shared in self._slots.items():
             entries[slot] = SlotDesire()

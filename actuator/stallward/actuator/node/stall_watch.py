@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
@@ -156,3 +157,39 @@ class StallWatch:
                     os.close(fd)
         self._fd = self.trigger_fd = -1
         self.trigger_number += 1
+
+
+class StallWatches:
+    """Watches the PSI files of several applications, without triggers: each file is looked at.
+
+    Args:
+        paths: The file of each; ``None`` for an application that is not there. Each file is
+            watched once.
+    """
+
+    trigger_fd: Final = -1
+    trigger_number: Final = 0
+
+    def __init__(self, paths: Iterable[Path | None]) -> None:
+        known = dict.fromkeys(path for path in paths if path is not None)
+        self._watches = tuple(StallWatch(path, trigger=False) for path in known)
+
+    def has_stalled(self) -> bool:
+        """Read all files; return whether any application has stalled since the last call."""
+        stalled = [watch.has_stalled() for watch in self._watches]  # each must be read
+        return any(stalled)
+
+    def reopen(self, now_s: float) -> None:
+        """Look for files that have vanished; see :meth:`StallWatch.reopen`."""
+        for watch in self._watches:
+            watch.reopen(now_s)
+
+    def detach(self) -> None:
+        """Close the files; :meth:`reopen` looks for them again."""
+        for watch in self._watches:
+            watch.detach()
+
+    def close(self) -> None:
+        """Close the files for good."""
+        for watch in self._watches:
+            watch.close()

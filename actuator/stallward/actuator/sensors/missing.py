@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import errno
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from typing import Final
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.files import OFF, reading_error
 from stallward.actuator.kernel.memory.pressure import is_psi, why_no_psi
+from stallward.actuator.sensors.applications_reader import ApplicationsReader
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.pods_reader import PodsReader
@@ -93,10 +94,13 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
         for name in _absent(sample.node)
         for why, detail in (known.get(name) or _why_node(sampler, _NODE[name]),)
     ]
-    parts: list[tuple[str, AnyReader, GroupSample]] = [
-        ("zone", sampler.zone, sample.zone),
-        ("protected", sampler.groups[0], sample.protected),
-    ]
+    parts: list[tuple[str, AnyReader, GroupSample]] = [("zone", sampler.zone, sample.zone)]
+    protected = sampler.groups[0]
+    if isinstance(protected, ApplicationsReader):
+        each = zip(protected.readers, protected.each, strict=True)
+        parts += [(f"protected[{i}]", reader, group) for i, (reader, group) in enumerate(each)]
+    else:
+        parts.append(("protected", protected, sample.protected))
     slots = zip(sampler.groups[1:], sample.slots, strict=True)
     parts += [(f"slots[{i}]", reader, group) for i, (reader, group) in enumerate(slots)]
     for prefix, reader, group in parts:
@@ -106,17 +110,31 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
             signal = _GROUP[name]
             if isinstance(reader, TreeReader):
                 why, detail = _why_tree(group, signal)
-            else:
+            elif not isinstance(reader, ApplicationsReader):
                 why, detail = known.get(name) or _why_group(sampler, reader, group, signal)
             absent.append(Absence(signal=f"{prefix}.{name}", why=why, detail=detail))
-    if sample.latency is None:
-        source = sampler.latency_source
-        detail = "add a [latency] section" if source is None else source.fault
-        why = Why.OFF if source is None else Why.UNREADABLE
-        absent.append(Absence(signal="latency", why=why, detail=detail))
+    absent += _absent_latencies(sampler, sample)
     if sample.processes is None:
         absent.append(Absence(signal="processes", why=Why.OFF, detail=ASK_FOR_PROCESSES))
     return tuple(absent)
+
+
+def is_latency(signal: str) -> bool:
+    """Whether an absent signal is the latencies of an application."""
+    return signal.partition(" ")[0] == "latency"
+
+
+def _absent_latencies(sampler: Sampler, sample: Sample) -> Iterator[Absence]:
+    """List the latencies that are absent, of each application where there are several."""
+    several = [(f"latency of {one.name}", one.latency) for one in sample.applications]
+    for one, (signal, latency) in zip(
+        sampler.applications, several or [("latency", sample.latency)], strict=True
+    ):
+        if latency is None:
+            source = one.latency_source
+            detail = "add a [latency] section" if source is None else source.fault
+            why = Why.OFF if source is None else Why.UNREADABLE
+            yield Absence(signal=signal, why=why, detail=detail)
 
 
 def broken(absent: Iterable[Absence], faults: Sequence[str] = ()) -> tuple[str, ...]:

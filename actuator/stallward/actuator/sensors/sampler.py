@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
-from stallward.actuator.errors import KernelFileError, PartlyReadError
+from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.runtime.open_file_limit import allow_open_files
+from stallward.actuator.sensors.applications_reader import (
+    ApplicationsReader,
+    ReadApplication,
+    application_samples,
+    read_latencies,
+)
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import WHOLE, ZONE, GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
 from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
-from stallward.actuator.sensors.processes.members import JoinedMembers, members_of
+from stallward.actuator.sensors.processes.members import JoinedMembers, Members, members_of
 from stallward.actuator.sensors.processes.pss import PssReader
 from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRobin
 from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
-from stallward.actuator.sensors.readers import every_tick_of, make_readers
+from stallward.actuator.sensors.readers import AnyReader, every_tick_of, make_readers
 from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.actuator.sensors.turns import Turns
+from stallward.agent.applications import joint_latency
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import (
     GroupSample,
-    LatencySample,
     LeverState,
     Sample,
     SlotState,
@@ -54,10 +60,10 @@ class Sampler:
         paths: The kernel's files.
         hierarchy: The node's cgroup hierarchies.
         zone: The group that the protected application and the background share.
-        protected: The protected application's group or process tree.
+        applications: The protected applications; all but one may be missing.
         slots: The background groups or trees, in slot order.
         forest: Refreshes the trees.
-        latency_source: The source of the protected application's latencies, if there is one.
+        slo_ms: The target that the latencies of several applications are compared to.
         needs_processes: Whether the controller wants the processes listed.
         needs_threads: Whether it wants the protected application's threads listed.
         shared: The names of the slots that several pods may share, by their numbers.
@@ -69,10 +75,10 @@ class Sampler:
         paths: Paths,
         hierarchy: Hierarchy,
         zone: Cgroup,
-        protected: AnyTarget,
+        applications: Sequence[ReadApplication],
         slots: Sequence[AnyTarget],
         forest: Forest | None = None,
-        latency_source: LatencySource | None = None,
+        slo_ms: float = 100.0,
         needs_processes: bool = False,
         needs_threads: bool = False,
         shared: Mapping[int, str] | None = None,
@@ -81,31 +87,45 @@ class Sampler:
         self.proc = paths.proc
         self.node = NodeReader(paths.proc)
         shared = shared or {}
+        self.applications = tuple(applications)
+        self.slo_ms = slo_ms
         joined = {slot: JoinedMembers() for slot in shared}
         self.processes = [
-            GroupProcesses(joined.get(slot) or members_of(target), slot, paths.proc)
-            for slot, target in enumerate((protected, *slots), PROTECTED_SLOT)
+            GroupProcesses(self._members(), PROTECTED_SLOT, paths.proc),
+            *(
+                GroupProcesses(joined.get(slot) or members_of(target), slot, paths.proc)
+                for slot, target in enumerate(slots)
+            ),
         ]
         self._turns = RoundRobin(self.processes, 1 + SLOTS, PssReader(paths.proc))
         self.zone = GroupReader(zone, every_tick=WHOLE if zone.is_root else ZONE)
         self.groups = make_readers(
             paths.proc,
-            (protected, *slots),
+            [one.target for one in applications],
+            slots,
             self.processes,
             {slot - PROTECTED_SLOT: (name, joined[slot]) for slot, name in shared.items()},
         )
         self._whole_machine = zone.is_root
         self._forest = forest
-        self.latency_source = latency_source
         self.needs_processes = needs_processes
         self.needs_threads = needs_threads
-        self._threads = ThreadReader(members_of(protected), paths.proc)
+        self._threads = ThreadReader(self._members(), paths.proc)
         self._list_signals()
         allow_open_files(
             len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS + MOST_THREADS * _FILES_PER_THREAD
         )
         self._turns_of_groups = Turns(len(self.groups) + 1)
         self._other_faults: list[str] = []
+
+    def _members(self) -> Members:
+        """A list of the processes of the applications."""
+        if len(self.applications) == 1:
+            return members_of(self.applications[0].target)
+        members = JoinedMembers()
+        for one in self.applications:
+            members.join(one.name, members_of(one.target))
+        return members
 
     def _list_signals(self) -> None:
         readers, zone = (self.zone, *self.groups), self.zone.group
@@ -121,8 +141,21 @@ class Sampler:
         )
         self._in_zone = tuple(
             isinstance(reader, PodsReader)
-            or (isinstance(reader, GroupReader) and zone.contains(reader.group))
-            for reader in self.groups
+            or all(isinstance(one, GroupReader) and zone.contains(one.group) for one in parts)
+            for reader, parts in ((reader, _parts(reader)) for reader in self.groups)
+        )
+
+    def retarget(self, slo_ms: float, targets_ms: Sequence[float]) -> None:
+        """Compare latencies with other targets from now on.
+
+        Args:
+            slo_ms: That of the node.
+            targets_ms: That of each application.
+        """
+        self.slo_ms = slo_ms
+        self.applications = tuple(
+            replace(one, slo_ms=target_ms)
+            for one, target_ms in zip(self.applications, targets_ms, strict=True)
         )
 
     def rebind(self, slot: int, group: Cgroup) -> None:
@@ -136,6 +169,7 @@ class Sampler:
         every_tick = every_tick_of(number)
         self.groups[number] = GroupReader(group, every_tick=every_tick, processes=listed)
         if slot == PROTECTED_SLOT:
+            self.applications = (replace(self.applications[0], target=group),)
             self._threads.close()
             self._threads = ThreadReader(members_of(group), self.proc)
         self._list_signals()
@@ -180,7 +214,8 @@ class Sampler:
 
     @property
     def _trees(self) -> tuple[TreeReader, ...]:
-        return tuple(reader for reader in self.groups if isinstance(reader, TreeReader))
+        readers = (one for reader in self.groups for one in _parts(reader))
+        return tuple(one for one in readers if isinstance(one, TreeReader))
 
     def read(
         self,
@@ -224,6 +259,13 @@ class Sampler:
         node = self.node.read(whole=zone_too or self._whole_machine)
         if self._whole_machine:
             zone = machine_zone(zone, node, self.node.info)
+        protected = self.groups[0]
+        latencies = read_latencies(self.applications, self._other_faults.append)
+        applications = application_samples(
+            self.applications,
+            protected.each if isinstance(protected, ApplicationsReader) else (groups[0],),
+            latencies,
+        )
         return Sample(
             sequence=sequence,
             time_s=time_s,
@@ -232,7 +274,8 @@ class Sampler:
             protected=groups[0],
             slots=tuple(groups[1:]),
             slot_states=tuple(slot_states),
-            latency=self._read_latency(),
+            latency=joint_latency(applications, self.slo_ms) if applications else latencies[0],
+            applications=applications,
             processes=self._turns.samples() if self.needs_processes else None,
             protected_threads=self._read_threads(),
             profile=profile,
@@ -252,7 +295,7 @@ class Sampler:
         self._turns.take(now_s, asked=asked)
         for number in in_turn:
             reader = self.groups[number] if number < len(self.groups) else None
-            if isinstance(reader, GroupReader | PodsReader):
+            if not isinstance(reader, TreeReader) and reader is not None:
                 pss = self._turns.pss_bytes(self.processes[number]) if asked else None
                 reader.pss_bytes = pss
 
@@ -277,21 +320,17 @@ class Sampler:
         inside = zip(groups, self._in_zone, strict=True)
         return sum(group.oom_kills or 0 for group, within in inside if within)
 
-    def _read_latency(self) -> LatencySample | None:
-        """The application's latencies; a fault of their source is noted."""
-        if self.latency_source is None:
-            return None
-        try:
-            return self.latency_source.read(time.monotonic())
-        except KernelFileError as error:
-            self._other_faults.append(str(error))
-            return None
-
     def close(self) -> None:
         """Close every file."""
         for signal in self._signals:
             signal.close()
         self._turns.close()
         self._threads.close()
-        if self.latency_source is not None:
-            self.latency_source.close()
+        for one in self.applications:
+            if one.latency_source is not None:
+                one.latency_source.close()
+
+
+def _parts(reader: AnyReader) -> tuple[AnyReader, ...]:
+    """The readers of which one consists."""
+    return reader.readers if isinstance(reader, ApplicationsReader) else (reader,)

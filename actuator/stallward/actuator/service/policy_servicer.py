@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -44,7 +44,7 @@ class PolicyServicer(ReportServicer):
 
     Args:
         link: The connection to the loop.
-        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        reports: Receives reported latencies, by application; see :class:`ReportServicer`.
         latency_source: The configured source of latencies; empty for none.
         store: The policies that were pushed; ``None`` if no folder for them is configured.
     """
@@ -52,7 +52,7 @@ class PolicyServicer(ReportServicer):
     def __init__(
         self,
         link: LoopLink,
-        reports: LatencyReports | None = None,
+        reports: Mapping[str, LatencyReports] | None = None,
         latency_source: str = "",
         store: PolicyStore | None = None,
     ) -> None:

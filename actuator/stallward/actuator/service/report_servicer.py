@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, NoReturn
 
 import grpc
@@ -11,6 +11,7 @@ from stallward.actuator.service.latency_reports import (
     MAX_REQUESTS,
     MAX_STREAMS,
     LatencyReports,
+    ReportStream,
     TooManyStreamsError,
 )
 from stallward.actuator.service.refused.refusals import Refusals
@@ -24,12 +25,15 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
     """Answers Report. A refused call gets the reason and is counted.
 
     Args:
-        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        reports: Receives the reported latencies of each application by its name; where there is
+            one, its name is empty. Without an entry an application's come from elsewhere.
         latency_source: The configured source of latencies; empty for none.
     """
 
-    def __init__(self, reports: LatencyReports | None = None, latency_source: str = "") -> None:
-        self._reports = reports
+    def __init__(
+        self, reports: Mapping[str, LatencyReports] | None = None, latency_source: str = ""
+    ) -> None:
+        self._reports = reports or {}
         self._latency_source = latency_source
         self.refusals = Refusals()
 
@@ -39,22 +43,41 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> pb.ReportResponse:
         """Receive the protected application's latencies, message by message."""
-        if self._reports is None:
+        if not self._reports:
             now = self._latency_source or "nowhere"
             why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
             await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+        first = await anext(aiter(request_iterator), None)
+        if first is None:
+            return pb.ReportResponse()
+        reports = self._reports.get(first.application)
+        if reports is None:
+            known = ", ".join(map(repr, self._reports))
+            why = f"No application {first.application!r} reports here; those that do: {known}."
+            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
         try:
-            with self._reports.stream() as stream:
+            with reports.stream() as stream:
+                await self._take(first, reports, stream, context)
                 async for request in request_iterator:
-                    if len(request.requests) > MAX_REQUESTS:
-                        why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
-                        await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
-                    stream.take(request)
-                    await self._reports.give_way(stream)
+                    await self._take(request, reports, stream, context)
                 return stream.response()
         except TooManyStreamsError:
             why = f"{MAX_STREAMS} clients report already."
             await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+
+    async def _take(
+        self,
+        request: pb.ReportRequest,
+        reports: LatencyReports,
+        stream: ReportStream,
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> None:
+        """Receive one message."""
+        if len(request.requests) > MAX_REQUESTS:
+            why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
+            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+        stream.take(request)
+        await reports.give_way(stream)
 
     async def _refuse(
         self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str

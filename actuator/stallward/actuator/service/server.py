@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import signal
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import grpc
@@ -67,10 +68,14 @@ async def _follow_health(
         await asyncio.sleep(0.2)
 
 
-def _open_reports(latency_fd: int) -> LatencyReports | None:
-    if latency_fd < 0:
-        return None
-    return LatencyReports(LatencyFeed(socket.socket(fileno=latency_fd)))
+def _open_reports(options: ServiceOptions) -> dict[str, LatencyReports]:
+    """Open the ways of the latencies that clients report, by application."""
+    names = options.applications or ("",)
+    return {
+        name: LatencyReports(LatencyFeed(socket.socket(fileno=fd)))
+        for name, fd in zip(names, options.latency_fds, strict=False)
+        if fd >= 0
+    }
 
 
 def _group_ids(options: ServiceOptions) -> dict[Path, int]:
@@ -134,7 +139,7 @@ def _make_metrics(
 
 
 def _make_servicer(
-    options: ServiceOptions, link: LoopLink, reports: LatencyReports | None
+    options: ServiceOptions, link: LoopLink, reports: Mapping[str, LatencyReports]
 ) -> Servicer:
     store = None if options.policy_store is None else PolicyStore(options.policy_store)
     servicer = Servicer(
@@ -217,7 +222,7 @@ async def serve(options: ServiceOptions) -> None:
     commands = socket.socket(fileno=options.command_fd)
     link = LoopLink(commands)
     asyncio.get_running_loop().add_reader(commands.fileno(), link.receive)
-    reports = _open_reports(options.latency_fd)
+    reports = _open_reports(options)
     servicer, health_servicer = _make_servicer(options, link, reports), health.aio.HealthServicer()
     command = _tell_changes(
         options, link, servicer
@@ -230,8 +235,7 @@ async def serve(options: ServiceOptions) -> None:
     tasks = [asyncio.create_task(_follow_health(health_servicer, link, options.silence_s))]
     if servicer.runner is not None:
         await servicer.runner.resume()
-    if reports is not None:
-        tasks.append(asyncio.create_task(reports.flush_for_ever()))
+    tasks += [asyncio.create_task(one.flush_for_ever()) for one in reports.values()]
     if command is not None:
         tasks.append(asyncio.create_task(command.run_for_ever()))
     metrics = _make_metrics(options, link, servicer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import version
 from typing import Any, Final
 
@@ -152,7 +152,7 @@ class Servicer(ExperimentServicer):
     Args:
         link: The connection to the loop.
         silence_s: The time without a tick after which the loop counts as gone.
-        reports: Receives reported latencies; ``None`` if latencies come from elsewhere.
+        reports: Receives reported latencies, by application; see :class:`ReportServicer`.
         latency_source: The configured source of latencies; empty for none.
         store: The policies that were sent; ``None`` if no folder for them is configured.
         slo_ms: The latency target; ``None`` if it is not known.
@@ -163,7 +163,7 @@ class Servicer(ExperimentServicer):
         self,
         link: LoopLink,
         silence_s: float,
-        reports: LatencyReports | None = None,
+        reports: Mapping[str, LatencyReports] | None = None,
         latency_source: str = "",
         store: PolicyStore | None = None,
         slo_ms: float | None = None,
@@ -204,6 +204,8 @@ class Servicer(ExperimentServicer):
         own = self.own_status()
         status.missing.extend(own.problems)
         status.MergeFrom(own)
+        for one in status.applications:
+            one.met_s, one.missed_s = self._target.of.get(one.name, (0.0, 0.0))
         status.records_dropped += self._link.watchers.skipped
         return status
 

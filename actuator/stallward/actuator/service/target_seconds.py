@@ -19,6 +19,8 @@ class TargetSeconds:
         """Without requests a time is neither."""
         self.passed_s = 0.0
         """The time since the tick before; 0 if ticks are missing in between."""
+        self.of: dict[str, tuple[float, float]] = {}
+        """The same two times of each application, where there are several."""
         self._last_s: float | None = None
 
     def take(self, record: pb.TickRecord) -> None:
@@ -27,6 +29,13 @@ class TargetSeconds:
         passed_s = 0.0 if self._last_s is None else now_s - self._last_s
         self._last_s = now_s
         self.passed_s = passed_s if 0.0 <= passed_s <= _LONGEST_TICK_S else 0.0
+        for one in record.sample.applications:
+            met_s, missed_s = self.of.get(one.name, (0.0, 0.0))
+            if one.latency.HasField("p95_ms"):
+                met = one.latency.p95_ms <= one.slo_ms
+                met_s += self.passed_s if met else 0.0
+                missed_s += 0.0 if met else self.passed_s
+            self.of[one.name] = (met_s, missed_s)
         latency = record.sample.latency
         if not (record.HasField("slo_ms") and latency.HasField("p95_ms")):
             return

@@ -34,6 +34,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.applications import lives_on_anon
 from stallward.agent.control_law.thresholds import (
     as_values,
     make_thresholds,
@@ -187,7 +188,7 @@ class PartitionController:
         reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
         held = set_points.kept.held_share
         lendable = idle_bytes(sample.protected, demand)
-        own_tuning = self._tuning(lendable, demand)
+        own_tuning = self._tuning(sample, lendable, demand)
         if held is not None:
             lendable, reserve = demand, 0.0
             # The kernel must choose among all pages, or the background alone is reclaimed.
@@ -272,9 +273,11 @@ class PartitionController:
         numbers = self._thresholds
         return held_bytes(group) * (1.0 + numbers.headroom_share) + numbers.headroom_mib * MIB
 
-    def _tuning(self, file_bytes: float, demand_bytes: float) -> Tuning:
+    def _tuning(self, sample: Sample, file_bytes: float, demand_bytes: float) -> Tuning:
         """The tuning for what the application lives on: it changes when that clearly does."""
-        keeps = 1.0 - file_bytes / max(demand_bytes, 1.0) - self._thresholds.keep_anon_share
+        threshold = self._thresholds.keep_anon_share
+        share = 1.0 - file_bytes / max(demand_bytes, 1.0)
+        keeps = lives_on_anon(sample, share, threshold) - threshold
         if abs(keeps) > KEEP_ANON_BAND:
             self._keeps_anon = keeps > 0.0
         return KEEP_ANON if self._keeps_anon else FLUSH

@@ -200,6 +200,11 @@ class _Reader:
         kinds = [k for k in get_args(bare) if k is not NoneType]
         if value is None and len(kinds) < len(get_args(bare)):
             return None
+        if isinstance(
+            value, Mapping | list
+        ):  # a table or a list of tables, each with its mistakes
+            tables = [k for k in kinds if _is_list(k) == isinstance(value, list)]
+            kinds = tables if len(tables) == 1 else kinds
         if len(kinds) == 1:
             return self.value(kinds[0], value, place)
         if all(dataclasses.is_dataclass(k) for k in kinds):
@@ -277,6 +282,10 @@ class _Reader:
         self.mistakes.append((cause, next_step))
         if len(self.mistakes) >= _MAX_MISTAKES:
             raise self.error()
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(bare_type(kind)) is tuple
 
 
 def _text_fault(text: str, *, is_path: bool) -> tuple[str, str]:

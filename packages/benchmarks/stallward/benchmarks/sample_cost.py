@@ -18,6 +18,7 @@ from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState
@@ -82,7 +83,7 @@ def sample_cost_ms(
             paths=paths,
             hierarchy=hierarchy,
             zone=zone,
-            protected=groups[0],
+            applications=[ReadApplication(target=groups[0])],
             slots=groups[1:],
             needs_processes=needs_processes,
         )

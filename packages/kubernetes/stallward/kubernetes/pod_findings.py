@@ -73,11 +73,11 @@ def _look(config: DaemonConfig, source: PodSource) -> tuple[Assignment, tuple[st
         PodsError: If they cannot be looked up.
     """
     slots = [slot.pod for slot in config.background]
-    store = PodStore(keys_of((config.protected.pod, *slots)))
+    store = PodStore(keys_of((config.protected_pod, *slots)))
     source.look(store)
     finder = PodFinder(detect(config.node.paths), config.kubernetes.cgroup_parent, os.getpid())
     pods, left_out = believed(store.read().pods)
-    return assign(pods, finder.group_of, config.protected.pod, slots, Assignment()), left_out
+    return assign(pods, finder.group_of, config.protected_pod, slots, Assignment()), left_out
 
 
 def _known(source: PodSource, left_out: tuple[str, ...]) -> Iterator[Finding]:
@@ -99,7 +99,7 @@ def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
     """Which pod has which place."""
     protected = () if assignment.protected is None else (assignment.protected,)
     named: list[tuple[str, PodConfig | None, tuple[Placed, ...]]] = [
-        ("protected", config.protected.pod, protected)
+        ("protected", config.protected_pod, protected)
     ]
     slots = zip(config.background, assignment.slots, strict=True)
     named += [(slot.name, slot.pod, place) for slot, place in slots]

@@ -596,8 +596,20 @@ class WorkSample(_message.Message):
     fault: WorkFault
     def __init__(self, slot: _Optional[int] = ..., source: _Optional[_Union[WorkSource, str]] = ..., unit: _Optional[str] = ..., units: _Optional[float] = ..., known_s: _Optional[float] = ..., read_s: _Optional[float] = ..., fault: _Optional[_Union[WorkFault, str]] = ...) -> None: ...
 
+class ApplicationSample(_message.Message):
+    __slots__ = ("name", "slo_ms", "group", "latency")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLO_MS_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    slo_ms: float
+    group: GroupSample
+    latency: LatencySample
+    def __init__(self, name: _Optional[str] = ..., slo_ms: _Optional[float] = ..., group: _Optional[_Union[GroupSample, _Mapping]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ...) -> None: ...
+
 class Sample(_message.Message):
-    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers", "work", "protected_threads", "protected_threads_known")
+    __slots__ = ("sequence", "time_s", "node", "zone", "protected", "slots", "slot_states", "latency", "processes", "processes_known", "profile", "levers", "work", "applications", "protected_threads", "protected_threads_known")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -611,6 +623,7 @@ class Sample(_message.Message):
     PROFILE_FIELD_NUMBER: _ClassVar[int]
     LEVERS_FIELD_NUMBER: _ClassVar[int]
     WORK_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_THREADS_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_THREADS_KNOWN_FIELD_NUMBER: _ClassVar[int]
     sequence: int
@@ -626,9 +639,10 @@ class Sample(_message.Message):
     profile: str
     levers: _containers.RepeatedCompositeFieldContainer[LeverState]
     work: _containers.RepeatedCompositeFieldContainer[WorkSample]
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationSample]
     protected_threads: _containers.RepeatedCompositeFieldContainer[ThreadSample]
     protected_threads_known: bool
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ..., work: _Optional[_Iterable[_Union[WorkSample, _Mapping]]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadSample, _Mapping]]] = ..., protected_threads_known: bool = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., node: _Optional[_Union[NodeSample, _Mapping]] = ..., zone: _Optional[_Union[GroupSample, _Mapping]] = ..., protected: _Optional[_Union[GroupSample, _Mapping]] = ..., slots: _Optional[_Iterable[_Union[GroupSample, _Mapping]]] = ..., slot_states: _Optional[_Iterable[_Union[SlotState, _Mapping]]] = ..., latency: _Optional[_Union[LatencySample, _Mapping]] = ..., processes: _Optional[_Iterable[_Union[ProcessSample, _Mapping]]] = ..., processes_known: bool = ..., profile: _Optional[str] = ..., levers: _Optional[_Iterable[_Union[LeverState, _Mapping]]] = ..., work: _Optional[_Iterable[_Union[WorkSample, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[ApplicationSample, _Mapping]]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadSample, _Mapping]]] = ..., protected_threads_known: bool = ...) -> None: ...
 
 class Tuning(_message.Message):
     __slots__ = ("name", "swappiness", "protected_swappiness", "dirty_background_ratio", "dirty_ratio", "overcommit_memory")
@@ -718,8 +732,16 @@ class ThreadDesire(_message.Message):
     cpus: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, thread: _Optional[_Union[ThreadRef, _Mapping]] = ..., slice_us: _Optional[int] = ..., nice: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ...) -> None: ...
 
+class ApplicationDesire(_message.Message):
+    __slots__ = ("low_bytes", "swappiness")
+    LOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SWAPPINESS_FIELD_NUMBER: _ClassVar[int]
+    low_bytes: int
+    swappiness: int
+    def __init__(self, low_bytes: _Optional[int] = ..., swappiness: _Optional[int] = ...) -> None: ...
+
 class DesiredState(_message.Message):
-    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "kill_at_once", "file_pages", "protected_threads")
+    __slots__ = ("slots", "tuning", "stopped", "terminate", "protect_from_oom", "protected_low_bytes", "protected_willneed", "applications", "kill_at_once", "file_pages", "protected_threads")
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     TUNING_FIELD_NUMBER: _ClassVar[int]
     STOPPED_FIELD_NUMBER: _ClassVar[int]
@@ -727,6 +749,7 @@ class DesiredState(_message.Message):
     PROTECT_FROM_OOM_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_LOW_BYTES_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_WILLNEED_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     KILL_AT_ONCE_FIELD_NUMBER: _ClassVar[int]
     FILE_PAGES_FIELD_NUMBER: _ClassVar[int]
     PROTECTED_THREADS_FIELD_NUMBER: _ClassVar[int]
@@ -737,10 +760,11 @@ class DesiredState(_message.Message):
     protect_from_oom: bool
     protected_low_bytes: int
     protected_willneed: bool
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationDesire]
     kill_at_once: bool
     file_pages: FilePages
     protected_threads: _containers.RepeatedCompositeFieldContainer[ThreadDesire]
-    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., kill_at_once: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadDesire, _Mapping]]] = ...) -> None: ...
+    def __init__(self, slots: _Optional[_Iterable[_Union[SlotDesire, _Mapping]]] = ..., tuning: _Optional[_Union[Tuning, _Mapping]] = ..., stopped: _Optional[_Iterable[_Union[ProcessRef, _Mapping]]] = ..., terminate: _Optional[_Union[ProcessRef, _Mapping]] = ..., protect_from_oom: bool = ..., protected_low_bytes: _Optional[int] = ..., protected_willneed: bool = ..., applications: _Optional[_Iterable[_Union[ApplicationDesire, _Mapping]]] = ..., kill_at_once: bool = ..., file_pages: _Optional[_Union[FilePages, _Mapping]] = ..., protected_threads: _Optional[_Iterable[_Union[ThreadDesire, _Mapping]]] = ...) -> None: ...
 
 class Decision(_message.Message):
     __slots__ = ("controller", "desired", "reason", "action", "propensity", "score", "leased")
@@ -1039,7 +1063,7 @@ class PolicyStatus(_message.Message):
     def __init__(self, name: _Optional[str] = ..., path: _Optional[str] = ..., schema_hash: _Optional[str] = ..., sha256: _Optional[str] = ...) -> None: ...
 
 class StatusResponse(_message.Message):
-    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods", "met_s", "missed_s", "problems", "plugged_levers")
+    __slots__ = ("version", "node_kind", "controller", "mode", "policy", "slots", "lease_held", "lease_remaining_s", "last_tick", "ticks", "records_dropped", "refused", "missing", "uptime_s", "loop_restarts", "calm", "fallbacks", "stepped_aside", "latency_source", "hold_budget", "canary", "experiment", "slo_ms", "work_sources", "slot_pods", "met_s", "missed_s", "problems", "plugged_levers", "applications")
     class RefusedEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -1083,6 +1107,7 @@ class StatusResponse(_message.Message):
     MISSED_S_FIELD_NUMBER: _ClassVar[int]
     PROBLEMS_FIELD_NUMBER: _ClassVar[int]
     PLUGGED_LEVERS_FIELD_NUMBER: _ClassVar[int]
+    APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     version: str
     node_kind: str
     controller: str
@@ -1112,7 +1137,22 @@ class StatusResponse(_message.Message):
     missed_s: float
     problems: _containers.RepeatedScalarFieldContainer[str]
     plugged_levers: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ..., met_s: _Optional[float] = ..., missed_s: _Optional[float] = ..., problems: _Optional[_Iterable[str]] = ..., plugged_levers: _Optional[_Iterable[str]] = ...) -> None: ...
+    applications: _containers.RepeatedCompositeFieldContainer[ApplicationStatus]
+    def __init__(self, version: _Optional[str] = ..., node_kind: _Optional[str] = ..., controller: _Optional[str] = ..., mode: _Optional[_Union[Mode, str]] = ..., policy: _Optional[_Union[PolicyStatus, _Mapping]] = ..., slots: _Optional[_Iterable[str]] = ..., lease_held: bool = ..., lease_remaining_s: _Optional[float] = ..., last_tick: _Optional[_Union[TickRecord, _Mapping]] = ..., ticks: _Optional[int] = ..., records_dropped: _Optional[int] = ..., refused: _Optional[_Mapping[str, int]] = ..., missing: _Optional[_Iterable[str]] = ..., uptime_s: _Optional[float] = ..., loop_restarts: _Optional[int] = ..., calm: bool = ..., fallbacks: _Optional[_Mapping[str, int]] = ..., stepped_aside: _Optional[int] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., hold_budget: _Optional[_Union[HoldBudgetStatus, _Mapping]] = ..., canary: _Optional[_Union[CanaryStatus, _Mapping]] = ..., experiment: _Optional[_Union[ExperimentPhase, _Mapping]] = ..., slo_ms: _Optional[float] = ..., work_sources: _Optional[_Iterable[_Union[WorkSourceStatus, _Mapping]]] = ..., slot_pods: _Optional[_Iterable[_Union[SlotPods, _Mapping]]] = ..., met_s: _Optional[float] = ..., missed_s: _Optional[float] = ..., problems: _Optional[_Iterable[str]] = ..., plugged_levers: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationStatus, _Mapping]]] = ...) -> None: ...
+
+class ApplicationStatus(_message.Message):
+    __slots__ = ("name", "slo_ms", "latency_source", "met_s", "missed_s")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    SLO_MS_FIELD_NUMBER: _ClassVar[int]
+    LATENCY_SOURCE_FIELD_NUMBER: _ClassVar[int]
+    MET_S_FIELD_NUMBER: _ClassVar[int]
+    MISSED_S_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    slo_ms: float
+    latency_source: LatencySourceStatus
+    met_s: float
+    missed_s: float
+    def __init__(self, name: _Optional[str] = ..., slo_ms: _Optional[float] = ..., latency_source: _Optional[_Union[LatencySourceStatus, _Mapping]] = ..., met_s: _Optional[float] = ..., missed_s: _Optional[float] = ...) -> None: ...
 
 class SlotPods(_message.Message):
     __slots__ = ("pods",)
@@ -1507,10 +1547,12 @@ class ReportedRequest(_message.Message):
     def __init__(self, latency_ms: _Optional[float] = ..., failed: bool = ..., ended_ago_ms: _Optional[float] = ...) -> None: ...
 
 class ReportRequest(_message.Message):
-    __slots__ = ("requests",)
+    __slots__ = ("requests", "application")
     REQUESTS_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
     requests: _containers.RepeatedCompositeFieldContainer[ReportedRequest]
-    def __init__(self, requests: _Optional[_Iterable[_Union[ReportedRequest, _Mapping]]] = ...) -> None: ...
+    application: str
+    def __init__(self, requests: _Optional[_Iterable[_Union[ReportedRequest, _Mapping]]] = ..., application: _Optional[str] = ...) -> None: ...
 
 class ReportResponse(_message.Message):
     __slots__ = ("accepted", "failed", "malformed", "late")

@@ -32,9 +32,9 @@ def test_rates_are_measured_over_the_last_second() -> None:
         history.add(tick(number, stalled_us=250_000 * max(number - 7, 0)))
     view = history.view()
     assert view is not None
-    assert view.protected.cpu_cores == pytest.approx(0.5)
-    assert view.protected.refaults_per_s == pytest.approx(100.0)
-    assert view.protected.memory_stall_share == pytest.approx(0.5)
+    assert view.applications[0].cpu_cores == pytest.approx(0.5)
+    assert view.applications[0].refaults_per_s == pytest.approx(100.0)
+    assert view.applications[0].memory_stall_share == pytest.approx(0.5)
     assert view.slots[0].cpu_cores is None, "what was not counted is not zero"
 
 

@@ -84,7 +84,7 @@ def test_a_profile_is_read_where_it_lies(table: str) -> None:
     def named(path: str) -> DaemonConfig:
         config = config_of()
         if table == "protected":
-            return replace(config, protected=replace(config.protected, profile=Path(path)))
+            return replace(config, protected=replace(config.applications[0], profile=Path(path)))
         return replace(config, background=(replace(config.background[0], profile=Path(path)),))
 
     assert "\nProtectHome=read-only\n" in unit_text(HERE, named("/home/me/app.json"))

@@ -120,7 +120,7 @@ class FakeNode:
             self.paths,
             self.hierarchy,
             self.zone,
-            self.app,
+            (self.app,),
             (self.slot,),
             100 * MIB,
             self.sent.append,
@@ -216,7 +216,7 @@ def test_memory_low_protects_the_application_on_v2_only(node: FakeNode) -> None:
 
 
 def test_hard_protection_sets_memory_min_alone(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, "v2", options=LeverOptions(hard_protection=True))
+    node = FakeNode(tmp_path, "v2", options=LeverOptions(hard_protection=(True,)))
     (result,) = node.apply(DesiredState(protected_low_bytes=30 * MIB))
     assert (result.lever, result.ok) == ("memory_min:app", True)
     assert node.file("memory.min", node.app).read_text() == str(30 * MIB)

@@ -82,7 +82,9 @@ def lever_set(tmp_path: Path, *plugins: LeverEntry) -> LeverSet:
     paths = Paths(proc=tmp_path, cgroup=tmp_path, sys=tmp_path)
     options = LeverOptions(plugins=plugins)
     slots = (zone.child("bg"),)
-    return LeverSet(paths, hierarchy, zone, zone.child("app"), slots, None, print, options=options)
+    return LeverSet(
+        paths, hierarchy, zone, (zone.child("app"),), slots, None, print, options=options
+    )
 
 
 def test_what_is_not_named_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:

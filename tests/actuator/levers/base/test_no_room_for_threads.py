@@ -181,7 +181,7 @@ def test_one_lever_with_a_bug_does_not_keep_the_others_from_being_restored(
     hierarchy = Hierarchy(kind="v2", memory_root=paths.cgroup, unified_root=paths.cgroup)
     zone = hierarchy.group("zone")
     levers = LeverSet(
-        paths, hierarchy, zone, zone.child("app"), (zone.child("bg"),), None, lambda *_: None
+        paths, hierarchy, zone, (zone.child("app"),), (zone.child("bg"),), None, lambda *_: None
     )
     levers.apply(DesiredState(tuning=Tuning(swappiness=90)))
     assert knob.read_text() == "90"

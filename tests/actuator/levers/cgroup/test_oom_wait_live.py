@@ -60,7 +60,7 @@ class Site:
         self.folder: Path = self.slot.memory_dir
         self.sent: list[JournalEntry] = []
         self.levers = LeverSet(
-            Paths(), self.hierarchy, self.zone, self.app, (self.slot,), None, self._send
+            Paths(), self.hierarchy, self.zone, (self.app,), (self.slot,), None, self._send
         )
         self.originals = self.levers.originals()
         entries = [str(folder / "cgroup.procs") for folder in self.slot.member_dirs]

@@ -59,7 +59,7 @@ class Pod:
             Paths(),
             self.hierarchy,
             self.zone,
-            self.app,
+            (self.app,),
             (self.group,),
             1000 * MIB,
             self._send,

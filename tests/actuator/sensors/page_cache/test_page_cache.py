@@ -184,7 +184,7 @@ class FakeCounters:
 def signal_of(mode: str, sys: Path = SYS) -> PageCacheSignal:
     zone, protected, slot = GROUPS
     return PageCacheSignal(
-        mode, hierarchy=NODE, zone=zone, protected=protected, slots=[slot], sys=sys
+        mode, hierarchy=NODE, zone=zone, protected=[protected], slots=[slot], sys=sys
     )
 
 

@@ -19,6 +19,7 @@ from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
@@ -583,7 +584,12 @@ def test_real_processes_have_the_slot_of_their_group() -> None:
     app.create()
     bg.create()
     sampler = Sampler(
-        paths=Paths(), hierarchy=node, zone=zone, protected=app, slots=(bg,), needs_processes=True
+        paths=Paths(),
+        hierarchy=node,
+        zone=zone,
+        applications=[ReadApplication(target=app)],
+        slots=(bg,),
+        needs_processes=True,
     )
     try:
         with subprocess.Popen(["sleep", "60"]) as one, subprocess.Popen(["sleep", "60"]) as two:

@@ -13,7 +13,7 @@ from stallward.actuator.record.rates import rate_per_s, stall_share
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import RELEASED
-from stallward.agent.sample import GroupSample, Sample
+from stallward.agent.sample import ApplicationSample, GroupSample, Sample
 
 HISTORY_S: Final = 120
 """How many seconds the curves show."""
@@ -77,7 +77,8 @@ class View:
     zone_usage_bytes: int | None
     zone_limit_bytes: int | None
     profile: str
-    protected: GroupView
+    applications: tuple[GroupView, ...]
+    """The protected applications, each with its p95 in its name where there are several."""
     slots: tuple[GroupView, ...]
     changes: tuple[Change, ...]
     """Newest first."""
@@ -177,13 +178,7 @@ class History:
             zone_usage_bytes=sample.zone.memory_usage_bytes,
             zone_limit_bytes=sample.zone.memory_limit_bytes,
             profile=record.granted.tuning.name,
-            protected=_group_view(
-                _short(sample.protected.name) or "application",
-                sample.protected,
-                earlier.protected,
-                elapsed_s,
-                limit_bytes=sample.protected.memory_limit_bytes,
-            ),
+            applications=_applications(sample, earlier, elapsed_s),
             slots=tuple(slots),
             changes=tuple(self._changes),
         )
@@ -198,6 +193,26 @@ class History:
         if not known:
             return None
         return sum(p95 <= self.target_ms for p95 in known) / len(known)
+
+
+def _applications(sample: Sample, earlier: Sample, elapsed_s: float) -> tuple[GroupView, ...]:
+    named = [(_short(sample.protected.name) or "application", sample.protected, earlier.protected)]
+    if sample.applications:
+        before = {one.name: one.group for one in earlier.applications}
+        named = [
+            (_with_p95(one), one.group, before.get(one.name, one.group))
+            for one in sample.applications
+        ]
+    return tuple(
+        _group_view(name, now, then, elapsed_s, limit_bytes=now.memory_limit_bytes)
+        for name, now, then in named
+    )
+
+
+def _with_p95(one: ApplicationSample) -> str:
+    if one.latency is None or one.latency.p95_ms is None:
+        return one.name
+    return f"{one.name} ({one.latency.p95_ms:.3g} of {one.slo_ms:.3g} ms)"
 
 
 def _group_view(

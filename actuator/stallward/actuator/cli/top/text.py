@@ -62,7 +62,7 @@ def group_rows(view: View, *, order: int = 0, words: str = "") -> list[tuple[str
     """
     slots = [slot for slot in view.slots if words.lower() in slot.name.lower()]
     slots.sort(key=SORTS[order][1], reverse=True)  # stable, so equal ones stay in their order
-    return [_row(group) for group in (view.protected, *slots)]
+    return [_row(group) for group in (*view.applications, *slots)]
 
 
 _EIGHTHS: Final = " \u2581\u2582\u2583\u2584\u2585\u2586\u2587\u2588"

@@ -66,10 +66,11 @@ def network(config: DaemonConfig) -> tuple[str, ...]:
 def _scraped(config: DaemonConfig) -> dict[str, str]:
     """The hosts that are scraped, by their keys in the configuration."""
     found = {}
-    if isinstance(config.latency, PrometheusLatency):
-        url = config.latency.url
-        # The network of pods is no address of this machine, and which it is is not known.
-        found["latency.url" if url else "latency.port"] = split_url(url)[0] if url else "pods"
+    for place, latency in config.named_latencies:
+        if isinstance(latency, PrometheusLatency):
+            url, key = latency.url, "url" if latency.url else "port"
+            # The network of pods is no address of this machine, and which it is is not known.
+            found[f"{place}.{key}"] = split_url(url)[0] if url else "pods"
     for slot in config.background:
         if isinstance(slot.work, PrometheusWork):
             found[f"background.{slot.name}.work.url"] = split_url(slot.work.url)[0]

@@ -57,23 +57,36 @@ def listening_addresses(config: DaemonConfig) -> dict[str, Address]:
     found = {}
     if config.service.metrics_address is not None:
         found["service.metrics"] = config.service.metrics_address
-    if isinstance(config.latency, StatsdLatency):
-        found["latency.listen"] = config.latency.address
+    for place, latency in config.named_latencies:
+        if isinstance(latency, StatsdLatency):
+            found[f"{place}.listen"] = latency.address
     if config.remote is not None:
         found["remote.address"] = config.remote.listening
     return found
 
 
+def _read_of_applications(config: DaemonConfig) -> dict[str, Path]:
+    """The files of the protected applications, by their keys in the configuration."""
+    found = {
+        f"{place}.profile": one.profile
+        for place, one in config.named_applications
+        if one.profile is not None
+    }
+    return found | {
+        f"{place}.path": latency.path
+        for place, latency in config.named_latencies
+        if isinstance(latency, LinesLatency)
+    }
+
+
 def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
     """The files and folders that the daemon reads, by their keys in the configuration."""
-    found: dict[str, Path] = {}
-    targets = {"protected": config.protected.processes}
+    found = _read_of_applications(config)
+    targets = {place: one.processes for place, one in config.named_applications}
     targets |= {f"background.{slot.name}": slot.processes for slot in config.background}
     for key, processes in targets.items():
         if processes is not None and processes.pidfile is not None:
             found[f"{key}.processes.pidfile"] = processes.pidfile
-    if config.protected.profile is not None:
-        found["protected.profile"] = config.protected.profile
     for slot in config.background:
         if slot.profile is not None:
             found[f"background.{slot.name}.profile"] = slot.profile
@@ -83,8 +96,6 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
             found[f"background.{slot.name}.work.command[0]"] = Path(slot.work.command[0])
     if config.follows_pods:
         found |= _read_about_pods(config.kubernetes)
-    if isinstance(config.latency, LinesLatency):
-        found["latency.path"] = config.latency.path
     if config.policy.dir is not None:
         found["policy.dir"] = config.policy.dir
     if config.notify.command:

@@ -125,7 +125,8 @@ def _zone_slice(installation: Installation, config: DaemonConfig) -> str:
     """
     zone = parse_name(config.node.zone)
     unit = zone.rpartition("/")[2]
-    groups = (config.protected.group or zone, *(b.group or zone for b in config.background))
+    named = [one.group for one in config.applications] + [one.group for one in config.background]
+    groups = [group or zone for group in named]
     inside = all(parse_name(group).startswith(zone) for group in groups)
     parts = unit.removesuffix(".slice").split("-")
     path = "/".join(f"{'-'.join(parts[: i + 1])}.slice" for i in range(len(parts)))

@@ -157,7 +157,7 @@ def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
     )
 
 
-def protection(group: Cgroup, *, hard: bool) -> FileSpec:
+def protection(group: Cgroup, *, hard: bool, application: int = 0) -> FileSpec:
     """The lever on v2 memory.low or memory.min of the protected application.
 
     v1 lacks both. Its soft limit acts only when the whole machine runs out of memory, never inside
@@ -166,6 +166,7 @@ def protection(group: Cgroup, *, hard: bool) -> FileSpec:
     Args:
         group: The protected application's group.
         hard: Whether the memory is never reclaimed (memory.min) instead of last (memory.low).
+        application: The application's index.
     """
     name = "memory.min" if hard else "memory.low"
     path, missing = _controller_file(group, "memory", name)
@@ -173,7 +174,8 @@ def protection(group: Cgroup, *, hard: bool) -> FileSpec:
         missing = f"v1 has no {name} (its soft limit protects nothing inside a limited group)"
 
     def value_of(granted: DesiredState) -> str | None:
-        return None if granted.protected_low_bytes is None else str(granted.protected_low_bytes)
+        low_bytes = granted.application(application).low_bytes
+        return None if low_bytes is None else str(low_bytes)
 
     setting = ProtectionFile(path=path, tolerance=LARGEST_PAGE_BYTES)
     lever = f"{name.replace('.', '_')}:{short(group)}"

@@ -91,19 +91,21 @@ def _refused(path: Path) -> str:
         return f"{path}: {error.strerror}"
 
 
-def swappiness(group: Cgroup, *, protected: bool = False) -> tuple[FileSpec, ...]:
+def swappiness(group: Cgroup, *, application: int | None = None) -> tuple[FileSpec, ...]:
     """Describe the swappiness lever of a v1 group; none where there is no such file.
 
     Args:
         group: The group.
-        protected: Whether it is the protected application's, which may have its own value.
+        application: The index of a protected application, which may have its own value.
     """
     if group.hierarchy.kind != "hybrid" or group.memory_dir is None or group.is_root:
         return ()
     spec = FileSpec(
         name=f"swappiness:{group.name.rpartition('/')[2]}",
         settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
-        value_of=_protected_swappiness if protected else partial(_tuning, "swappiness"),
+        value_of=partial(_tuning, "swappiness")
+        if application is None
+        else partial(_protected_swappiness, application),
     )
     return (spec,)
 
@@ -122,11 +124,10 @@ def _zone_specs(zone: Cgroup) -> tuple[FileSpec, ...]:
     return (missing,)
 
 
-def _protected_swappiness(granted: DesiredState) -> str | None:
-    tuning = granted.tuning
-    value = tuning.swappiness
-    if tuning.protected_swappiness is not None:
-        value = tuning.protected_swappiness
+def _protected_swappiness(application: int, granted: DesiredState) -> str | None:
+    value = granted.application(application).swappiness
+    if value is None:
+        value = granted.tuning.swappiness
     return None if value is None else str(value)
 
 

@@ -33,7 +33,8 @@ class PageCacheSignal:
         mode: ``off``, ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
         hierarchy: The node's cgroup hierarchies.
         zone: The group that the protected application and the background share.
-        protected: The protected application's group; a process tree is not counted apart.
+        protected: The protected applications; a process tree is not counted apart, and several
+            are not counted together.
         slots: The background groups or process trees, in slot order.
         sys: Where sysfs is.
 
@@ -47,7 +48,7 @@ class PageCacheSignal:
         *,
         hierarchy: Hierarchy,
         zone: Cgroup,
-        protected: AnyTarget,
+        protected: Sequence[AnyTarget],
         slots: Sequence[AnyTarget],
         sys: Path,
     ) -> None:
@@ -65,7 +66,7 @@ class PageCacheSignal:
             sys=sys,
             groups=[
                 group.unified_dir if isinstance(group, Cgroup) else None
-                for group in (zone, protected, *slots)
+                for group in (zone, protected[0] if len(protected) == 1 else None, *slots)
             ],
             cgroup_root=hierarchy.unified_root,
         )

@@ -121,7 +121,7 @@ class TickCounts:
         self.target = TargetSeconds()
         self._foreign: frozenset[str] = frozenset()
         self._paused: tuple[bool, ...] = ()
-        self._completed = 0
+        self._completed: dict[str, int] = {}
 
     def take(self, record: pb.TickRecord) -> None:
         """Count one tick."""
@@ -161,13 +161,20 @@ class TickCounts:
         self._paused = paused
 
     def _take_requests(self, sample: pb.Sample) -> None:
-        if not sample.HasField("latency"):
+        if not sample.applications:
+            self._take_latency("", sample)
+        for one in sample.applications:
+            self._take_latency(one.name, one)
+
+    def _take_latency(self, name: str, part: pb.Sample | pb.ApplicationSample) -> None:
+        """Count the requests of one application."""
+        if not part.HasField("latency"):
             return
-        self.request_times.take(sample.latency.new_requests)
-        total = sample.latency.completed_total
+        self.request_times.take(part.latency.new_requests)
+        total, before = part.latency.completed_total, self._completed.get(name, 0)
         # A loop that was started again counts from zero.
-        self.requests += total - self._completed if total >= self._completed else total
-        self._completed = total
+        self.requests += total - before if total >= before else total
+        self._completed[name] = total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,14 @@ class DaemonMetrics(Collector):
         yield "stallward_requests_total", [((), counts.requests)]
         met = [(("true",), counts.target.met_s), (("false",), counts.target.missed_s)]
         yield "stallward_target_seconds_total", met
+        yield (
+            "stallward_application_target_seconds_total",
+            [
+                ((name, met), seconds)
+                for name, times in counts.target.of.items()
+                for met, seconds in zip(("true", "false"), times, strict=True)
+            ],
+        )
 
     def _phases(self) -> Family:
         metric = _BY_NAME["stallward_tick_phase_seconds"]
@@ -226,6 +234,37 @@ def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[st
         if sample.latency.HasField(f"{stat}_ms")
     ]
     yield "stallward_request_latency_seconds", stats
+    yield from _application_rows(sample)
+
+
+def _application_rows(sample: pb.Sample) -> Iterator[tuple[str, Rows]]:
+    """What is known of each application, where there are several."""
+    each = sample.applications
+    yield "stallward_application_slo_seconds", [((one.name,), one.slo_ms / 1e3) for one in each]
+    yield (
+        "stallward_application_p95_seconds",
+        [
+            ((one.name,), one.latency.p95_ms / 1e3)
+            for one in each
+            if one.latency.HasField("p95_ms")
+        ],
+    )
+    yield (
+        "stallward_application_memory_bytes",
+        [
+            ((one.name,), one.group.memory_usage_bytes)
+            for one in each
+            if one.group.HasField("memory_usage_bytes")
+        ],
+    )
+    yield (
+        "stallward_application_stall_seconds_total",
+        [
+            ((one.name,), one.group.psi.memory_some_us / 1e6)
+            for one in each
+            if one.group.psi.HasField("memory_some_us")
+        ],
+    )
 
 
 def available_bytes(sample: pb.Sample) -> int | None:

@@ -214,6 +214,36 @@ METRICS: Final = (
         labels=("stat",),
     ),
     Metric(
+        name="stallward_application_slo_seconds",
+        kind="gauge",
+        help="Latency target of each application, where there are several.",
+        labels=("application",),
+    ),
+    Metric(
+        name="stallward_application_p95_seconds",
+        kind="gauge",
+        help="95th percentile of its latencies over the last window; absent without requests.",
+        labels=("application",),
+    ),
+    Metric(
+        name="stallward_application_target_seconds_total",
+        kind="counter",
+        help="Time in which the p95 of its last second met its target, and in which it did not.",
+        labels=("application", "met"),
+    ),
+    Metric(
+        name="stallward_application_memory_bytes",
+        kind="gauge",
+        help="Memory that it holds.",
+        labels=("application",),
+    ),
+    Metric(
+        name="stallward_application_stall_seconds_total",
+        kind="counter",
+        help="Time in which any of its tasks waited for memory.",
+        labels=("application",),
+    ),
+    Metric(
         name="stallward_requests_total",
         kind="counter",
         help="Requests of the protected application whose latency was seen.",

@@ -1,0 +1,129 @@
+"""The protected applications of a node, read as one group and each by itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.target import AnyTarget
+from stallward.actuator.latency.source import LatencySource
+from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.actuator.sensors.processes.group_processes import GroupProcesses
+from stallward.actuator.sensors.tree_reader import TreeReader
+from stallward.agent.sample import ApplicationSample, GroupSample, LatencySample
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadApplication:
+    """A protected application, as the sensors know it."""
+
+    target: AnyTarget
+    """Its group or process tree."""
+    latency_source: LatencySource | None = None
+    """The source of its latencies, if there is one."""
+    name: str = "protected"
+    slo_ms: float = 100.0
+    """Its latency target."""
+
+
+class ApplicationsReader:
+    """Reads several protected applications, which are one group for whoever decides.
+
+    Args:
+        readers: The reader of each.
+        processes: Sums over the processes of all of them.
+    """
+
+    def __init__(
+        self, readers: Sequence[GroupReader | TreeReader], processes: GroupProcesses
+    ) -> None:
+        self.readers = tuple(readers)
+        self.processes = processes
+        self.pss_bytes: int | None = None
+        """The sum over the processes; the sampler sets it."""
+        self.each: tuple[GroupSample, ...] = ()
+        """The last sample of each application."""
+        self._combined = CombinedGroups("applications")
+
+    @property
+    def signals(self) -> tuple[AnySignal, ...]:
+        """All files of the applications."""
+        return tuple(signal for reader in self.readers for signal in reader.signals)
+
+    @property
+    def demand(self) -> tuple[AnySignal, ...]:
+        """The files that say how much memory the applications need."""
+        return tuple(signal for reader in self.readers for signal in reader.demand)
+
+    @property
+    def limits(self) -> tuple[AnySignal, ...]:
+        """The files with their limits."""
+        return tuple(signal for reader in self.readers for signal in reader.limits)
+
+    @property
+    def frozen(self) -> tuple[AnySignal, ...]:
+        """The files that say whether they are frozen."""
+        return tuple(signal for reader in self.readers for signal in reader.frozen)
+
+    def read(self, now_s: float, *, turn: bool = True) -> GroupSample:
+        """Read all of them; see :meth:`GroupReader.read`."""
+        self.each = tuple(
+            _at(reader.read(), now_s)
+            if isinstance(reader, TreeReader)
+            else reader.read(now_s, turn=turn)
+            for reader in self.readers
+        )
+        together = self._combined.combine(self.each)
+        run_delay_us, read_bytes, written_bytes = self.processes.sums
+        known = together.io_read_bytes is not None
+        return replace(
+            together,
+            run_delay_us=run_delay_us,
+            pss_bytes=self.pss_bytes,
+            io_read_bytes=together.io_read_bytes if known else read_bytes,
+            io_written_bytes=together.io_written_bytes if known else written_bytes,
+        )
+
+
+def _at(tree: GroupSample, now_s: float) -> GroupSample:
+    """A tree's sample with the time at which it was read, if it has any process."""
+    return tree if tree.memory_usage_bytes is None else replace(tree, turn_read_s=now_s)
+
+
+def read_latencies(
+    applications: Sequence[ReadApplication], note: Callable[[str], None]
+) -> tuple[LatencySample | None, ...]:
+    """Read the latencies of each application; ``None`` for one that has none now.
+
+    Args:
+        applications: The applications.
+        note: Called with the fault of a source.
+    """
+    latencies: list[LatencySample | None] = []
+    for one in applications:
+        latency = None
+        if one.latency_source is not None:
+            try:
+                latency = one.latency_source.read(time.monotonic())
+            except KernelFileError as error:
+                note(str(error))
+        latencies.append(latency)
+    return tuple(latencies)
+
+
+def application_samples(
+    applications: Sequence[ReadApplication],
+    groups: Sequence[GroupSample],
+    latencies: Sequence[LatencySample | None],
+) -> tuple[ApplicationSample, ...]:
+    """The sample of each application; none where there is one, of which all is said already."""
+    if len(applications) == 1:
+        return ()
+    return tuple(
+        ApplicationSample(name=one.name, slo_ms=one.slo_ms, group=group, latency=latency)
+        for one, group, latency in zip(applications, groups, latencies, strict=True)
+    )
