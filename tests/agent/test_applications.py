@@ -27,6 +27,7 @@ from stallward.agent.desired import (
     DesiredState,
 )
 from stallward.agent.sample import (
+    UNBOUND,
     ApplicationSample,
     GroupSample,
     LatencySample,
@@ -167,3 +168,18 @@ def test_only_an_application_of_anonymous_memory_has_its_pages_kept() -> None:
     cache = shares.divide(now, DesiredState(tuning=KEEP_CACHE))
     assert [part.swappiness for part in cache.applications] == [90, 90]
     assert shares.divide(now, DesiredState(tuning=FLUSH)).applications == ()
+
+
+def test_an_application_that_is_not_there_gets_nothing() -> None:
+    shares = Shares()
+    here = application("here", held_mib=100)
+    after_a_minute(shares, here, application("gone", held_mib=300))
+    gone = ApplicationSample(
+        name="gone", slo_ms=10.0, group=GroupSample(name=f"{UNBOUND}gone"), latency=None
+    )
+    now = sample(here, gone, time_s=61.0)
+    granted = shares.divide(now, DesiredState(protected_low_bytes=100 * MIB, tuning=KEEP_CACHE))
+    assert granted.applications == (
+        ApplicationDesire(low_bytes=100 * MIB, swappiness=90),
+        ApplicationDesire(),
+    )

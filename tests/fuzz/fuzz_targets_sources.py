@@ -299,7 +299,9 @@ def _pods() -> tuple[Target, ...]:
         b'"containerStatuses": [{"name": "b", "started": true}]}}'
     )
     bound = pod_messages.BoundPod(group="kubepods/pod1", pod="a/b")
-    report = pod_messages.PodsReport(protected=bound, slots=((), (bound, bound)), fault="down")
+    report = pod_messages.PodsReport(
+        protected=(bound, None), slots=((), (bound, bound)), fault="down"
+    )
     return (
         typed(
             "label-selector",

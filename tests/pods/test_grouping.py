@@ -33,7 +33,7 @@ def uids(assignment: Assignment) -> list[list[str]]:
 
 
 def place(pods: list[Pod], config: PodConfig, slots: int, before: Assignment | None = None) -> Any:
-    return assign(pods, group_of, None, [config] * slots, before or Assignment())
+    return assign(pods, group_of, (None,), [config] * slots, before or Assignment())
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_a_pod_that_changes_its_group_changes_its_slot() -> None:
 def test_a_table_that_stands_first_has_the_pod() -> None:
     single, rest = PodConfig(selector="app=batch"), PodConfig(namespace="work", group_by="all")
     pods = [pod("batch", number=n) for n in (1, 2, 3)]
-    first = assign(pods, group_of, None, [rest, single], Assignment())
+    first = assign(pods, group_of, (None,), [rest, single], Assignment())
     assert uids(first) == [[uid_of(1), uid_of(2), uid_of(3)], []]
-    other = assign(pods, group_of, None, [single, rest], Assignment())
+    other = assign(pods, group_of, (None,), [single, rest], Assignment())
     assert uids(other) == [[uid_of(1)], [uid_of(2), uid_of(3)]]
 
 

@@ -177,46 +177,61 @@ def test_the_best_effort_have_the_slots_first_and_then_the_oldest() -> None:
         pod("batch", number=4),
         pod("batch", number=3),
     ]
-    assigned = assign(pods, group_of, None, [BATCH, BATCH, BATCH], Assignment())
+    assigned = assign(pods, group_of, (None,), [BATCH, BATCH, BATCH], Assignment())
     assert names(assigned) == [uid_of(3), uid_of(4), uid_of(2)]
     assert assigned.surplus == 1
 
 
 def test_a_pod_keeps_its_slot_while_others_come_and_go() -> None:
     old = [pod("batch", number=n) for n in (5, 6)]
-    first = assign(old, group_of, None, [BATCH, BATCH], Assignment())
+    first = assign(old, group_of, (None,), [BATCH, BATCH], Assignment())
     older = [pod("batch", number=1), *old]
-    assert names(assign(older, group_of, None, [BATCH, BATCH], first)) == names(first)
-    left = assign([older[0], old[1]], group_of, None, [BATCH, BATCH], first)
+    assert names(assign(older, group_of, (None,), [BATCH, BATCH], first)) == names(first)
+    left = assign([older[0], old[1]], group_of, (None,), [BATCH, BATCH], first)
     assert names(left) == [uid_of(1), uid_of(6)]
 
 
 def test_a_pod_that_ends_or_has_no_group_has_no_place() -> None:
     ending = pod("batch", deletionTimestamp="2026-01-01T00:00:00Z")
-    assert names(assign([ending], group_of, None, [BATCH], Assignment())) == [None]
-    assert names(assign([pod("batch")], lambda _: None, None, [BATCH], Assignment())) == [None]
+    assert names(assign([ending], group_of, (None,), [BATCH], Assignment())) == [None]
+    assert names(assign([pod("batch")], lambda _: None, (None,), [BATCH], Assignment())) == [None]
 
 
 def test_in_a_rollout_the_new_pod_is_protected_once_the_old_one_ends() -> None:
     old, new = pod("app", number=1), pod("app", number=2)
-    first = assign([old], group_of, APP, [], Assignment())
-    both = assign([old, new], group_of, APP, [], first)
+    first = assign([old], group_of, (APP,), [], Assignment())
+    both = assign([old, new], group_of, (APP,), [], first)
     assert both.protected == first.protected
     assert both.beside == 1
     ending = pod("app", number=1, deletionTimestamp="2026-01-01T00:00:00Z")
-    after = assign([ending, new], group_of, APP, [], both)
-    assert after.protected is not None
-    assert after.protected.pod == new
+    after = assign([ending, new], group_of, (APP,), [], both)
+    assert [placed and placed.pod for placed in after.protected] == [new]
+
+
+def test_each_of_several_applications_has_a_pod_of_its_own() -> None:
+    web, everything = PodConfig(selector="app=web"), PodConfig(namespace="work")
+    first = [pod("app", number=1), pod("web", number=2), pod("batch", number=3)]
+    known = assign(first, group_of, (APP, web), [everything], Assignment())
+    assert [placed and placed.pod.uid for placed in known.protected] == [uid_of(1), uid_of(2)]
+    assert names(known) == [uid_of(3)]
+    # One that matches both stays where it is, and the other is not let go for it.
+    both = PodConfig(selector="app in (app,web)")
+    later = assign(first, group_of, (both, APP), [everything], known)
+    assert [placed and placed.pod.uid for placed in later.protected] == [uid_of(1), None]
+    assert later.beside == 1
+    assert names(later) == [uid_of(3)], "what matches one is never a slot"
+    gone = assign(first[1:], group_of, (APP, web), [everything], known)
+    assert [placed and placed.pod.uid for placed in gone.protected] == [None, uid_of(2)]
 
 
 def test_a_pod_that_is_protected_is_never_a_slot() -> None:
     everything = PodConfig(namespace="work")
     pods = [pod("app", number=1), pod("app", number=2), pod("batch", number=3)]
-    assigned = assign(pods, group_of, APP, [everything] * 3, Assignment())
+    assigned = assign(pods, group_of, (APP,), [everything] * 3, Assignment())
     assert names(assigned) == [uid_of(3), None, None]
     # Also if it was a slot before it got its label.
-    before = assign(pods, group_of, None, [everything] * 3, Assignment())
-    assert names(assign(pods, group_of, APP, [everything] * 3, before))[:2] == [None, None]
+    before = assign(pods, group_of, (None,), [everything] * 3, Assignment())
+    assert names(assign(pods, group_of, (APP,), [everything] * 3, before))[:2] == [None, None]
 
 
 ROLES = st.sampled_from(["app", "batch", "other"])
@@ -236,7 +251,7 @@ def test_whatever_comes_and_goes_no_pod_moves_and_none_has_two_places(
             number: pod(name, number=number, deletionTimestamp="x" if ends else None)
             for number, name, ends in step
         }
-        before, assigned = assigned, assign(pods.values(), group_of, APP, wanted, assigned)  # type: ignore[arg-type]
+        before, assigned = assigned, assign(pods.values(), group_of, (APP,), wanted, assigned)  # type: ignore[arg-type]
         placed = [one for place in assigned.slots for one in place]
         assert all(len(place) <= 1 for place in assigned.slots)
         uids = [one.pod.uid for one in placed]

@@ -50,7 +50,7 @@ def options(paths: Paths, **changes: Any) -> PodsOptions:
         "life_fd": -1,
         "kubernetes": KubernetesConfig(),
         "paths": paths,
-        "protected": None,
+        "protected": (),
         "slots": (BATCH, None, BATCH),
         "names": ("a", "b", "c"),
         **changes,
@@ -165,7 +165,7 @@ def test_the_pod_of_the_daemon_itself_has_no_place(paths: Paths) -> None:
 
 def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> None:
     report = PodsReport(
-        protected=BoundPod(group="g", pod="n/p"),
+        protected=(None, BoundPod(group="g", pod="n/p")),
         slots=(
             (),
             (

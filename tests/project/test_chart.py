@@ -317,7 +317,7 @@ def test_the_port_of_the_latencies_may_be_asked(
         port for rule in with_port["NetworkPolicy"]["spec"]["egress"] for port in rule["ports"]
     ]
     assert {"port": 9100, "protocol": "TCP"} in allowed
-    assert configuration(with_port).latency_of_pod
+    assert configuration(with_port).latencies_of_pods == (True,)
     ((without),) = chart["NetworkPolicy"]["spec"]["egress"]
     assert {port["port"] for port in without["ports"]} == {443, 6443}
 

@@ -116,16 +116,19 @@ class Shares:
         self._take(applications, sample.time_s)
         lows = self._divide_low(granted.protected_low_bytes)
         swappiness = granted.tuning.protected_swappiness
+        if granted.protected_low_bytes is None and swappiness is None:
+            return granted
         parts = tuple(
             ApplicationDesire(
                 low_bytes=low,
                 # A swappiness for anonymous pages would cost one that lives on files those.
                 swappiness=swappiness if keeps or not granted.tuning.keeps_anon else None,
             )
-            for low, keeps in zip(lows, self._keeps_anon, strict=True)
+            if one.group.bound
+            else ApplicationDesire()
+            for one, low, keeps in zip(applications, lows, self._keeps_anon, strict=True)
         )
-        nothing = all(part == ApplicationDesire() for part in parts)
-        return granted if nothing else replace(granted, applications=parts)
+        return replace(granted, applications=parts)
 
     def _take(self, applications: Sequence[ApplicationSample], time_s: float) -> None:
         """Follow the demands and distances of the applications."""
@@ -138,6 +141,8 @@ class Shares:
         elapsed_s, self._time_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S), time_s
         weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
         for index, one in enumerate(applications):
+            if not one.group.bound:  # a pod that is not there needs nothing
+                self._demands[index] = Demand(FORGET_S)
             self._demands[index].update(one.group, elapsed_s)
             far = distance(one)
             if far is not None and math.isfinite(far):

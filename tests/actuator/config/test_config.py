@@ -393,9 +393,9 @@ def test_one_application_has_the_same_face() -> None:
             r"protected\[1\]\.group \('db\.slice/in'\) and config\.protected\[0\]\.group overlap",
         ),
         (
-            'processes = { pidfile = "/run/web.pid" }',
-            'pod = { selector = "app=web" }',
-            r"protected\[1\] is a pod",
+            'source = "statsd"\nmetric = "web.request"',
+            'source = "prometheus"\nmetric = "t_seconds"\nport = 9',
+            r"protected\[1\]\.latency\.port is of a pod",
         ),
         ("slo_ms = 10", "slo_ms = 0.0", r"protected\[0\]\.slo_ms is 0"),
         ("slo_ms = 10", "slow_ms = 10", r"protected\[0\] has an unknown key 'slow_ms'"),

@@ -76,7 +76,7 @@ def config_with(table: str, *, pod: bool = False) -> DaemonConfig:
 def test_each_source_has_its_keys(table: str, latency: LatencyConfig) -> None:
     config = config_with(table, pod="port" in table)
     assert config.latency == latency
-    assert config.latency_of_pod == ("port" in table)
+    assert config.latencies_of_pods == ("port" in table,)
     assert parse_config(config_toml(config)) == config
 
 

@@ -85,6 +85,7 @@ class PodNode:
         slots: int = 2,
         controller: Controller | None = None,
         protected_is_pod: bool = False,
+        applications: Sequence[str] = (),
         budgets: Budgets | None = None,
         group_by: str = "pod",
         floor_bytes: int = DEFAULT_FLOOR_BYTES,
@@ -102,7 +103,9 @@ class PodNode:
         app = PodConfig(selector="app=app")
         self.config = DaemonConfig(
             node=NodeConfig(proc=proc, cgroup=self.root, sys=folder / "sys"),
-            protected=ProtectedConfig(pod=app)
+            protected=tuple(ProtectedConfig(name=name, pod=app) for name in applications)
+            if applications
+            else ProtectedConfig(pod=app)
             if protected_is_pod
             else ProtectedConfig(group="app"),
             background=tuple(
@@ -168,9 +171,12 @@ class PodNode:
         return (self.root / group / name).read_text().strip()
 
     def tell(self, slot: int, group: str | None, pause: PauseBudget | None = None) -> None:
-        """Report which pod a slot has, and how it may be paused; -1 is the application."""
+        """Report which pod a slot has, and how it may be paused; -1, -2 are the applications."""
         if slot < 0:
-            self.report = replace(self.report, protected=None if group is None else _bound(group))
+            protected = list(self.report.protected)
+            protected += [None] * (-slot - len(protected))
+            protected[-1 - slot] = None if group is None else _bound(group)
+            self.report = replace(self.report, protected=tuple(protected))
             self._theirs.send(pack(self.report))
         else:
             self.tell_all(slot, () if group is None else (group,), pause)

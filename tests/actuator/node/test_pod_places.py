@@ -19,7 +19,6 @@ from stallward.actuator.guard.changes import GuardRule
 from stallward.actuator.guard.slot_tracker import PauseHistory
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.node.pod_places import histories_of_pods
-from stallward.actuator.node.stall_watch import StallWatch
 from stallward.actuator.targets.messages import PauseBudget
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
@@ -167,7 +166,6 @@ def test_nothing_is_held_while_the_application_is_not_there(make: Make) -> None:
 def test_the_stall_of_the_new_application_is_watched(make: Make) -> None:
     node = make(protected_is_pod=True)
     watch = node.node.stall_watch()
-    assert isinstance(watch, StallWatch)
     assert watch.missing == "no PSI file"
     stalls = "some avg10=0.00 avg60=0.00 avg300=0.00 total={}\n"
     for number in (1, 2):
@@ -180,6 +178,32 @@ def test_the_stall_of_the_new_application_is_watched(make: Make) -> None:
         (node.root / pod / "memory.pressure").write_text(stalls.format(number * 100_000))
         assert watch.has_stalled()
     watch.close()
+
+
+def test_several_applications_that_are_pods_come_and_go_each_by_itself(make: Make) -> None:
+    controller = Fixed()
+    node = make(controller=controller, applications=("cache", "web"))
+    assert "pods: none for cache, web, b0, b1" in node.node.missing()
+    cache, web = node.pod(1), node.pod(2)
+    node.tell(-1, cache)
+    node.tell(-2, web)
+    node.tick_until(lambda: node.changed(cache) and node.changed(web))
+    first, second = controller.seen[-1].applications
+    assert (first.name, first.group.name) == ("cache", cache)
+    assert (second.name, second.group.name) == ("web", web)
+    lows = [int(node.read(pod, "memory.low")) for pod in (cache, web)]
+    assert all(lows), "each has a part of what is guaranteed"
+    assert sum(lows) <= 64 * MIB
+    node.tell(-1, None)
+    node.tick_until(lambda: not node.changed(cache))
+    assert node.changed(web), "the other keeps its own"
+    third = node.pod(3)
+    node.tell(-1, third)
+    node.tick_until(lambda: "memory.low" in node.changed(third))
+    assert fault_of(node.tick()) is None, "a rollout is no fault"
+    node.node.levers.restore()
+    assert not node.changed(web)
+    assert not node.changed(third)
 
 
 def test_a_pod_that_comes_back_has_not_forgotten_its_pauses(make: Make) -> None:

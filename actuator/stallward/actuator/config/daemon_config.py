@@ -157,9 +157,9 @@ class DaemonConfig:
         return tuple(one.slo_ms or self.control.slo_ms for one in self.applications)
 
     @property
-    def protected_pod(self) -> PodConfig | None:
-        """The pod of the protected application; ``None`` if it is none, or there are several."""
-        return self.applications[0].pod if len(self.applications) == 1 else None
+    def protected_pods(self) -> tuple[PodConfig | None, ...]:
+        """The pod of each protected application; ``None`` for one that is none."""
+        return tuple(one.pod for one in self.applications)
 
     @property
     def exempt_pids(self) -> frozenset[int]:
@@ -184,13 +184,13 @@ class DaemonConfig:
     @property
     def follows_pods(self) -> bool:
         """Whether any target is a pod."""
-        pods = (self.protected_pod, *(slot.pod for slot in self.background))
+        pods = (*self.protected_pods, *(slot.pod for slot in self.background))
         return any(pod is not None for pod in pods)
 
     @property
-    def latency_of_pod(self) -> bool:
-        """Whether the protected application's pod is asked for latencies, wherever it is."""
-        return any(
+    def latencies_of_pods(self) -> tuple[bool, ...]:
+        """Whether the pod of each application is asked for latencies, wherever it is."""
+        return tuple(
             isinstance(one, PrometheusLatency) and one.port is not None for one in self.latencies
         )
 
@@ -303,11 +303,6 @@ def _check_several(config: DaemonConfig) -> None:
                 "and '-'.",
             )
         names.add(one.name)
-        if one.pod is not None:
-            raise ConfigError(
-                f"config.{place} is a pod, and there are several applications.",
-                next_step="Name its group, or let a pod be the only application.",
-            )
         if one.slo_ms is not None and not 1e-3 <= one.slo_ms <= 1e6:
             raise ConfigError(f"config.{place}.slo_ms is {one.slo_ms:g}, outside 0.001..1e+06.")
         if one.group is None:
@@ -415,11 +410,13 @@ def _check_names(config: DaemonConfig) -> None:
             f"config.node.page_cache is {config.node.page_cache!r}.",
             next_step=f"Use one of {', '.join(_PAGE_CACHE_MODES)}.",
         )
-    if config.latency_of_pod and config.protected_pod is None:
-        raise ConfigError(
-            "config.latency.port is of a pod, and the protected application is none.",
-            next_step="Write url, or name the application by protected.pod.",
-        )
+    asked = zip(config.named_latencies, config.latencies_of_pods, config.applications, strict=True)
+    for (place, _), of_pod, one in asked:
+        if of_pod and one.pod is None:
+            raise ConfigError(
+                f"config.{place}.port is of a pod, and the protected application is none.",
+                next_step="Write url, or name the application by its pod.",
+            )
 
 
 def _check_paths(config: DaemonConfig) -> None:

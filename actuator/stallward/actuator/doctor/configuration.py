@@ -160,10 +160,12 @@ def examine_config(
         obstacles.append(str(error))
         findings.append(_mistake("what it names", error))
         return findings, obstacles
-    address = pods.protected_address if config.latency_of_pod else ""
+    addresses = pods.protected_addresses or ("",) * len(config.applications)
     tried = [
         try_latency(latency, address, slo_ms)
-        for latency, slo_ms in zip(config.latencies, config.targets_ms, strict=True)
+        for latency, address, slo_ms in zip(
+            config.latencies, addresses, config.targets_ms, strict=True
+        )
     ]
     latencies = tuple(one for one in tried if one is not None)
     try:

@@ -18,7 +18,7 @@ class PodsFound:
     findings: tuple[Finding, ...] = ()
     obstacle: str = ""
     """Why pods cannot be looked up at all; empty if they can."""
-    protected_address: str = ""
+    protected_addresses: tuple[str, ...] = ()
     """The address of the protected application's pod; empty where it has none."""
 
 

@@ -82,9 +82,11 @@ class Channels:
         self._pods: tuple[socket.socket, socket.socket] | None = None
         if config.follows_pods:
             self._pods = socket.socketpair(socket.AF_UNIX, _TYPE)
-        self._addresses: tuple[socket.socket, socket.socket] | None = None
-        if config.latency_of_pod:
-            self._addresses = socket.socketpair(socket.AF_UNIX, _TYPE)
+        self._addresses = tuple(
+            socket.socketpair(socket.AF_UNIX, _TYPE) if of_pod else None
+            for of_pod in config.latencies_of_pods
+        )
+        """For each application the two ends of the way of its pod's address, if it is needed."""
         self._life_read, self._life_write = os.pipe()
         self.link: socket.socket | None = None
 
@@ -118,7 +120,7 @@ class Channels:
             *(end for ends in self._latencies if ends for end in ends),
             *(self._work or ()),
             *(self._pods or ()),
-            *(self._addresses or ()),
+            *(end for ends in self._addresses if ends for end in ends),
         ):
             end.close()
 
@@ -213,7 +215,8 @@ class Channels:
         """How to start the process that collects the latencies of one application."""
         ends = self._latencies[application]
         fd = ends[1].fileno() if ends else -1
-        at = self._addresses[1].fileno() if self._addresses else -1
+        address = self._addresses[application]
+        at = address[1].fileno() if address else -1
         options = CollectorOptions(fd=fd, life_fd=self._life_read, source=source, address_fd=at)
         fds = (fd, options.life_fd, *((at,) if at >= 0 else ()))
         return Launch(module=self._modules.collector, options=options, fds=fds)
@@ -227,18 +230,18 @@ class Channels:
     def launch_pods(self) -> Launch:
         """How to start the process that follows the pods."""
         config, fd = self._config, self._pods[1].fileno() if self._pods else -1
-        at = self._addresses[0].fileno() if self._addresses else -1
+        at = tuple(ends[0].fileno() if ends else -1 for ends in self._addresses)
         options = PodsOptions(
             fd=fd,
             life_fd=self._life_read,
             kubernetes=config.kubernetes,
             paths=config.node.paths,
-            protected=config.protected_pod,
+            protected=config.protected_pods,
             slots=tuple(slot.pod for slot in config.background),
-            names=tuple(slot.name for slot in config.background),
-            address_fd=at,
+            names=(*_said(config), *(slot.name for slot in config.background)),
+            address_fds=at,
         )
-        fds = (fd, options.life_fd, *((at,) if at >= 0 else ()))
+        fds = (fd, options.life_fd, *(one for one in at if one >= 0))
         return Launch(module=self._modules.pods, options=options, fds=fds)
 
     def launch_recorder(self, record: RecordConfig) -> Launch:
@@ -246,6 +249,13 @@ class Channels:
         fd = self._recorder_records.fileno()
         options = RecorderOptions(fd=fd, path=record.dir / FRAMES_NAME, max_bytes=record.max_bytes)
         return Launch(module=self._modules.recorder, options=options, fds=(fd,))
+
+
+def _said(config: DaemonConfig) -> tuple[str, ...]:
+    """The protected applications, as they are called in messages."""
+    if len(config.applications) == 1:
+        return ("the protected application",)
+    return tuple(one.name for one in config.applications)
 
 
 class Children:

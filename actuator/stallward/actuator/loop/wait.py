@@ -75,7 +75,7 @@ class Waiter:
         self._poller.register(self._guardian_fd, 0)
         self._trigger_fd = -1
         """The trigger that was registered; closing it has ended that."""
-        self._trigger_number = -1
+        self._trigger_number: int | tuple[int, int] = -1
         self._follow_trigger()
 
     def _follow_trigger(self) -> None:

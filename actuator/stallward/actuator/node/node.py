@@ -7,6 +7,7 @@ import socket
 import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.interface import EngineSettings
@@ -24,7 +25,7 @@ from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.lacking import find_lacks
 from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
-from stallward.actuator.node.stall_watch import StallWatch, StallWatches, stall_file
+from stallward.actuator.node.stall_watch import StallWatches, stall_file
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
@@ -131,7 +132,7 @@ class Node:
             ),
         )
         self._profile = "default"
-        self._watch: StallWatch | None = None
+        self._watch: StallWatches | None = None
         self._growth_bytes: int | None = None
         if self.hierarchy.kind != "v2":
             self._growth_bytes = growth_until_next_tick(
@@ -209,7 +210,7 @@ class Node:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
         if self.places.step(now_s, self.tracker) and self._watch is not None:
-            self._watch.move(stall_file(self.levers.applications[0], self._config.node.paths.proc))
+            self._watch.move(self._stall_files())
         self.tracker.note_waits(self._shared.memory_waits())
         sampler = self.sampler
         self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
@@ -305,14 +306,15 @@ class Node:
         self._profile = in_force.tuning.name
         return results
 
-    def stall_watch(self) -> StallWatch | StallWatches:
+    def stall_watch(self) -> StallWatches:
         """Make a watch for stalls of the applications; of the node, if one has no PSI."""
-        proc = self._config.node.paths.proc
-        files = [stall_file(target, proc) for target in self.levers.applications]
-        if len(files) > 1:
-            return StallWatches(files)
-        self._watch = StallWatch(files[0])
+        self._watch = StallWatches(self._stall_files())
         return self._watch
+
+    def _stall_files(self) -> tuple[Path, ...]:
+        proc = self._config.node.paths.proc
+        files = (stall_file(target, proc) for target in self.levers.applications)
+        return tuple(dict.fromkeys(path for path in files if path is not None))
 
     def anything_held(self) -> bool:
         """Return whether any setting may not have its original value."""

@@ -196,8 +196,9 @@ def _ended(history: PauseHistory, now_s: float) -> PauseHistory:
 
 
 def _names(config: DaemonConfig) -> dict[int, str]:
-    """Return the names of the places of one pod, by the index of the slot or ``PROTECTED``."""
-    names = {} if config.protected_pod is None else {PROTECTED: config.applications[0].name}
+    """Return the names of the places of one pod, by the place of the slot or application."""
+    named = enumerate(config.applications)
+    names = {PROTECTED - i: one.name for i, one in named if one.pod is not None}
     slots = enumerate(config.background)
     return names | {i: s.name for i, s in slots if s.pod is not None and not s.pod.shared}
 
@@ -288,7 +289,7 @@ class PodPlaces:
         )
 
     def step(self, now_s: float, tracker: SlotTracker) -> bool:
-        """Follow the last report; return whether the protected application is another group now.
+        """Follow the last report; return whether an application is another group now.
 
         Args:
             now_s: CLOCK_MONOTONIC.
@@ -304,13 +305,13 @@ class PodPlaces:
             place.refused = place.refused if group else ""
             if place.group and place.group != group:
                 self._empty(index, place)
-                moved = moved or index == PROTECTED
+                moved = moved or index <= PROTECTED
             elif place.held and not place.group:
                 self._let_go(index, place, now_s, tracker)
             if wanted is None or place.held or self._is_held(wanted.group):
                 continue
             if self._bind(index, place, wanted, tracker):
-                moved = moved or index == PROTECTED
+                moved = moved or index <= PROTECTED
         self._shared.step(report, now_s, tracker, self._parted, self._is_placed)
         self._parted = {
             group: (left_s, history)
@@ -351,7 +352,7 @@ class PodPlaces:
         if not self._levers.settled(index):
             return
         self._levers.rebind(index, unbound(self._hierarchy, place.name))
-        if index != PROTECTED:
+        if index > PROTECTED:
             self._parted[place.held] = (now_s, tracker.history(index))
             tracker.forget(index)
         place.held = ""
@@ -375,7 +376,7 @@ class PodPlaces:
         if why:
             return False
         history = self._parted.pop(group.name, None)
-        if history is not None and index != PROTECTED:
+        if history is not None and index > PROTECTED:
             tracker.resume(index, history[1])
         place.group = place.held = group.name
         place.pod = wanted.pod
@@ -388,7 +389,7 @@ class PodPlaces:
         other = next((o for o in self._fixed if o.contains(group) or group.contains(o)), None)
         if other is not None:
             return f"{group.name} and {other.name} overlap"
-        pid = None if index == PROTECTED else self._exempt.within(group)
+        pid = None if index <= PROTECTED else self._exempt.within(group)
         return "" if pid is None else f"it holds process {pid}, which is protected"
 
     def pods(self, slot: int) -> tuple[str, ...]:
@@ -418,7 +419,8 @@ def _bounded(state: SlotState, budget: PauseBudget) -> SlotState:
 
 
 def _wanted(report: PodsReport, index: int) -> BoundPod | None:
-    if index == PROTECTED:
-        return report.protected
+    if index <= PROTECTED:
+        number = PROTECTED - index
+        return report.protected[number] if number < len(report.protected) else None
     pods = report.slots[index] if index < len(report.slots) else ()
     return pods[0] if pods else None

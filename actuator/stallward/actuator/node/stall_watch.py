@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -136,14 +136,6 @@ class StallWatch:
         before, self._total_us = self._total_us, int(digits)
         return self._total_us - before >= STALL_US
 
-    def move(self, path: Path | None) -> None:
-        """Watch another file from now on; ``None`` for none."""
-        self.detach()
-        self._path, self._reopen_at_s = path, float("-inf")
-        self.missing = "no PSI file" if path is None else ""
-        if path is not None:
-            self._open(path)
-
     def close(self) -> None:
         """Close the files for good."""
         self.detach()
@@ -160,19 +152,41 @@ class StallWatch:
 
 
 class StallWatches:
-    """Watches the PSI files of several applications, without triggers: each file is looked at.
+    """Watches the PSI files of all protected applications.
+
+    Of several only the first may have a trigger of the kernel; the others are looked at.
 
     Args:
-        paths: The file of each; ``None`` for an application that is not there. Each file is
-            watched once.
+        paths: The files; none while no application is there.
     """
 
-    trigger_fd: Final = -1
-    trigger_number: Final = 0
+    def __init__(self, paths: Sequence[Path]) -> None:
+        self._watches: tuple[StallWatch, ...] = ()
+        self._moves = 0
+        self.move(paths)
 
-    def __init__(self, paths: Iterable[Path | None]) -> None:
-        known = dict.fromkeys(path for path in paths if path is not None)
-        self._watches = tuple(StallWatch(path, trigger=False) for path in known)
+    def move(self, paths: Sequence[Path]) -> None:
+        """Watch other files from now on."""
+        self.close()
+        self._watches = tuple(
+            StallWatch(path, trigger=number == 0) for number, path in enumerate(paths)
+        )
+        self._moves += 1
+
+    @property
+    def missing(self) -> str:
+        """Why no stall can be detected; empty if it can."""
+        return self._watches[0].missing if self._watches else "no PSI file"
+
+    @property
+    def trigger_fd(self) -> int:
+        """The descriptor of the trigger; -1 if there is none."""
+        return self._watches[0].trigger_fd if self._watches else -1
+
+    @property
+    def trigger_number(self) -> tuple[int, int]:
+        """Another value whenever ``trigger_fd`` is another trigger."""
+        return self._moves, self._watches[0].trigger_number if self._watches else 0
 
     def has_stalled(self) -> bool:
         """Read all files; return whether any application has stalled since the last call."""

@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from stallward.actuator.errors import KernelFileError
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.sensors.files.signal_file import AnySignal
-from stallward.actuator.sensors.group_reader import GroupReader
+from stallward.actuator.sensors.group_reader import PROTECTED, GroupReader
 from stallward.actuator.sensors.pods_reader import CombinedGroups
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.tree_reader import TreeReader
-from stallward.agent.sample import ApplicationSample, GroupSample, LatencySample
+from stallward.agent.sample import UNBOUND, ApplicationSample, GroupSample, LatencySample
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +30,11 @@ class ReadApplication:
     name: str = "protected"
     slo_ms: float = 100.0
     """Its latency target."""
+
+
+_NAME: Final = "applications"
+_NONE: Final = GroupSample(name=f"{UNBOUND}{_NAME}")
+"""The sample while no application is there."""
 
 
 class ApplicationsReader:
@@ -47,7 +54,21 @@ class ApplicationsReader:
         """The sum over the processes; the sampler sets it."""
         self.each: tuple[GroupSample, ...] = ()
         """The last sample of each application."""
-        self._combined = CombinedGroups("applications")
+        self._combined = CombinedGroups(_NAME)
+
+    def rebind(self, index: int, group: Cgroup, processes: GroupProcesses) -> None:
+        """Read another group of one application from now on.
+
+        Args:
+            index: The application.
+            group: Its group.
+            processes: Sums over the processes of all applications from now on.
+        """
+        for signal in self.readers[index].signals:
+            signal.close()
+        readers = list(self.readers)
+        readers[index] = GroupReader(group, every_tick=PROTECTED)
+        self.readers, self.processes = tuple(readers), processes
 
     @property
     def signals(self) -> tuple[AnySignal, ...]:
@@ -77,6 +98,8 @@ class ApplicationsReader:
             else reader.read(now_s, turn=turn)
             for reader in self.readers
         )
+        if not any(one.bound for one in self.each):
+            return _NONE
         together = self._combined.combine(self.each)
         run_delay_us, read_bytes, written_bytes = self.processes.sums
         known = together.io_read_bytes is not None

@@ -158,21 +158,39 @@ class Sampler:
             for one, target_ms in zip(self.applications, targets_ms, strict=True)
         )
 
-    def rebind(self, slot: int, group: Cgroup) -> None:
-        """Read another group of a slot, or of :data:`PROTECTED_SLOT`, from now on."""
-        number = slot - PROTECTED_SLOT
-        for signal in self.groups[number].signals:
-            signal.close()
-        listed = GroupProcesses(members_of(group), slot, self.proc)
+    def rebind(self, place: int, group: Cgroup) -> None:
+        """Read another group of a slot, or of an application, from now on.
+
+        Args:
+            place: The slot; :data:`PROTECTED_SLOT` for the first application, and a number less
+                for each further one.
+            group: The group.
+        """
+        number = max(place - PROTECTED_SLOT, 0)
+        if place <= PROTECTED_SLOT:
+            self._replace_application(PROTECTED_SLOT - place, group)
+            listed = GroupProcesses(self._members(), PROTECTED_SLOT, self.proc)
+            self._threads.close()
+            self._threads = ThreadReader(self._members(), self.proc)
+        else:
+            listed = GroupProcesses(members_of(group), place, self.proc)
         self._turns.rebind(self.processes[number], listed)
         self.processes[number] = listed
-        every_tick = every_tick_of(number)
-        self.groups[number] = GroupReader(group, every_tick=every_tick, processes=listed)
-        if slot == PROTECTED_SLOT:
-            self.applications = (replace(self.applications[0], target=group),)
-            self._threads.close()
-            self._threads = ThreadReader(members_of(group), self.proc)
+        reader = self.groups[number]
+        if isinstance(reader, ApplicationsReader):
+            reader.rebind(PROTECTED_SLOT - place, group, listed)
+        else:
+            for signal in reader.signals:
+                signal.close()
+            every_tick = every_tick_of(number)
+            self.groups[number] = GroupReader(group, every_tick=every_tick, processes=listed)
         self._list_signals()
+
+    def _replace_application(self, index: int, target: Cgroup) -> None:
+        self.applications = tuple(
+            replace(one, target=target) if number == index else one
+            for number, one in enumerate(self.applications)
+        )
 
     def pods(self, slot: int) -> PodsReader | None:
         """The reader of a slot that several pods may share; ``None`` for another slot."""

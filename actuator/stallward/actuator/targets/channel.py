@@ -71,7 +71,7 @@ class PodsChannel:
             said.append(f"pods: {report.surplus} match a slot and have none, as all are taken")
         if report.beside:
             said.append(
-                f"pods: {report.beside} more match the protected application; they are left "
+                f"pods: {report.beside} more match a protected application; they are left "
                 "alone, and not looked at"
             )
         return tuple(said)

@@ -262,14 +262,15 @@ class PodsOptions:
     kubernetes: KubernetesConfig
     paths: Paths
     """The kernel's files."""
-    protected: PodConfig | None
-    """The protected application; ``None`` if it is no pod."""
+    protected: tuple[PodConfig | None, ...]
+    """Each protected application; ``None`` for one that is no pod."""
     slots: tuple[PodConfig | None, ...]
     """Each slot in order; ``None`` for one that is no pod."""
     names: tuple[str, ...]
-    """The names of the slots."""
-    address_fd: int = -1
-    """A socket to which the address of the protected pod is sent; -1 if nobody needs it."""
+    """The names of the applications and of the slots."""
+    address_fds: tuple[int, ...] = ()
+    """For each application a socket to which the address of its pod is sent; -1 if nobody needs
+    it."""
 
 
 def keys_of(configs: Iterable[PodConfig | None]) -> frozenset[str]:

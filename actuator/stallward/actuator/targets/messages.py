@@ -67,13 +67,14 @@ class BoundPod:
 class PodsReport:
     """Which pods have which place now."""
 
-    protected: BoundPod | None = None
+    protected: tuple[BoundPod | None, ...] = ()
+    """The pod of each protected application; ``None`` for one that has none, or is none."""
     slots: tuple[tuple[BoundPod, ...], ...] = ()
     """The pods of each slot, in order; none of one that is empty."""
     surplus: int = 0
     """How many pods match a slot and have none."""
     beside: int = 0
-    """How many more pods match the protected application."""
+    """How many more pods match a protected application."""
     fault: str = ""
     """Why the pods are not looked up now, so that this may be out of date; empty if they are."""
     left_out: int = 0

@@ -1,4 +1,4 @@
-"""Which pod is the protected application, and which slot each other pod has. Pure.
+"""Which pods are the protected applications, and which slot each other pod has. Pure.
 
 A slot has the pods of one group (:mod:`stallward.actuator.targets.config`), by default a
 single pod. It stays with that group for as long as any pod of it runs, so that a rollout moves no
@@ -36,19 +36,20 @@ class Placed:
 class Assignment:
     """The pods at their places."""
 
-    protected: Placed | None = None
+    protected: tuple[Placed | None, ...] = ()
+    """The pod of each protected application; ``None`` for one without."""
     slots: tuple[tuple[Placed, ...], ...] = ()
     """The pods of each slot, those that came first at the front."""
     surplus: int = 0
     """How many pods match a slot and have none."""
     beside: int = 0
-    """How many more pods are protected than the one whose latency and stalls count."""
+    """How many more pods are protected than those whose latencies and stalls count."""
 
 
 def assign(
     pods: Sequence[Pod],
     group_of: Callable[[Pod], str | None],
-    protected: PodConfig | None,
+    protected: Sequence[PodConfig | None],
     slots: Sequence[PodConfig | None],
     before: Assignment,
 ) -> Assignment:
@@ -57,22 +58,20 @@ def assign(
     Args:
         pods: The pods of the node, no two of which have one group.
         group_of: Returns the cgroup of a pod; ``None`` while there is none that can be used.
-        protected: The protected application; ``None`` if it is no pod.
+        protected: Each protected application; ``None`` for one that is no pod.
         slots: Each slot in order; ``None`` for one that is no pod.
         before: The last assignment.
     """
     # A protected pod is never a slot, also while it starts or ends.
-    guarded = {pod.key for pod in pods if protected is not None and protected.matches(pod)}
+    guarded = {pod.key for pod in pods if any(one and one.matches(pod) for one in protected)}
     there: dict[str, Placed] = {}
     for pod in sorted(pods, key=_order):
         wanted = pod.key in guarded or any(one is not None and one.matches(pod) for one in slots)
         group = group_of(pod) if wanted and not pod.leaving else None
         if group is not None:
             there[pod.key] = Placed(pod=pod, group=group)
-    application = [placed for key, placed in there.items() if key in guarded]
-    kept = None if before.protected is None else there.get(before.protected.pod.key)
-    if kept is None or kept not in application:
-        kept = application[0] if application else None
+    application = {key: placed for key, placed in there.items() if key in guarded}
+    chosen = _choose(protected, before.protected, application)
     background = {key: placed for key, placed in there.items() if key not in guarded}
     places = [
         _stay(wanted_of, before.slots[index] if index < len(before.slots) else (), background)
@@ -84,11 +83,32 @@ def assign(
         if key not in taken and not _add(placed, slots, places):
             surplus += 1
     return Assignment(
-        protected=kept,
+        protected=chosen,
         slots=tuple(map(tuple, places)),
         surplus=surplus,
-        beside=max(len(application) - 1, 0),
+        beside=len(application) - sum(placed is not None for placed in chosen),
     )
+
+
+def _choose(
+    protected: Sequence[PodConfig | None],
+    before: Sequence[Placed | None],
+    there: Mapping[str, Placed],
+) -> tuple[Placed | None, ...]:
+    """The pod of each application: the one that it had before, or else the first that is free."""
+    left = dict(there)
+    kept: list[Placed | None] = []
+    for index, wanted in enumerate(protected):
+        last = before[index] if index < len(before) else None
+        placed = None if last is None else left.get(last.pod.key)
+        stays = placed is not None and wanted is not None and wanted.matches(placed.pod)
+        kept.append(left.pop(placed.pod.key) if placed is not None and stays else None)
+    for index, wanted in enumerate(protected):
+        if kept[index] is None and wanted is not None:
+            fitting = (key for key, placed in left.items() if wanted.matches(placed.pod))
+            key = next(fitting, None)
+            kept[index] = None if key is None else left.pop(key)
+    return tuple(kept)
 
 
 def _stay(

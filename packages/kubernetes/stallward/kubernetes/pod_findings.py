@@ -61,9 +61,8 @@ def try_pods(config: DaemonConfig, environment: Mapping[str, str] = os.environ) 
         *_pauses(background, config),
         *_swap(background, detect(config.node.paths)),
     )
-    protected = assignment.protected
-    address = "" if protected is None else protected.pod.address
-    return PodsFound(findings=findings, protected_address=address)
+    addresses = tuple("" if one is None else one.pod.address for one in assignment.protected)
+    return PodsFound(findings=findings, protected_addresses=addresses)
 
 
 def _look(config: DaemonConfig, source: PodSource) -> tuple[Assignment, tuple[str, ...]]:
@@ -73,11 +72,11 @@ def _look(config: DaemonConfig, source: PodSource) -> tuple[Assignment, tuple[st
         PodsError: If they cannot be looked up.
     """
     slots = [slot.pod for slot in config.background]
-    store = PodStore(keys_of((config.protected_pod, *slots)))
+    store = PodStore(keys_of((*config.protected_pods, *slots)))
     source.look(store)
     finder = PodFinder(detect(config.node.paths), config.kubernetes.cgroup_parent, os.getpid())
     pods, left_out = believed(store.read().pods)
-    return assign(pods, finder.group_of, config.protected_pod, slots, Assignment()), left_out
+    return assign(pods, finder.group_of, config.protected_pods, slots, Assignment()), left_out
 
 
 def _known(source: PodSource, left_out: tuple[str, ...]) -> Iterator[Finding]:
@@ -97,10 +96,11 @@ def _known(source: PodSource, left_out: tuple[str, ...]) -> Iterator[Finding]:
 
 def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
     """Which pod has which place."""
-    protected = () if assignment.protected is None else (assignment.protected,)
+    places = (() if one is None else (one,) for one in assignment.protected)
     named: list[tuple[str, PodConfig | None, tuple[Placed, ...]]] = [
-        ("protected", config.protected_pod, protected)
+        (one.name, one.pod, place) for one, place in zip(config.applications, places, strict=True)
     ]
+    applications = {one.name for one in config.applications}
     slots = zip(config.background, assignment.slots, strict=True)
     named += [(slot.name, slot.pod, place) for slot, place in slots]
     for name, wanted, place in named:
@@ -111,8 +111,8 @@ def _places(config: DaemonConfig, assignment: Assignment) -> Iterator[Finding]:
         yield finding(
             "configuration",
             f"pod of {name}",
-            fault if not place and name == "protected" else "",
-            "Mark one, or correct protected.pod.",
+            fault if not place and name in applications else "",
+            "Mark one, or correct its pod under [protected].",
             works=works,
         )
 

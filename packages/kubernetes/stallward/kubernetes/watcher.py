@@ -103,10 +103,10 @@ class Watcher:
         self._assignment = Assignment()
         self._fault = ""
 
-    @property
-    def address(self) -> PodAddress:
-        """Where the protected application's pod is, by the last step."""
-        placed = self._assignment.protected
+    def address(self, application: int = 0) -> PodAddress:
+        """Where the pod of a protected application is, by the last step."""
+        protected = self._assignment.protected
+        placed = protected[application] if application < len(protected) else None
         if placed is None:
             return PodAddress(sent_s=time.monotonic())
         pod = placed.pod
@@ -120,12 +120,12 @@ class Watcher:
         self._finder.keep_only(frozenset(pod.uid for pod in pods))
         now = assign(pods, self._finder.group_of, options.protected, options.slots, before)
         self._assignment = now
-        _say_changes(("the protected application", *options.names), before, now)
+        _say_changes(options.names, before, now)
         if fault != self._fault:
             self._fault = fault
             say(fault or "the pods are known again", _NAME)
         return PodsReport(
-            protected=None if now.protected is None else _bound(now.protected),
+            protected=tuple(None if one is None else _bound(one) for one in now.protected),
             slots=tuple(tuple(map(_bound, place)) for place in now.slots),
             surplus=now.surplus,
             beside=now.beside,
@@ -137,11 +137,8 @@ class Watcher:
 
 def _say_changes(names: tuple[str, ...], before: Assignment, now: Assignment) -> None:
     """Say which pods have got or lost their place."""
-    of_before = before.slots or ((),) * len(now.slots)
-    olds, news = (
-        (() if one.protected is None else (one.protected,), *places)
-        for one, places in ((before, of_before), (now, now.slots))
-    )
+    news = (*_each(now.protected), *now.slots)
+    olds = (*_each(before.protected), *before.slots) or ((),) * len(news)
     for name, old, new in zip(names, olds, news, strict=True):
         if len(old) <= 1 and len(new) <= 1:
             if _keys(old) != _keys(new):
@@ -153,6 +150,10 @@ def _say_changes(names: tuple[str, ...], before: Assignment, now: Assignment) ->
         for placed in old:
             if placed.pod.key not in _keys(new):
                 say(f"{name} has {placed.pod} no more", _NAME)
+
+
+def _each(protected: tuple[Placed | None, ...]) -> tuple[tuple[Placed, ...], ...]:
+    return tuple(() if one is None else (one,) for one in protected)
 
 
 def _keys(place: tuple[Placed, ...]) -> tuple[str, ...]:
@@ -212,13 +213,13 @@ def main(options: PodsOptions) -> int:
     connection = socket.socket(fileno=options.fd)
     connection.setblocking(False)
     lock_memory()
-    store = PodStore(keys_of((options.protected, *options.slots)))
+    store = PodStore(keys_of((*options.protected, *options.slots)))
     ended = threading.Event()
     finder = PodFinder(detect(options.paths), options.kubernetes.cgroup_parent, os.getpid())
     watcher = Watcher(options, store, finder)
     threading.Thread(target=source.run, args=(store, ended), daemon=True).start()
-    address_fd = options.address_fd
-    addresses = socket.socket(fileno=address_fd) if address_fd >= 0 else None
+    fds = options.address_fds
+    addresses = {i: socket.socket(fileno=fd) for i, fd in enumerate(fds) if fd >= 0}
     try:
         follow(watcher, store, connection, options.life_fd, addresses)
     finally:
@@ -231,7 +232,7 @@ def follow(
     store: PodStore,
     connection: socket.socket,
     life_fd: int,
-    addresses: socket.socket | None = None,
+    addresses: Mapping[int, socket.socket] | None = None,
 ) -> None:
     """Send reports until the other end of ``life_fd`` is closed.
 
@@ -240,7 +241,8 @@ def follow(
         store: The pods.
         connection: The socket to the loop.
         life_fd: A descriptor.
-        addresses: The socket to which the address of the protected pod is sent, if it is needed.
+        addresses: The sockets to which the addresses of the protected pods are sent where they
+            are needed, by application.
     """
     life = select.poll()
     life.register(life_fd, select.POLLIN | select.POLLHUP)
@@ -254,9 +256,9 @@ def follow(
                 last, left = message, round(SEND_S / STEP_S)
             except OSError:  # the socket is full, or there is no loop: it is sent again
                 last = b""
-        if addresses is not None:
+        for application, connected in (addresses or {}).items():
             with contextlib.suppress(OSError):  # full: nobody reads, and it is sent again
-                addresses.send(pack_address(watcher.address), socket.MSG_DONTWAIT)
+                connected.send(pack_address(watcher.address(application)), socket.MSG_DONTWAIT)
         left -= 1
         store.wait(version, STEP_S)
 

@@ -203,10 +203,10 @@ def test_the_processes_of_the_daemon_follow_a_pod_of_the_api(
         life_fd=life_read,
         kubernetes=KubernetesConfig(server=api.url, node="node-7"),
         paths=paths,
-        protected=PodConfig(selector="app=app"),
+        protected=(PodConfig(selector="app=app"),),
         slots=(),
-        names=(),
-        address_fd=addresses[0].fileno(),
+        names=("app",),
+        address_fds=(addresses[0].fileno(),),
     )
     source = PrometheusLatency(port=old.port, metric="t_seconds", period_s=0.05)
     collector = CollectorOptions(
@@ -216,16 +216,16 @@ def test_the_processes_of_the_daemon_follow_a_pod_of_the_api(
         address_fd=addresses[1].fileno(),
     )
     modules = (
-        ("stallward.kubernetes.watcher", watcher),
-        ("stallward.actuator.latency.collector", collector),
+        ("stallward.kubernetes.watcher", watcher, addresses[0]),
+        ("stallward.actuator.latency.collector", collector, addresses[1]),
     )
     processes = [
         subprocess.Popen(
             command_line(name, given),
-            pass_fds=(given.fd, given.life_fd, given.address_fd),
+            pass_fds=(given.fd, given.life_fd, way.fileno()),
             stderr=subprocess.DEVNULL,
         )
-        for name, given in modules
+        for name, given, way in modules
     ]
     loop = ChannelSource(latencies[0], name="pod", silent_s=5.0, window_s=1.0)
 
