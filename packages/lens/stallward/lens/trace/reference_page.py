@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -21,7 +22,9 @@ to 1, and `_ticks` are 1/100 s.
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
 (named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
-machine. The kernel updates the averages of pressure files every 2 s.
+machine. The kernel updates the averages of pressure files every 2 s. For these files RESOURCE stands
+for `memory`, `cpu` and `io`, KIND for `some` (at least one task waited) and `full` (all tasks that
+could have run did), and SECONDS for 10, 60 and 300.
 
 `--columns thesis` writes the columns of the script in the appendix of the latd thesis instead, in
 its order and its units, after the count `x` and the local time `time1`.
@@ -29,6 +32,18 @@ its order and its units, after the count `x` and the local time `time1`.
 Every trace begins with:
 
 """
+
+_ALIKE: Final = (
+    (r"psi_(?:memory|cpu|io)_(?:some|full)", "psi_RESOURCE_KIND"),
+    (r"avg\d+", "avgSECONDS"),
+    (r"last \d+ s", "last SECONDS s"),
+    (r"at least one task|all tasks that could have run", "tasks"),
+    (r"waited for (?:memory|a processor|a disk)", "waited for RESOURCE"),
+    (r"stalled on (?:memory|cpu|io)", "stalled on RESOURCE"),
+    (r"pressure/(?:memory|cpu|io), (?:some|full)", "pressure/RESOURCE, KIND"),
+    (r"(?:memory|cpu|io)\.pressure, (?:some|full)", "RESOURCE.pressure, KIND"),
+)
+"""What the columns of pressure differ in, and the words that stand for it."""
 
 
 def trace_page() -> str:
@@ -57,6 +72,14 @@ def _rows(table: Table) -> str:
 
 def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
     yield "| column | what it is | source |\n| --- | --- | --- |\n"
-    for column in columns:
-        kind = " (counter)" if column.counter else ""
-        yield f"| `{column.name}` | {column.meaning}{kind} | {column.source} |\n"
+    yield from dict.fromkeys(map(_row, columns))
+
+
+def _row(column: Column) -> str:
+    """The row of a column; those of pressure that differ in name alone have the same one."""
+    kind = " (counter)" if column.counter else ""
+    row = f"| `{column.name}` | {column.meaning}{kind} | {column.source} |\n"
+    if "_psi_" in column.name:
+        for differs, stands_for_it in _ALIKE:
+            row = re.sub(differs, stands_for_it, row)
+    return row
