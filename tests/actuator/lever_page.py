@@ -24,7 +24,7 @@ class LeverRow:
 
 
 def lever_rows() -> list[LeverRow]:
-    """The rows of the page; each lever stands in all three tables."""
+    """The rows of the page; each lever stands in both tables."""
     tables: dict[str, dict[str, list[str]]] = {}
     head = ""
     for line in PAGE.read_text().splitlines():
@@ -35,14 +35,14 @@ def lever_rows() -> list[LeverRow]:
             head = cells[-1]
         elif first != "---":
             tables.setdefault(head, {})[first] = cells
-    what, where, rights = tables["undone"], tables["no cgroups"], tables["rights"]
-    assert list(what) == list(where) == list(rights)
+    what, where = tables["undone"], tables["rights"]
+    assert list(what) == list(where)
     return [
         LeverRow(
             names=tuple(_words(name)),
             fields=tuple(_words(cells[0])),
             threaded={"yes": True, "no": False}[cells[2]],
-            rights=rights[name][0],
+            rights=where[name][-1],
         )
         for name, cells in what.items()
     ]
