@@ -158,7 +158,7 @@ class DaemonConfig:
 
     @property
     def protected_pods(self) -> tuple[PodConfig | None, ...]:
-        """The pod of each protected application; ``None`` for one that is none."""
+        """The pod of each protected application; ``None`` for one that is not a pod."""
         return tuple(one.pod for one in self.applications)
 
     @property
