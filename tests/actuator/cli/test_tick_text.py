@@ -237,6 +237,24 @@ def test_a_source_that_is_too_coarse_for_the_target_is_said_to_be() -> None:
         assert status_values(status)["latency"]["step_ms"] == 1.0
 
 
+def test_each_of_several_applications_has_its_rows() -> None:
+    source = pb.LatencySourceStatus(source="grpc", accepted=7)
+    both = [
+        pb.ApplicationStatus(name="db", slo_ms=10.0, latency_source=source, met_s=3, missed_s=1),
+        pb.ApplicationStatus(name="web", slo_ms=40.0, met_s=0.0, missed_s=0.0),
+    ]
+    status = STATUS.from_wire(pb.StatusResponse(slo_ms=50.0, applications=both))
+    rows = dict(status_rows(status))
+    assert rows["db"] == "p95 not known, target 10 ms; met in 75 % of 4 s"
+    assert rows["web"] == "p95 not known, target 40 ms"
+    assert "latency" not in rows
+    assert rows["db: latencies from"] == "grpc, 7 accepted"
+    assert rows["web: latencies from"] == "nowhere"
+    values = status_values(status)["applications"]
+    assert [one["name"] for one in values] == ["db", "web"]
+    assert json.dumps(values)
+
+
 def test_no_line_of_a_status_is_wider_than_100_columns() -> None:
     rows = folded([("a short one", "x"), ("because", "word " * 60), ("held " * 4, "y" * 300)])
     lines = table_lines(("what", "value"), rows)

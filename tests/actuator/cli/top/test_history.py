@@ -19,6 +19,7 @@ from stallward.actuator.cli.top.text import (
     latency_top_ms,
     whole,
 )
+from stallward.agent.sample import ApplicationSample, LatencySample
 
 
 def test_without_a_tick_there_is_nothing_to_show() -> None:
@@ -49,6 +50,27 @@ def test_the_share_that_met_the_target_counts_seconds_by_their_worst_tick() -> N
     assert headline(view, 60.0) == (
         "p95 20 ms of at most 60 ms, kept in 80 % of the last 60 s   memory 500 of 600 MiB"
     )
+
+
+def test_of_several_applications_each_has_a_row_and_the_worst_the_headline() -> None:
+    history = History(60.0)
+    for number in range(10):
+        record = tick(number, p95_ms=90.0)
+        group = replace(record.sample.protected, memory_usage_bytes=100 << 20)
+        both = tuple(
+            ApplicationSample(
+                name=name, slo_ms=slo_ms, group=group, latency=LatencySample(p95_ms=p95_ms)
+            )
+            for name, slo_ms, p95_ms in (("db", 10.0, 15.0), ("web", 40.0, 20.0))
+        )
+        history.add(replace(record, sample=replace(record.sample, applications=both)))
+    view = history.view()
+    assert view is not None
+    assert headline(view, 60.0).startswith("db: p95 15 ms of at most 10 ms, kept in 0 %")
+    rows = group_rows(view)
+    assert [row[0] for row in rows] == ["db (15 of 10 ms)", "web (20 of 40 ms)", "hog"]
+    assert rows[0][1] == "100"
+    assert view.applications[1].cpu_cores == pytest.approx(0.5)
 
 
 def test_without_a_target_nothing_is_said_of_it() -> None:

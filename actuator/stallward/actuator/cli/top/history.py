@@ -13,6 +13,7 @@ from stallward.actuator.record.rates import rate_per_s, stall_share
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.desired import RELEASED
+from stallward.agent.applications import farthest
 from stallward.agent.sample import ApplicationSample, GroupSample, Sample
 
 HISTORY_S: Final = 120
@@ -68,6 +69,9 @@ class View:
     fallback: bool
     reason: str
     p95_ms: float | None
+    farthest: ApplicationSample | None
+    """The application that is farthest from its target, where there are several: ``p95_ms`` is its
+    own as a multiple of the node's target."""
     attainment: float | None
     """The share of the last minute's seconds whose p95 met the target; ``None`` if unknown."""
     p95_history_ms: tuple[float, ...]
@@ -172,6 +176,7 @@ class History:
             fallback=record.fallback,
             reason=record.decision.decision.reason,
             p95_ms=latency.p95_ms if latency else None,
+            farthest=farthest(sample.applications),
             attainment=self._attainment(),
             p95_history_ms=tuple(p95 or 0.0 for _, p95, _ in self._seconds),
             stall_history=tuple(stall for _, _, stall in self._seconds),

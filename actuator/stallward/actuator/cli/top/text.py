@@ -20,12 +20,16 @@ UNKNOWN: Final = "-"
 
 def headline(view: View, target_ms: float | None) -> str:
     """How the application does, and who decides."""
-    p95 = UNKNOWN if view.p95_ms is None else f"{view.p95_ms:.3g} ms"
+    p95_ms, whose = view.p95_ms, ""
+    if view.farthest is not None and view.farthest.latency is not None:
+        p95_ms, target_ms = view.farthest.latency.p95_ms, view.farthest.slo_ms
+        whose = f"{printable(view.farthest.name)}: "
+    p95 = UNKNOWN if p95_ms is None else f"{p95_ms:.3g} ms"
     target = "" if target_ms is None else f" of at most {target_ms:.3g} ms"
     kept = "" if view.attainment is None else f", kept in {100 * view.attainment:.0f} %"
     last = f" of the last {ATTAINMENT_S} s" if kept else ""
     zone = f"{mib_text(view.zone_usage_bytes)} of {mib_text(view.zone_limit_bytes)} MiB"
-    return f"p95 {p95}{target}{kept}{last}   memory {zone}"
+    return f"{whose}p95 {p95}{target}{kept}{last}   memory {zone}"
 
 
 def decider(view: View) -> str:
