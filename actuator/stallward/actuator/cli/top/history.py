@@ -12,8 +12,8 @@ from stallward.actuator.record.desired.text import treatments_text
 from stallward.actuator.record.rates import rate_per_s, stall_share
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.agent.desired import RELEASED
 from stallward.agent.applications import farthest
+from stallward.agent.desired import RELEASED
 from stallward.agent.sample import ApplicationSample, GroupSample, Sample
 
 HISTORY_S: Final = 120
