@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from stallward.actuator.engine.engine import Engine
+from stallward.actuator.engine.interface import EngineSettings
+from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.applications import (
     LEAST_PART,
     SMOOTHING_S,
@@ -17,6 +21,7 @@ from stallward.agent.applications import (
     joint_latency,
     lives_on_anon,
 )
+from stallward.agent.controller import NodeContext
 from stallward.agent.desired import (
     FLUSH,
     KEEP_ANON,
@@ -26,6 +31,7 @@ from stallward.agent.desired import (
     ApplicationDesire,
     DesiredState,
 )
+from stallward.agent.registry import make_controller
 from stallward.agent.sample import (
     UNBOUND,
     ApplicationSample,
@@ -183,3 +189,24 @@ def test_an_application_that_is_not_there_gets_nothing() -> None:
         ApplicationDesire(low_bytes=100 * MIB, swappiness=90),
         ApplicationDesire(),
     )
+
+
+def test_nonsense_divides_nothing_and_raises_nothing_in_the_engine() -> None:
+    context = NodeContext(zone_limit_bytes=1 << 30, slot_names=())
+    engine = Engine(
+        settings=EngineSettings(context=context, budgets=Budgets()),
+        configured=make_controller("none"),
+        default=make_controller("none"),
+    )
+    wish = DesiredState(protected_low_bytes=100 * MIB)
+    huge = replace(application("huge").group, memory_usage_bytes=1 << 2000)
+    odd = replace(application("odd"), group=huge)
+    for strange in (
+        sample(odd, application("b"), time_s=1.0),
+        sample(application("a", p95_ms=math.nan), application("b"), time_s=math.nan),
+    ):
+        granted = engine.step(strange, remote=wish).granted
+        assert granted.protected_low_bytes is None or len(granted.applications) == 2
+        divided = engine._divided(strange, wish).applications
+        assert len(divided) == 2, "none gets all of it"
+        assert sum(part.low_bytes or 0 for part in divided) <= 100 * MIB

@@ -137,8 +137,9 @@ class Shares:
             self._distances = [1.0] * len(applications)
             self._keeps_anon = [True] * len(applications)
             self._lows = (None,) * len(applications)
-        elapsed_s = 0.0 if math.isnan(self._time_s) else time_s - self._time_s
-        elapsed_s, self._time_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S), time_s
+        elapsed_s = time_s - self._time_s
+        elapsed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S) if math.isfinite(elapsed_s) else 0.0
+        self._time_s = time_s
         weight = 1.0 - math.exp(-elapsed_s / SMOOTHING_S)
         for index, one in enumerate(applications):
             if not one.group.bound:  # a pod that is not there needs nothing
@@ -175,6 +176,11 @@ class Shares:
         # What is nearly the same is not written again, unless that were more than was granted.
         self._lows = lows if sum(steady) > low_bytes else steady
         return self._lows
+
+
+def without_shares(sample: Sample, granted: DesiredState) -> DesiredState:
+    """``granted`` with nothing for any of several applications; itself where there is one."""
+    return replace(granted, applications=(ApplicationDesire(),) * len(sample.applications))
 
 
 def anon_share(group: GroupSample) -> float | None:

@@ -43,7 +43,7 @@ from stallward.actuator.record.reasons import (
     WrongSlots,
 )
 from stallward.actuator.record.tick_record import Circumstances, Mode, NamedDecision
-from stallward.agent.applications import Shares
+from stallward.agent.applications import Shares, without_shares
 from stallward.agent.controller import (
     Controller,
     Decision,
@@ -565,7 +565,7 @@ class Engine:
         return TickOutcome(
             observation=observation,
             decision=followed,
-            granted=self._shares.divide(sample, verdict.granted) if usable else verdict.granted,
+            granted=self._divided(sample, verdict.granted),
             reasons=Reasons(
                 fault=fault,
                 default_fault=default_fault,
@@ -581,6 +581,14 @@ class Engine:
             decide_ms=(decided_s - observed_s) * 1e3,
             guard_ms=(self._clock_s() - decided_s) * 1e3,
         )
+
+    def _divided(self, sample: Sample, granted: DesiredState) -> DesiredState:
+        """Return a granted state with the part of each of several applications."""
+        try:
+            return self._shares.divide(sample, granted)
+        except Exception:  # a sample may hold anything: what cannot be divided is not guaranteed
+            self._shares = Shares()
+            return without_shares(sample, granted)
 
     def _check(self, sample: Sample, circumstances: Circumstances) -> Cause | None:
         """Return the cause for which the sample cannot be used; ``None`` if it can."""

@@ -16,7 +16,13 @@ from stallward.actuator.sensors.group_reader import PROTECTED, GroupReader
 from stallward.actuator.sensors.pods_reader import CombinedGroups
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.tree_reader import TreeReader
-from stallward.agent.sample import UNBOUND, ApplicationSample, GroupSample, LatencySample
+from stallward.agent.sample import (
+    UNBOUND,
+    ApplicationSample,
+    GroupSample,
+    LatencySample,
+    PsiTotals,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +107,10 @@ class ApplicationsReader:
         if not any(one.bound for one in self.each):
             return _NONE
         together = self._combined.combine(self.each)
+        if any(isinstance(reader, TreeReader) for reader in self.readers):
+            # A process tree has no stalls of its own: also while none of it is there, or a signal
+            # would be lost whenever it comes.
+            together = replace(together, psi=PsiTotals())
         run_delay_us, read_bytes, written_bytes = self.processes.sums
         known = together.io_read_bytes is not None
         return replace(
