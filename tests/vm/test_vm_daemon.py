@@ -11,6 +11,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -235,6 +236,49 @@ def test_the_pause_budgets_hold_with_a_real_freezer(zone: Zone, before: dict[str
                 break
             time.sleep(max(0.0, 0.25 - (time.monotonic() - started_s)))
         assert thaws(frozen) >= 2, frozen
+    finally:
+        assert node.close()
+    assert zone.untouched(before)
+    assert restore(tuple(sent), Paths()) == ()
+
+
+def test_what_two_applications_are_guaranteed_is_divided_and_given_back(
+    zone: Zone, before: dict[str, str]
+) -> None:
+    first, second, background = zone.app, *zone.slots
+    config = replace(
+        config_of(zone),
+        protected=(
+            ProtectedConfig(name="first", group=first.name, slo_ms=10.0),
+            ProtectedConfig(name="second", group=second.name, slo_ms=40.0),
+        ),
+        background=(SlotConfig(name="slot", group=background.name, floor_bytes=4 * MIB),),
+    )
+    zone.press()
+    sent: list[JournalEntry] = []
+    node = Node(config, sent.append)
+    engine = Engine(
+        settings=node.settings(frozenset()),
+        configured=make_controller("partition"),
+        default=make_controller("none"),
+    )
+    lows: list[int] = []
+    try:
+        for sequence in range(120):
+            started_s = time.monotonic()
+            sample = node.read(sequence, started_s)
+            outcome = engine.step(sample, late=False)
+            node.apply(outcome.granted, sample, time.monotonic())
+            lows = [int(zone.read(group, "memory.low")) for group in (first, second)]
+            if all(lows):
+                break
+            time.sleep(max(0.0, 0.25 - (time.monotonic() - started_s)))
+        assert all(lows), outcome.granted
+        assert sum(lows) <= (outcome.granted.protected_low_bytes or 0) + 2 * MIB, "by whole pages"
+        assert [one.name for one in sample.applications] == ["first", "second"]
+        held = sum(one.group.memory_usage_bytes or 0 for one in sample.applications)
+        assert sample.protected.memory_usage_bytes == held
+        assert zone.read(background, "memory.low") == "0"
     finally:
         assert node.close()
     assert zone.untouched(before)
