@@ -97,6 +97,7 @@ def test_the_environment_of_the_hyperparameter_file_can_be_made() -> None:
         assert batch % parameters["batch_size"] == 0, "PPO warns of a last batch that is smaller"
 
 
+@pytest.mark.slow
 def test_rl_zoo3_trains_by_the_hyperparameter_file(tmp_path: Path) -> None:
     """Needs ``pip install rl_zoo3``, which the project's own environment has not."""
     pytest.importorskip("rl_zoo3")

@@ -6,20 +6,42 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.vector import VectorActionWrapper
+from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from stallward.agent.action_table import ActionTable
 from stallward.agent.desired import SLOTS
 from stallward.env.gym.spaces import Actions
 from stallward.env.gym.twin_env import TwinEnv
+from stallward.env.gym.vector_env import TwinVectorEnv
 
 Observation = NDArray[np.float32]
 
 
-class AllSlotsAlike(gymnasium.ActionWrapper[Observation, np.int64, Actions]):
-    """Gives every slot the same choices, so that an action is one of few numbers.
+def space_of_numbers(table: ActionTable) -> gymnasium.spaces.Discrete:
+    """The numbers of :func:`choices_of`: 48 with the table of levels, 168 with set-points."""
+    return gymnasium.spaces.Discrete(int(np.prod((*table.slot_sizes, *table.node_sizes))))
 
-    With the table of levels these are 48: pause or not, one of six limits, one of four tunings; the
-    last one changes fastest. Action 0 leaves everything as it is.
+
+def choices_of(numbers: NDArray[np.int64] | np.int64, table: ActionTable) -> NDArray[np.int64]:
+    """The choices that numbers stand for, ``(..., len(table.sizes))``.
+
+    Every slot has the same choices, so that an action is one of few numbers: with the table of
+    levels pause or not, one of six limits and one of four tunings, of which the last changes
+    fastest. Number 0 leaves everything as it is.
+
+    Args:
+        numbers: The numbers, ``(...,)``.
+        table: The action table.
+    """
+    each = np.unravel_index(numbers, (*table.slot_sizes, *table.node_sizes))
+    count = len(table.slot_sizes)
+    return np.stack([*each[:count] * SLOTS, *each[count:]], axis=-1)
+
+
+class AllSlotsAlike(gymnasium.ActionWrapper[Observation, np.int64, Actions]):
+    """One node whose actions are single numbers (:func:`choices_of`).
 
     Args:
         env: The environment, whose actions are the choices of an action table.
@@ -27,17 +49,37 @@ class AllSlotsAlike(gymnasium.ActionWrapper[Observation, np.int64, Actions]):
 
     def __init__(self, env: TwinEnv) -> None:
         super().__init__(env)
-        self._slot_sizes, self._node_sizes = env.table.slot_sizes, env.table.node_sizes
-        self._sizes = (*self._slot_sizes, *self._node_sizes)
-        self.action_space = gymnasium.spaces.Discrete(int(np.prod(self._sizes)))
+        self._table = env.table
+        self.action_space = space_of_numbers(env.table)
 
     def action(self, action: np.int64) -> NDArray[np.int64]:
         """The choices that a number stands for."""
-        choices = [int(choice) for choice in np.unravel_index(int(action), self._sizes)]
-        of_slot = choices[: len(self._slot_sizes)]
-        return np.array(of_slot * SLOTS + choices[len(self._slot_sizes) :], dtype=np.int64)
+        return choices_of(action, self._table)
+
+
+class AllSlotsAlikeVector(VectorActionWrapper):
+    """Many nodes with such actions, ``(B,)``.
+
+    Args:
+        env: The environments, whose actions are the choices of an action table.
+    """
+
+    def __init__(self, env: TwinVectorEnv) -> None:
+        super().__init__(env)
+        self._table = env.table
+        self.single_action_space = space_of_numbers(env.table)
+        self.action_space = batch_space(self.single_action_space, env.num_envs)
+
+    def actions(self, actions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The choices that numbers stand for."""
+        return choices_of(actions, self._table)
 
 
 def discrete_twin(**keywords: Any) -> AllSlotsAlike:
-    """Make it; it takes what :class:`~stallward.env.gym.twin_env.TwinEnv` takes."""
+    """Make one; it takes what :class:`~stallward.env.gym.twin_env.TwinEnv` takes."""
     return AllSlotsAlike(TwinEnv(**keywords))
+
+
+def discrete_twins(**keywords: Any) -> AllSlotsAlikeVector:
+    """Make many; it takes what :class:`~stallward.env.gym.vector_env.TwinVectorEnv` takes."""
+    return AllSlotsAlikeVector(TwinVectorEnv(**keywords))

@@ -13,7 +13,11 @@ IDS: Final = {
     "stallward/Node-v0": "stallward.env.gym.node_env:NodeEnv",
     "stallward/Replay-v0": "stallward.research.off_policy.replay_env:ReplayEnv",
 }
-_VECTORS: Final = {"stallward/Twin-v0": "stallward.env.gym.vector_env:TwinVectorEnv"}
+_VECTORS: Final = {
+    "stallward/Twin-v0": "stallward.env.gym.vector_env:TwinVectorEnv",
+    "stallward/TwinContinuous-v0": "stallward.env.gym.vector_env:TwinVectorEnv",
+    "stallward/TwinDiscrete-v0": "stallward.env.gym.discrete_env:discrete_twins",
+}
 """The environments that exist for many nodes at once, for ``gymnasium.make_vec``."""
 _KEYWORDS: Final = {"stallward/TwinContinuous-v0": {"continuous": True}}
 _LIVE: Final = "stallward/Node"

@@ -11,6 +11,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from stallward.agent.action_table import ActionTable
 from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
 from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
@@ -59,6 +60,11 @@ class TwinVectorEnv(VectorEnv[NDArray[np.float32], Actions, NDArray[np.float64]]
         )
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
+
+    @property
+    def table(self) -> ActionTable:
+        """The table that actions choose from."""
+        return self._simulation.table
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
