@@ -33,6 +33,7 @@ COMMANDS = (
     "oracle",
     "ope",
     "explain",
+    "minari",
     "fidelity",
     "bench",
     "arms",

@@ -178,7 +178,7 @@ def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) ->
     assert not re.search(
         r"^  (workingset|trace|plot|resident|profile|experiment|bench)\b", listed, re.MULTILINE
     )
-    assert not re.search(r"^  (search|oracle|ope|explain)\b", listed, re.MULTILINE)
+    assert not re.search(r"^  (search|oracle|ope|explain|minari)\b", listed, re.MULTILINE)
     assert "observation" in (listed := bare("describe", "--help").out)
     assert not re.search(r"^  trace\b", listed, re.MULTILINE)
     assert bare("describe", "observation").code == 0
@@ -214,7 +214,8 @@ def test_installed_commands_stand_in_their_places(
 ) -> None:
     listed = Shell(capsys)("--help").out
     names = (
-        "train|search|tune|oracle|border|ope|explain|workingset|trace|plot|resident|profile|bench"
+        "train|search|tune|oracle|border|ope|explain|minari|workingset|trace|plot|resident|profile"
+        "|bench"
     )
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
 

@@ -15,6 +15,7 @@ import stallward.env  # noqa: F401 - registers the environments
 from stallward.agent.observation.encoder import BASIC, PHASES, FeatureSet
 from stallward.env.gym.spaces import to_choices
 from stallward.env.gym.twin_env import TwinEnv
+from stallward.evaluation.cli import main
 from stallward.research.off_policy.minari_dataset import write_dataset
 from stallward.research.off_policy.replay_env import ReplayEnv, load_runs
 from stallward.training.errors import DatasetError
@@ -90,24 +91,26 @@ def test_what_cannot_be_replayed_is_named(env: ReplayEnv) -> None:
 
 
 def test_other_libraries_read_the_recordings_as_a_minari_dataset(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     minari = pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     name = "stallward/detector-anon/excite-v0"
-    write_dataset(EXCITE[:1], name)
+    command = ["minari", str(EXCITE[0]), "--name", name]
+    assert main(command) == 0
     run = load_runs(EXCITE[:1])[0].logged
     dataset = minari.load_dataset(name)
     (episode,) = list(dataset)
     steps = len(run.actions) - 1
     assert (dataset.total_episodes, dataset.total_steps) == (1, steps)
+    assert capsys.readouterr().out == f"{name}: episodes 1, steps {steps}\n"
     np.testing.assert_array_equal(episode.observations, run.observations[:, : BASIC.size])
     np.testing.assert_array_equal(episode.actions, run.actions[:-1])
     np.testing.assert_allclose(episode.rewards, run.reward[:-1])
     np.testing.assert_allclose(episode.infos["propensity"][1:], run.propensity[:-1])
     assert episode.truncations[-1]
-    with pytest.raises(DatasetError, match="Minari refuses"):
-        write_dataset(EXCITE[:1], name)
+    assert main(command) == 2
+    assert "Minari refuses" in capsys.readouterr().err
 
 
 def test_the_dataset_has_the_twin_to_try_a_policy_on_with_the_same_actions(

@@ -100,7 +100,7 @@ app.command(epilog="Example: stallward capacity memcached-zstd --arms none,parti
 )
 app.command(epilog="Example: stallward fidelity recordings")(compare.fidelity)
 app.command("verdict", epilog="Example: stallward verdict --out build/verdict")(verdict.verdict)
-stand_in(app, "ope", "explain")
+stand_in(app, "ope", "explain", "minari")
 stand_in(app, "workingset", "trace", "plot", "resident", "profile")
 stand_in(app, "bench")
 app.command(epilog="Example: stallward arms --json")(show.arms)

@@ -35,6 +35,7 @@ EXTRA_OF: Final = {
     "oracle": "research",
     "ope": "research",
     "explain": "research",
+    "minari": "research",
     "experiment": "papers",
     "ctl.fleet": "fleet",
     "ctl.rollout": "fleet",

@@ -22,3 +22,7 @@ SEARCH = _command(search.search, "search space.toml --out build/search")
 ORACLE = _command(oracle.oracle, "oracle detector-anon")
 OPE = _command(off_policy.ope, "ope recordings --arms ppo")
 EXPLAIN = _command(off_policy.explain, "explain default recordings/detector-anon-none-s1 --at 20")
+MINARI = _command(
+    off_policy.minari,
+    "minari recordings/detector-anon-excite-s1 --name stallward/detector-anon/excite-v0",
+)

@@ -1,4 +1,4 @@
-"""``stallward ope`` and ``explain``: what recordings say of candidates before they run live."""
+"""``stallward ope``, ``explain`` and ``minari``: what can be learned from recordings alone."""
 
 from __future__ import annotations
 
@@ -135,3 +135,26 @@ def explain(
                 for cause in one.causes
             ],
         )
+
+
+def minari(
+    recordings: Annotated[list[Path], typer.Argument(help="Recordings of the arm excite.")],
+    name: Annotated[
+        str, typer.Option(help="Id of the dataset, such as stallward/detector-anon/excite-v0.")
+    ],
+    price: Annotated[
+        float, typer.Option(min=0.0, help="Price of every window that misses the target by far.")
+    ] = 6.0,
+    continuous: Annotated[
+        bool, typer.Option("--continuous", help="Write actions as numbers from -1 to 1.")
+    ] = False,
+) -> None:
+    """Write recordings of a randomised arm as a Minari dataset.
+
+    Libraries for offline learning read it. Minari keeps it in the folder that
+    MINARI_DATASETS_PATH names.
+    """
+    from stallward.research.off_policy.minari_dataset import write_dataset  # noqa: PLC0415
+
+    dataset = write_dataset(recordings, name, price, continuous=continuous)
+    output.line(f"{name}: episodes {dataset.total_episodes}, steps {dataset.total_steps}")
