@@ -104,6 +104,8 @@ def test_recordings_a_twin_and_a_policy_come_of_a_day(
     assert (tmp_path / "build/my-node.md").is_file(), "the card"
     assert (tmp_path / "build/fidelity/fidelity.html").is_file()
     assert "onnx:path=build/my-node.onnx" in printed.out, "the off-policy check"
+    assert re.search(r"^next: stallward export build/", printed.out, re.MULTILINE)
+    assert printed.out.count("Twins on which it is better than") == 2, "of train and of export"
     assert "pairs" in printed.out
 
 

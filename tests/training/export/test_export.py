@@ -28,10 +28,12 @@ from stallward.agent.observation.raw import to_raw
 from stallward.agent.set_points import decode_set_points
 from stallward.env.testing import HOG, small_twin
 from stallward.env.twin.node import TwinNode
+from stallward.evaluation.cli import main
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import metadata
 from stallward.training.export.onnx_file import export_policy
+from stallward.training.export.standing import HEADERS, good_for, standing_rows, standings
 from stallward.training.network.actor import Actor, actor_arrays, policy_kwargs
 from stallward.training.network.arrays import (
     TrainedPolicy,
@@ -283,7 +285,9 @@ def test_the_card_names_weak_scenarios_and_those_that_were_learned_from(tmp_path
     assert "- `nginx-hogs`: slow requests 3.00% (allowed 1.00%)." in text
     assert "- No better than the best static setting for all: `memcached-gcc`." in text
     assert "- No better than the tuned rule: `nginx-hogs`." in text
-    assert "- No better than `partition`: `memcached-gcc`." in text
+    assert (
+        "better than `partition`: 0; worse: 0; not certain: 2. Not trained on: 1 of these" in text
+    )
     assert "| 4 (kept) | 0.350 | 0.450 |" in text
     assert "| 3 | 0.310 | 0.410 |" in text
     assert "    line [0.2, 0.4]" in text
@@ -333,3 +337,80 @@ def test_broken_policies_are_refused(tmp_path: Path) -> None:
     blocked.write_text("")
     with pytest.raises(ExportError, match="could not be written"):
         export_policy(random_policy(), blocked / "policy.onnx")
+
+
+Scores = dict[str, tuple[float, float]]
+
+
+def facts_of(policy: Scores, partition: Scores, *, missed: float = 0.0) -> dict[str, Any]:
+    """Of an evaluation with these scores and lower bounds."""
+
+    def outcomes(scores: Scores) -> dict[str, dict[str, float]]:
+        return {
+            name: outcome(score=score, score_low=low, window_violated=missed)
+            for name, (score, low) in scores.items()
+        }
+
+    return {
+        "twins": {"redis-mix": {}, "redis-sort": {}},
+        "evaluation": {"ppo": outcomes(policy), "partition": outcomes(partition)},
+        "allowed": {
+            name: {"window_violated": 0.02, "excess": 0.1, "slow": 0.1} for name in policy
+        },
+    }
+
+
+PARTITION: Scores = {"redis-mix": (0.5, 0.48), "redis-sort": (0.4, 0.38), "nginx-hogs": (0.7, 0.6)}
+BETTER: Scores = PARTITION | {"redis-mix": (0.6, 0.51)}
+WORSE: Scores = PARTITION | {"redis-sort": (0.37, 0.36)}
+UNCLEAR: Scores = PARTITION | {"nginx-hogs": (0.75, 0.69)}
+
+
+def test_twins_that_were_not_trained_on_come_first_with_a_verdict_on_each() -> None:
+    rows = standing_rows(standings(facts_of(BETTER | {"redis-sort": (0.37, 0.36)}, PARTITION)))
+    assert [(row[0], row[-1]) for row in rows] == [
+        ("nginx-hogs", "not certain"),
+        ("redis-mix", "better"),
+        ("redis-sort", "worse"),
+    ]
+    assert {len(row) for row in rows} == {len(HEADERS)}
+    assert rows[1][1:5] == ("0.600", "0.510", "0.500", "0.480")
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        (BETTER, "Try it live beside applications like those of `redis-mix`."),
+        (BETTER | {"redis-sort": (0.3, 0.2)}, "Keep `partition` beside those of `redis-sort`."),
+        (WORSE, "Keep `partition`: these twins show nothing that the policy does better."),
+        (UNCLEAR, "Keep `partition`: these twins show nothing that the policy does better."),
+        (
+            PARTITION,
+            "Its scores are those of `partition`, as which it began: it has learned nothing.",
+        ),
+    ],
+    ids=["better", "better and worse", "worse", "unclear", "the same"],
+)
+def test_what_a_policy_is_good_for_follows_from_the_verdicts(policy: Scores, said: str) -> None:
+    assert good_for(facts_of(policy, PARTITION))[-1] == said
+
+
+def test_missed_targets_and_a_missing_evaluation_are_said() -> None:
+    assert "misses the target more often" in good_for(facts_of(BETTER, PARTITION, missed=0.03))[-1]
+    (only,) = good_for({"twins": {}})
+    assert "not evaluated beside `partition`" in only
+
+
+def test_export_says_what_the_file_is_good_for_and_what_comes_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, out = tmp_path / "run", tmp_path / "policy.onnx"
+    run.mkdir()
+    save_policy(run, replace(random_policy(), provenance=facts_of(BETTER, PARTITION)))
+    assert main(["export", str(run), "--out", str(out)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{out}  {out.with_suffix('.md')}"
+    assert "`partition`: 1; worse: 0; not certain: 2. Not trained on: 1 of these." in lines[1]
+    assert lines[1:3] == good_for(facts_of(BETTER, PARTITION))
+    assert lines[3].endswith(f"--arms none,partition,onnx:path={out}")
+    assert lines[1] in out.with_suffix(".md").read_text(), "the card says it as well"

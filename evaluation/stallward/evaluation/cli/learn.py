@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -171,14 +172,19 @@ def train(
 ) -> None:
     """Train a PPO policy on fitted twins (torch, on the CPU).
 
-    The same seed gives the same policy, unless a time limit ends the training. An interrupted run
+    It prints how the policy stands beside the rule that decides by default, on each twin. The same seed gives the same policy, unless a time limit ends the training. An interrupted run
     is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
     """
+    from stallward.training.export.standing import (  # noqa: PLC0415
+        HEADERS,
+        standing_rows,
+        standings,
+    )
     from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
     from stallward.training.pipeline.train import train_policy  # noqa: PLC0415
 
     with open_executor(ray, storage, out) as executor, output.progress("train") as report:
-        train_policy(
+        facts = train_policy(
             twin or ["default"],
             out=out,
             decisions=decisions,
@@ -193,7 +199,21 @@ def train(
             seed=seed,
             report=report,
         )
-    output.line(f"{out}")
+    output.table(HEADERS, standing_rows(standings(facts)))
+    _say_purpose(facts)
+    output.line(f"next: stallward export {out}")
+
+
+def _say_purpose(facts: Mapping[str, Any]) -> None:
+    """Print what a policy is good for, a sentence on each line.
+
+    Args:
+        facts: The facts of its training.
+    """
+    from stallward.training.export.standing import good_for  # noqa: PLC0415
+
+    for sentence in good_for(facts):
+        output.line(sentence)
 
 
 def tune(
@@ -243,9 +263,13 @@ def export(
 ) -> None:
     """Export a trained policy as one ONNX file.
 
-    Its card is written beside it, with the ending .md.
+    It prints what the policy is good for. The card, which has that as well, is written beside the
+    file, with the ending .md.
     """
     from stallward.training.pipeline.train import export_policy  # noqa: PLC0415
 
-    export_policy(run, out=out)
-    output.line(f"{out}")
+    facts = export_policy(run, out=out)
+    output.line(f"{out}  {out.with_suffix('.md')}")
+    _say_purpose(facts)
+    output.line(f"next: stallward compare SCENARIO --arms none,partition,onnx:path={out}")
+    output.line(f"or, on a node that serves: stallward ctl push {out}")

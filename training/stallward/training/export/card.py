@@ -13,6 +13,7 @@ from stallward.agent.controllers.policy_metadata import PolicyMetadata
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import BASIC
 from stallward.env.objective import SUFFERED
+from stallward.training.export.standing import good_for
 
 # ---------- The parts of a policy's card that other programs read: its metadata, and how to use it.
 
@@ -114,9 +115,8 @@ _BASELINES: Final = {
     "static": "the best static setting for all",
     "rule": "the tuned rule",
     "pi": "tuned PI control",
-    "partition": "`partition`",
 }
-"""The arms that a policy should beat, with their names on the card."""
+"""The arms besides `partition` that a policy should beat, with their names on the card."""
 _SHOWN_POINTS: Final = 20
 """How many points of a training curve the card shows."""
 _DECIDES: Final[dict[ActionTableName, tuple[str, ...]]] = {
@@ -153,6 +153,12 @@ def card(name: str, policy: PolicyMetadata, size_bytes: int) -> str:
         f" ({policy.features.size} features, action table `{policy.table.name}`)",
         f"- Out of distribution: more than {policy.ood_limit:.0%} of the features outside the range",
         "  seen in training; the daemon's default rule then decides.",
+        "",
+        "## What it is good for",
+        "",
+        *good_for(facts),
+        "",
+        "Scores are compared, and one is certainly better if its lower bound is above the other.",
         "",
         *usage(name, policy),
         *_data(facts),

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stallward.agent.control_law.thresholds import read_thresholds, thresholds_text
 from stallward.agent.errors import UsageError
@@ -126,7 +126,7 @@ def train_policy(
     seed: int = 1,
     executor: Executor = LOCAL,
     report: Report = silent,
-) -> None:
+) -> Mapping[str, Any]:
     """Train a policy on fitted twins; ``out`` becomes the directory of the run.
 
     If ``out`` holds an interrupted run with the same settings, that run is resumed.
@@ -147,6 +147,9 @@ def train_policy(
         seed: The first seed.
         executor: Runs one job for each seed.
         report: Called with the progress.
+
+    Returns:
+        The facts of the training, with what it was evaluated on.
 
     Raises:
         StallwardError: If a twin is missing or held out, or ``out`` is something else.
@@ -186,6 +189,7 @@ def train_policy(
         executor=executor,
     )
     save_policy(out, result.policy)
+    return result.policy.provenance
 
 
 def refuse_held_out(twins: Sequence[FittedTwin]) -> None:
@@ -273,8 +277,11 @@ def tune_rule(
     building.replace(out)
 
 
-def export_policy(run: Path, *, out: Path) -> None:
+def export_policy(run: Path, *, out: Path) -> Mapping[str, Any]:
     """Export the policy of a training run, with its card beside it.
+
+    Returns:
+        The facts of its training.
 
     Raises:
         StallwardError: If there is no policy in ``run``, it cannot be exported, or the file or its
@@ -290,4 +297,6 @@ def export_policy(run: Path, *, out: Path) -> None:
     from stallward.training.export.onnx_file import export_policy as export  # noqa: PLC0415
     from stallward.training.network.arrays import load_policy_arrays  # noqa: PLC0415
 
-    export(load_policy_arrays(run), out)
+    policy = load_policy_arrays(run)
+    export(policy, out)
+    return policy.provenance
