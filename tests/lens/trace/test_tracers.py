@@ -222,7 +222,7 @@ def test_node_has_all_that_a_recording_has_of_it() -> None:
     (table,) = (table for table in TABLES if table.kind == "node")
     recorded = {f"node_{field.name}" for field in fields(NodeSample)} - {"node_psi"}
     recorded |= {f"node_psi_{field.name}" for field in fields(PsiTotals)}
-    assert recorded <= set(table.names)
+    assert recorded <= set(table.names), "add a row in lens/trace/tracers/node.py"
 
 
 def test_node_without_psi_says_so(proc: InventedProc) -> None:
