@@ -70,8 +70,8 @@ deb:  ## the Debian package for the Python of this machine, or for PY=3.13; writ
 
 docs:  ## build the site of the documentation in build/site; warnings and broken links are errors
 	@scripts/setup.sh
-	@.venv/bin/python -m sphinx -q -W --keep-going -b html docs build/site
-	@echo "build/site/index.html"
+	@out=build/site/$$(cd docs && ../.venv/bin/python -Bc 'import conf; print(conf.release)') && \
+	  .venv/bin/python -m sphinx -q -W --keep-going -b html docs $$out && echo $$out/index.html
 
 diagrams:  ## draw the changed diagrams of the site (needs npm and Chromium)
 	@.venv/bin/python scripts/diagrams.py

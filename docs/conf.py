@@ -1,12 +1,14 @@
 """The documentation as a site: ``make docs`` builds it in ``build/site``, offline.
 
 The pages are plain Markdown that GitHub shows as well. What only the site needs is here: its
-navigation, the pictures of Mermaid diagrams, and the Python API from the docstrings.
+navigation, the pictures of Mermaid diagrams, the changelog, and the Python API from the docstrings.
+Each version is a folder of its own, and the page above them lists those that are there.
 """
 
 from __future__ import annotations
 
 import hashlib
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,18 +21,35 @@ if TYPE_CHECKING:
 HERE: Final = Path(__file__).parent
 DIAGRAMS: Final = "pictures/diagrams"
 
+CHANGELOG: Final = (HERE.parent / "CHANGELOG.md").read_text("utf-8")
+_VERSION: Final = tomllib.loads((HERE.parent / "pyproject.toml").read_text("utf-8"))["project"][
+    "version"
+]
+
 project = "stallward"
-html_title = "stallward"
+release = "unreleased" if "\n## Unreleased\n" in CHANGELOG else _VERSION
+html_title = f"stallward {release}"
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
 ]
-exclude_patterns = ["conf.py"]
+exclude_patterns = ["conf.py", "_templates"]
 myst_heading_anchors = 4
 myst_fence_as_directive = ["mermaid"]
 
 html_theme = "furo"
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        "sidebar/brand.html",
+        "versions.html",
+        "sidebar/search.html",
+        "sidebar/scroll-start.html",
+        "sidebar/navigation.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_copy_source = False
@@ -111,19 +130,37 @@ NAVIGATION: Final = {
         "glossary",
         "how-to/write-a-controller",
         "reference/api",
+        "releases",
     ),
 }
 """The pages on the left, by heading."""
 
 
-def _add_navigation(_app: Sphinx, page: str, source: list[str]) -> None:
-    """Append the tree of pages to the two pages that have one; GitHub would show it as code."""
+def _complete(_app: Sphinx, page: str, source: list[str]) -> None:
+    """Append what only the site has: trees of pages, which GitHub would show as code, and changes."""
     if page == "index":
         for heading, pages in NAVIGATION.items():
             entries = "\n".join(pages)
             source[0] += f"\n```{{toctree}}\n:hidden:\n:caption: {heading}\n\n{entries}\n```\n"
     if page == "lab/index":
         source[0] += "\n```{toctree}\n:hidden:\n:glob:\n\n*\n```\n"
+    if page == "releases":
+        source[0] += "\n" + CHANGELOG.replace("](docs/", "](").replace("\n#", "\n##").replace(
+            "# Changelog", "## Changelog", 1
+        )
+
+
+def _list_versions(app: Sphinx, error: Exception | None) -> None:
+    """Write the page above the versions, which links to all that lie beside this one."""
+    if error is not None or app.outdir.name != release:
+        return
+    versions = sorted(page.parent.name for page in app.outdir.parent.glob("*/index.html"))
+    links = "\n".join(f'<li><a href="{one}/index.html">{one}</a></li>' for one in versions)
+    (app.outdir.parent / "index.html").write_text(
+        '<!doctype html>\n<html lang="en"><meta charset="utf-8"><title>stallward</title>\n'
+        f"<h1>stallward</h1>\n<p>Documentation of each version:</p>\n<ul>\n{links}\n</ul>\n",
+        encoding="utf-8",
+    )
 
 
 class Mermaid(SphinxDirective):
@@ -142,5 +179,6 @@ class Mermaid(SphinxDirective):
 
 def setup(app: Sphinx) -> None:
     """Called by Sphinx."""
-    app.connect("source-read", _add_navigation)
+    app.connect("source-read", _complete)
+    app.connect("build-finished", _list_versions)
     app.add_directive("mermaid", Mermaid)

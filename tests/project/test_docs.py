@@ -162,18 +162,25 @@ def test_every_path_exists() -> None:
 
 @pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "0.0.9").mkdir()
+    (tmp_path / "0.0.9/index.html").touch()
+    site = tmp_path / "unreleased"
     command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
     done = subprocess.run(
-        [*command, str(ROOT / "docs"), str(tmp_path / "site")],
+        [*command, str(ROOT / "docs"), str(site)],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    page = (tmp_path / "site/reference/api.html").read_text()
+    page = (site / "reference/api.html").read_text()
     assert "stallward.actuator.client.ActuatorClient" in page
-    architecture = (tmp_path / "site/architecture.html").read_text()
+    assert '<a href="../../index.html">Other versions</a>' in page
+    listed = re.findall(r'href="([^"]+)"', (tmp_path / "index.html").read_text())
+    assert listed == ["0.0.9/index.html", "unreleased/index.html"]
+    assert "No version has been published" in (site / "releases.html").read_text()
+    architecture = (site / "architecture.html").read_text()
     assert 'class="diagram"' in architecture
     elsewhere = r'<(?:script|link|img)[^>]+(?:src|href)="(?:https?:)?//[^"]+"'
     assert re.findall(elsewhere, architecture) == [], "the site must work offline"

@@ -1,4 +1,4 @@
-"""Whatever the scripts download from PyPI is pinned by hash."""
+"""Whatever the scripts download from PyPI is pinned by hash, and what is ours has one version."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
+STATED = re.compile(
+    r"(?:^version: |^appVersion: \"|stallward[\w-]*[:-])(\d+\.\d+\.\d+)", re.MULTILINE
+)
+"""Of the chart, of an image and of a wheel."""
 LOCK = tomllib.loads((ROOT / "uv.lock").read_text(encoding="utf-8"))
 PINNED = (
     "scripts/uv.txt",
@@ -72,10 +77,24 @@ def test_nothing_that_is_locked_is_built_from_source() -> None:
     ], "its builder would not be pinned"
 
 
+def test_whatever_is_made_or_shown_of_a_release_has_its_version() -> None:
+    """docs/releases.md has the places."""
+    stated = {
+        (str(path.relative_to(ROOT)), version)
+        for path in (*ROOT.glob("deploy/**/*.yaml"), *ROOT.glob("docs/**/*.md"))
+        for version in STATED.findall(path.read_text("utf-8"))
+    }
+    assert ("deploy/chart/Chart.yaml", VERSION) in stated
+    assert [one for one in stated if one[1] != VERSION] == []
+    assert {p["version"] for p in LOCK["package"] if p["name"].startswith("stallward")} == {
+        VERSION
+    }
+
+
 def test_a_package_beside_the_core_goes_with_this_version_of_it() -> None:
-    version = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["version"]
     for file in ROOT.glob("packages/*/pyproject.toml"):
         project = tomllib.loads(file.read_text("utf-8"))["project"]
-        assert project["version"] == version
+        assert project["version"] == VERSION
         needs = {one.name: one for one in map(Requirement, project["dependencies"])}
-        assert str(needs["stallward"].specifier) == f"=={version}"
+        own = [one for name, one in needs.items() if name.startswith("stallward")]
+        assert {str(one.specifier) for one in own} == {f"=={VERSION}"}
