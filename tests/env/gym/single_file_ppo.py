@@ -96,6 +96,6 @@ def _improve(
             gain = torch.min(ratio * scaled, clipped * scaled).mean()
             loss = 0.25 * (value - targets[rows]).square().mean() - gain
             optimizer.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             nn.utils.clip_grad_norm_(policy.parameters(), 0.5)
             optimizer.step()

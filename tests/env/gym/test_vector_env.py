@@ -123,7 +123,7 @@ def normalised(name: str) -> gymnasium.Env[Any, Any]:
     env = wrappers.NormalizeObservation(wrappers.ClipAction(wrappers.RecordEpisodeStatistics(env)))
     env = wrappers.TransformObservation(env, lambda x: np.clip(x, -10, 10), env.observation_space)
     env = wrappers.NormalizeReward(env, gamma=0.99)
-    return wrappers.TransformReward(env, lambda reward: float(np.clip(reward, -10, 10)))
+    return wrappers.TransformReward(env, lambda reward: float(np.clip(float(reward), -10, 10)))
 
 
 @pytest.mark.usefixtures("one_thread")
