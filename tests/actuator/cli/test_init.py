@@ -146,11 +146,31 @@ def test_it_writes_a_configuration_that_the_daemon_takes(
     assert "--force" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("ungrouped")
+def test_several_applications_are_written_each_with_its_target(
+    programs: tuple[int, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    port, _ = programs
+    found = survey(DEFAULT_PATHS)
+    (service,) = (one for one in found.workloads if port in one.ports)
+    (job,) = (one for one in found.workloads if "initjob" in one.programs)
+    out = tmp_path / "stallward.toml"
+    options = ["--protect", service.name, "--target-ms", "25", "--background", job.name]
+    others = [one.name for one in found.workloads if one.name not in {service.name, job.name}]
+    assert others, "this process, at least"
+    options += ["--protect", others[0], "--target-ms", "4"]
+    assert main(["init", *options, "--log", "/x", "--out", str(out)]) == MISTAKE
+    assert "--log is of one application" in capsys.readouterr().err
+    main(["init", *options, "--out", str(out)])
+    assert load_config(out).targets_ms == (25.0, 4.0)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
         (["--protect", "no-such-group"], "is nothing that runs here"),
         (["--protect", "initservice"], "No --background"),
+        (["--protect", "initservice", "--target-ms", "1", "--target-ms", "2"], "have 2 targets"),
     ],
 )
 @pytest.mark.usefixtures("programs", "ungrouped")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,9 +31,8 @@ def program(name: str) -> ChosenWorkload:
     ],
 )
 def test_a_group_is_named_as_it_is(name: str) -> None:
-    text = first_config(
-        group(name), [group("batch.slice/backup.service")], target_ms=20, log=None, acts=False
-    )
+    app = replace(group(name), target_ms=20.0)
+    text = first_config([app], [group("batch.slice/backup.service")], acts=False)
     config = parse_config(text)
     assert config.applications[0].group == name
     (slot,) = config.background
@@ -44,9 +44,7 @@ def test_a_group_is_named_as_it_is(name: str) -> None:
 
 
 def test_programs_in_no_group_are_found_by_their_command() -> None:
-    config = parse_config(
-        first_config(program("nginx"), [program("g++")], target_ms=5, log=None, acts=True)
-    )
+    config = parse_config(first_config([program("nginx")], [program("g++")], acts=True))
     assert config.applications[0].processes is not None
     pattern = config.applications[0].processes.command
     assert pattern is not None
@@ -58,10 +56,11 @@ def test_programs_in_no_group_are_found_by_their_command() -> None:
 
 def test_slots_have_names_of_their_own_and_the_file_is_short() -> None:
     slots = [group(f"{folder}/job.service") for folder in ("a", "b", "c")]
-    text = first_config(group("app"), slots, target_ms=5, log=Path("/var/log/a.log"), acts=False)
+    app = replace(group("app"), log=Path("/var/log/a.log"))
+    text = first_config([app], slots, acts=False)
     assert [slot.name for slot in parse_config(text).background] == ["job", "job-2", "job-2-2"]
     assert "# path = '/var/log/a.log'" in text
-    short = first_config(group("app"), slots[:2], target_ms=5, log=Path("/x"), acts=False)
+    short = first_config([app], slots[:2], acts=False)
     assert len(short.splitlines()) <= 25
 
 
@@ -69,8 +68,28 @@ def test_slots_have_names_of_their_own_and_the_file_is_short() -> None:
     "name", ["it's", "it's\tat 5\"", "a\n[control]\ndry_run = false", "\x7f'"]
 )
 def test_whatever_a_program_is_called_the_file_names_it(name: str) -> None:
-    text = first_config(program(name), [program("job")], target_ms=5, log=None, acts=False)
+    text = first_config([program(name)], [program("job")], acts=False)
     config = parse_config(text)
     assert config.applications[0].processes is not None
     assert re.escape(name) in (config.applications[0].processes.command or "")
     assert config.control.dry_run
+
+
+@pytest.mark.parametrize("acts", [False, True])
+def test_several_applications_have_targets_and_names_of_their_own(acts: bool) -> None:
+    applications = [
+        replace(group("a/app.service"), target_ms=5.0, log=Path("/var/log/a.log")),
+        replace(group("b/app.service"), target_ms=50.0),
+        program("redis"),
+    ]
+    text = first_config(applications, [program("job")], acts=acts)
+    config = parse_config(text)
+    assert [one.name for one in config.applications] == ["app", "app-2", "redis"]
+    assert config.targets_ms == (5.0, 50.0, 100.0)
+    assert config.control.dry_run is not acts
+    log = text.replace("# [protected.latency]", "[protected.latency]").replace(
+        "# source = 'lines'\n# path", "source = 'lines'\nlatency = '0'\npath"
+    )
+    first, second, _ = parse_config(log).latencies
+    assert first is not None
+    assert second is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Set
+from collections.abc import Sequence, Set
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -23,14 +24,20 @@ _MIB: Final = 1 << 20
 
 def init(
     protect: Annotated[
-        str, typer.Option(help="The application: a group, or a program in none.")
-    ] = "",
+        list[str] | None,
+        typer.Option(help="An application: a group, or a program in none; may be repeated."),
+    ] = None,
     background: Annotated[
         list[str] | None, typer.Option(help="What is held back for it; may be repeated.")
     ] = None,
     target_ms: Annotated[
-        float, typer.Option(min=0.01, max=600_000.0, help="The p95 that it must keep.")
-    ] = 100.0,
+        list[float] | None,
+        typer.Option(
+            min=0.01,
+            max=600_000.0,
+            help="The p95 that it must keep [100]; once for all, or for each --protect.",
+        ),
+    ] = None,
     log: Annotated[
         Path | None, typer.Option(help="Its access log [one that it has open].")
     ] = None,
@@ -51,7 +58,7 @@ def init(
     if not protect:
         _list(found)
         return
-    application = _chosen(found, protect)
+    applications = _applications(found, protect, target_ms or [100.0], log)
     others = [_chosen(found, name) for name in background or ()]
     if not others:
         raise UsageError(
@@ -63,14 +70,7 @@ def init(
     from stallward.actuator.config.first_config import first_config  # noqa: PLC0415
     from stallward.actuator.config.load import parse_config  # noqa: PLC0415
 
-    logs = sorted(application.logs)
-    text = first_config(
-        _as_chosen(application),
-        [_as_chosen(one) for one in others],
-        target_ms=target_ms,
-        log=log or (logs[0] if logs else None),
-        acts=act,
-    )
+    text = first_config(applications, [_as_chosen(one) for one in others], acts=act)
     config = parse_config(text)
     _write(out, text)
     output.line(f"wrote {out}")
@@ -86,6 +86,29 @@ def init(
     else:
         output.line(f"next: stallward doctor --config {out}")
         raise typer.Exit(1)
+
+
+def _applications(
+    found: Survey, names: Sequence[str], targets_ms: Sequence[float], log: Path | None
+) -> list[ChosenWorkload]:
+    """What is to be protected, each with its target and its log."""
+    if len(targets_ms) not in {1, len(names)}:
+        raise UsageError(
+            f"{len(names)} applications have {len(targets_ms)} targets.",
+            next_step="Give --target-ms once, or once for each --protect, in the same order.",
+        )
+    if log is not None and len(names) > 1:
+        raise UsageError(
+            "--log is of one application, and several are protected.",
+            next_step="Leave it out, and name the logs in the file that is written.",
+        )
+    each_ms = [*targets_ms] * len(names) if len(targets_ms) == 1 else targets_ms
+    chosen = []
+    for name, one_ms in zip(names, each_ms, strict=True):
+        workload = _chosen(found, name)
+        own_log = log or next(iter(sorted(workload.logs)), None)
+        chosen.append(replace(_as_chosen(workload), target_ms=one_ms, log=own_log))
+    return chosen
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +12,7 @@ from stallward.agent.schema.write import toml_literal
 
 _UNSAFE: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _MIB: Final = 1 << 20
+_NEVER: Final = "# never paused, limited, stopped or killed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,10 @@ class ChosenWorkload:
     name: str
     is_group: bool
     memory_bytes: int
+    target_ms: float = 100.0
+    """The latency target, of an application."""
+    log: Path | None = None
+    """An access log, of an application; ``None`` if none was found."""
 
     @property
     def slot_name(self) -> str:
@@ -45,54 +50,77 @@ def toml_text(value: str) -> str:
 
 
 def first_config(
-    protected: ChosenWorkload,
+    applications: Sequence[ChosenWorkload],
     background: Sequence[ChosenWorkload],
     *,
-    target_ms: float,
-    log: Path | None,
     acts: bool,
 ) -> str:
     """The text of a configuration.
 
     Args:
-        protected: The application.
+        applications: What is protected, at least one.
         background: What is held back for it.
-        target_ms: The latency target of the application.
-        log: An access log of the application, if one was found.
         acts: Whether the daemon acts; otherwise it only says what it would do.
     """
-    lines = [
-        "# Made by `stallward init`. Every key is in docs/reference/config.md.",
-        "[protected]  # never paused, limited, stopped or killed",
-        f"{protected.target}  # {protected.memory_bytes // _MIB} MiB now",
-    ]
-    names: set[str] = set()
-    for one in background:
-        name = one.slot_name
-        while name in names:
-            name += "-2"
-        names.add(name)
+    several = len(applications) > 1
+    lines = ["# Made by `stallward init`. Every key is in docs/reference/config.md."]
+    for name, one in _named(applications):
+        here = f"{one.target}  # {one.memory_bytes // _MIB} MiB now"
+        if several:
+            lines += [
+                f"[[protected]]  {_NEVER}",
+                f"name = {toml_text(name)}",
+                here,
+                f"slo_ms = {one.target_ms:g}  # the p95 that it must keep",
+                *_latency(one, "protected.latency"),
+                "",
+            ]
+        else:
+            lines += [f"[protected]  {_NEVER}", here, ""]
+    for name, one in _named(background):
         lines += [
-            "",
             "[[background]]  # held back while the application needs its memory",
             f"name = {toml_text(name)}",
             f"{one.target}  # {one.memory_bytes // _MIB} MiB now",
+            "",
         ]
-    lines += ["", "[control]", f"slo_ms = {target_ms:g}  # the p95 that the application must keep"]
+    if not several:
+        target_ms = applications[0].target_ms
+        lines += ["[control]", f"slo_ms = {target_ms:g}  # the p95 that the application must keep"]
     if not acts:
         lines += [
+            *(["[control]"] if several else []),
             "dry_run = true  # it only says what it would do; delete this to let it act",
             "",
             "[record]  # at most 1 GiB, from which `stallward assess` says whether it would help",
             "dir = '/var/lib/stallward/recording'",
         ]
-    lines += ["", "# Without latencies only stalls on memory show how the application is doing."]
-    if log is not None:
+    if not several:
         lines += [
-            "# [latency]  # docs/reference/latency.md says how to name the field of the time",
-            "# source = 'lines'",
-            f"# path = {toml_text(str(log))}",
+            "",
+            "# Without latencies only stalls on memory show how the application is doing.",
+            *_latency(applications[0], "latency"),
         ]
-    else:
-        lines.append("# docs/reference/latency.md has the sources of common servers.")
     return "\n".join([*lines, ""])
+
+
+def _named(chosen: Sequence[ChosenWorkload]) -> Iterator[tuple[str, ChosenWorkload]]:
+    """Each with a name of its own."""
+    names: set[str] = set()
+    for one in chosen:
+        name = one.slot_name
+        while name in names:
+            name += "-2"
+        names.add(name)
+        yield name, one
+
+
+def _latency(one: ChosenWorkload, table: str) -> list[str]:
+    """The lines that say how an application's latencies could be read."""
+    if one.log is None:
+        return ["# docs/reference/latency.md has the sources of common servers."]
+    return [
+        f"# [{table}]  # docs/reference/latency.md says how to name the field of the time",
+        "# source = 'lines'",
+        f"# path = {toml_text(str(one.log))}",
+    ]
