@@ -11,15 +11,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES, DesiredState
 from stallward.agent.errors import ControllerError
 from stallward.agent.file_pages import MARKS, FilePages
 from stallward.agent.sample import Sample
+
+if TYPE_CHECKING:  # a command that only shows decisions does without it
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class Need(StrEnum):

@@ -109,7 +109,7 @@ def test_of_many_ports_it_says_how_many_it_leaves_out(
         name="web", is_group=True, memory_bytes=24 * MIB, processes=1, ports={*range(1, 8)}
     )
     found = Survey(kind="v2", why="All are there.", workloads=(many,))
-    monkeypatch.setattr("stallward.actuator.doctor.survey.survey", lambda _: found)
+    monkeypatch.setattr("stallward.actuator.cli.init.survey", lambda _: found)
     assert main(["init"]) == 0
     assert "1, 2, 3, 4 and 3 more" in capsys.readouterr().out
 
@@ -120,7 +120,7 @@ def test_a_name_that_a_shell_would_run_is_quoted(
     name = "x'; touch y; '"
     job = Workload(name=name, is_group=False, memory_bytes=24 * MIB, processes=1)
     found = Survey(kind="v2", why="All are there.", workloads=(job,))
-    monkeypatch.setattr("stallward.actuator.doctor.survey.survey", lambda _: found)
+    monkeypatch.setattr("stallward.actuator.cli.init.survey", lambda _: found)
     assert main(["init"]) == 0
     words = shlex.split(capsys.readouterr().out.splitlines()[-1])
     assert words[words.index("--background") + 1] == name

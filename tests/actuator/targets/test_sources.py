@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from around_the_guardian import config_in
 
-from stallward.actuator.cli.node import serve
+from stallward.actuator.cli.serve import serve
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml

@@ -20,7 +20,6 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
-from stallward.evaluation.capacity import measure
 from stallward.evaluation.capacity.measure import (
     LEAST_STEPS,
     STEPS,
@@ -179,7 +178,9 @@ def test_the_command_prints_a_row_for_each_arm(
 ) -> None:
     out = tmp_path / "out"
     made = measure_capacity(request(out), opener=opener(session))
-    monkeypatch.setattr(measure, "measure_capacity", lambda _request, _report: made)
+    monkeypatch.setattr(
+        "stallward.evaluation.cli.capacity.measure_capacity", lambda _request, _report: made
+    )
     done = CliRunner().invoke(app, ["capacity", "detector-anon", "--out", str(out)])
     assert done.exit_code == 0, done.stderr
     assert ["partition", "300", "38", "%"] in [

@@ -324,7 +324,7 @@ def test_sigterm_inside_a_sandbox_is_reported_too(
     def leave(*_: object, **__: object) -> None:
         raise SystemExit(143)
 
-    monkeypatch.setattr("stallward.evaluation.blocks.record.record_one", leave)
+    monkeypatch.setattr("stallward.evaluation.cli.record.record_one", leave)
     assert main(["record", "detector-anon"]) == 143
     assert "Terminated; nothing it started is left" in capsys.readouterr().err
 

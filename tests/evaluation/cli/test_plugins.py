@@ -200,7 +200,7 @@ def test_a_command_that_is_not_installed_says_what_to_install(bare: Shell, path:
 def test_many_nodes_need_an_extra_of_their_own(
     bare: Shell, monkeypatch: pytest.MonkeyPatch, words: str
 ) -> None:
-    monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: ())
+    monkeypatch.setattr("stallward.actuator.cli.connect.entry_points", lambda **_: ())
     assert bare(*words.split(), "--nodes", "fleet.toml") == (
         2,
         "",

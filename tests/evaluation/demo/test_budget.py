@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 
-from stallward.evaluation.cli.compare import demo
+from stallward.evaluation.cli.demo import demo
 from stallward.evaluation.demo.run import (
     MIN_BLOCK_S,
     SPARE_S,

@@ -21,7 +21,7 @@ from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.request import NO_ARM, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
-from stallward.evaluation.cli.compare import fidelity
+from stallward.evaluation.cli.fidelity import fidelity
 from stallward.evaluation.errors import EvaluationError, PlanError
 from stallward.evaluation.fidelity import fits as fidelity_fits
 from stallward.evaluation.fidelity.distances import ArmFidelity, noise_floor, summarise_fidelity
@@ -597,7 +597,7 @@ def test_another_measurement_leaves_kept_fits_alone(
             fits.fit([("one", [twin_recordings / "0"])])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stallward.evaluation.fidelity.measure.measure_fidelity", measure)
+    monkeypatch.setattr("stallward.evaluation.cli.fidelity.measure_fidelity", measure)
     with pytest.raises(KeyboardInterrupt):
         fidelity(twin_recordings, out=out)
     with pytest.raises(KeyboardInterrupt):

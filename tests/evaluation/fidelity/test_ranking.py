@@ -14,7 +14,7 @@ from example_results import arm, comparison, exactly, figure, metrics
 
 from stallward.env.testing import small_twin
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.cli.compare import fidelity
+from stallward.evaluation.cli.fidelity import fidelity
 from stallward.evaluation.errors import EvaluationError, PlanError
 from stallward.evaluation.fidelity.ranking.measure import (
     measure_ranking,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.client import Advice, Mode
+from stallward.actuator.record.advice.text import advice_text
+from stallward.actuator.record.desired.text import desired_text
 from stallward.agent.errors import UsageError
-
-if TYPE_CHECKING:
-    from stallward.actuator.client import Advice
 
 _NOT_ON = "No policy is in advice mode."
 _NEXT_STEP = "Load one, and turn it on: stallward ctl mode advice."
@@ -30,9 +30,6 @@ def advice(
 
     One line each time that this changes, until Ctrl-C.
     """
-    from stallward.actuator.client import Mode  # noqa: PLC0415
-    from stallward.actuator.record.advice.text import advice_text  # noqa: PLC0415
-
     with connect(socket) as client:
         status = client.status()
         if status.mode is not Mode.ADVICE and not last:
@@ -52,8 +49,6 @@ def advice(
 
 
 def _values(advice: Advice, names: tuple[str, ...]) -> dict[str, Any]:
-    from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
-
     advised, decided, fault = advice.advised, advice.decided, advice.fault
     return {
         "sequence": advice.sequence,

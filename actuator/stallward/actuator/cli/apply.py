@@ -11,6 +11,11 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
+from stallward.actuator.cli.desired_options import ApplyOptions, parse_desired
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.record.desired.text import desired_text
+from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.runtime.addresses import is_remote
 from stallward.agent.desired import SLOT_LEVERS, slot_option
 
 Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
@@ -112,15 +117,6 @@ def apply(
     SLOT=, a slot's name or number, may be repeated for other slots. PID@START names a process of
     another machine, by field 22 of its /proc/PID/stat. The guard says what it does not grant.
     """
-    from stallward.actuator.cli.desired_options import (  # noqa: PLC0415
-        ApplyOptions,
-        parse_desired,
-    )
-    from stallward.actuator.client.remote_daemon import is_remote  # noqa: PLC0415
-    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-    from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415
-    from stallward.actuator.record.reasons_text import reason_notes  # noqa: PLC0415
-
     options = ApplyOptions(
         paused=pause,
         terminated=end,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -41,7 +42,7 @@ def connect(socket: Path) -> ActuatorClient:
         UsageError: If no daemon listens at the socket.
         ConfigError: If no certificates are named, or one cannot be read.
     """
-    from stallward.actuator.client import ActuatorClient, daemon_at  # noqa: PLC0415
+    from stallward.actuator.client import ActuatorClient, daemon_at  # noqa: PLC0415 - gRPC
 
     daemon = daemon_at(str(socket))
     if isinstance(daemon, Path) and not daemon.is_socket():
@@ -64,8 +65,6 @@ def on_many_nodes(command: str) -> Callable[..., None]:
     Raises:
         UsageError: If that package is not installed.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - only for many nodes
-
     for point in entry_points(group=NODES_GROUP, name=command):
         function: Callable[..., None] = point.load()
         return function

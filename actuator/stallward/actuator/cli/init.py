@@ -6,17 +6,19 @@ import shlex
 from collections.abc import Sequence, Set
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.node import DEFAULT_CONFIG
+from stallward.actuator.cli.options import DEFAULT_CONFIG
+from stallward.actuator.config.first_config import ChosenWorkload, first_config
+from stallward.actuator.config.load import parse_config
+from stallward.actuator.doctor.doctor import examine
+from stallward.actuator.doctor.survey import Survey, Workload, survey
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.agent.errors import UsageError
-
-if TYPE_CHECKING:
-    from stallward.actuator.config.first_config import ChosenWorkload
-    from stallward.actuator.doctor.survey import Survey, Workload
+from stallward.agent.registry import make_controller
 
 _MOST_LISTED: Final = 12
 _MIB: Final = 1 << 20
@@ -51,9 +53,6 @@ def init(
 
     Without --protect it lists what runs here, with memory, ports and logs, and changes nothing.
     """
-    from stallward.actuator.doctor.survey import survey  # noqa: PLC0415
-    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-
     found = survey(DEFAULT_PATHS)
     if not protect:
         _list(found)
@@ -67,16 +66,10 @@ def init(
         )
     if out.exists() and not force:
         raise UsageError(f"{out} is there.", next_step="Give --out, or --force to replace it.")
-    from stallward.actuator.config.first_config import first_config  # noqa: PLC0415
-    from stallward.actuator.config.load import parse_config  # noqa: PLC0415
-
     text = first_config(applications, [_as_chosen(one) for one in others], acts=act)
     config = parse_config(text)
     _write(out, text)
     output.line(f"wrote {out}")
-    from stallward.actuator.doctor.doctor import examine  # noqa: PLC0415
-    from stallward.agent.registry import make_controller  # noqa: PLC0415
-
     diagnosis = examine(config.node.paths, config, make_controller)
     for obstacle in diagnosis.obstacles:
         output.line(f"cannot protect: {obstacle}")
@@ -174,6 +167,4 @@ def _chosen(found: Survey, name: str) -> Workload:
 
 
 def _as_chosen(one: Workload) -> ChosenWorkload:
-    from stallward.actuator.config.first_config import ChosenWorkload  # noqa: PLC0415
-
     return ChosenWorkload(name=one.name, is_group=one.is_group, memory_bytes=one.memory_bytes)

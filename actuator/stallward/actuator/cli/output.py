@@ -82,7 +82,13 @@ def progress(title: str) -> Iterator[Report]:
 
     Both go to stderr, so that ``--json`` on stdout stays clean.
     """
-    with _bar(title) if sys.stderr.isatty() else _growing_line(title) as report:
+    if not sys.stderr.isatty():
+        with _growing_line(title) as report:
+            yield report
+        return
+    from stallward.actuator.cli.progress_bar import progress_bar  # noqa: PLC0415 - rich takes 0.1 s
+
+    with progress_bar(title) as report:
         yield report
 
 
@@ -115,31 +121,3 @@ def _growing_line(title: str) -> Iterator[Report]:
 def duration(passed_s: float) -> str:
     """A duration in words: in seconds, or in minutes where it is long."""
     return f"{passed_s:.0f} s" if passed_s < _MINUTES_FROM_S else f"{passed_s / 60.0:.1f} minutes"
-
-
-@contextmanager
-def _bar(title: str) -> Iterator[Report]:
-    from rich.console import Console  # noqa: PLC0415 - only long steps on a terminal draw bars
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[what]}"),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(title, total=1.0, what="")
-
-        def report(message: str, share: float) -> None:
-            bar.update(task, completed=share, what=message)
-
-        yield report
-        bar.update(task, completed=1.0, what="")

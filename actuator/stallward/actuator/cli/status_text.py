@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from textwrap import wrap
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from stallward.actuator.cli.output import duration
 from stallward.actuator.cli.tick_text import mib_text
-from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
-from stallward.actuator.client.status import HoldBudgetInfo
-from stallward.actuator.experiments.wire import Phase
 from stallward.actuator.latency.resolution import too_coarse
 from stallward.actuator.record.desired.text import node_text, slot_text
-from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.sample import LatencySample, WorkSource
+
+if TYPE_CHECKING:  # the help of `ctl status` needs neither gRPC nor numpy
+    from stallward.actuator.client import CanaryInfo, DaemonStatus, LatencyInfo
+    from stallward.actuator.client.status import HoldBudgetInfo
+    from stallward.actuator.experiments.wire import Phase
+    from stallward.actuator.record.tick_record import TickRecord
 
 COLUMNS: Final = 100
 """How wide the status is printed at most."""

@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from stallward.actuator.guard.changes import GuardChange
 from stallward.actuator.record.desired.text import desired_text
 from stallward.actuator.record.rates import stall_share
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
+
+if TYPE_CHECKING:  # see status_text
+    from stallward.actuator.record.tick_record import TickRecord
 
 
 class TickPrinter:

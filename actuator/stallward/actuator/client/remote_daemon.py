@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
@@ -11,13 +10,13 @@ from typing import Final, Self
 import grpc
 
 from stallward.actuator.errors import ConfigError
+from stallward.actuator.runtime.addresses import is_remote
 
 AUTHORITY_FILE = "ca.pem"
 CERTIFICATE_FILE = "client.pem"
 KEY_FILE = "client.key"
 TLS_VARIABLE: Final = "STALLWARD_TLS"
 """The environment variable that names the folder of the client's certificates."""
-_REMOTE: Final = re.compile(r"[^/]+:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,11 +70,6 @@ class RemoteDaemon:
                 next_step=f"Name the folder with {AUTHORITY_FILE}, {CERTIFICATE_FILE} and "
                 f"{KEY_FILE} in {TLS_VARIABLE}.",
             ) from error
-
-
-def is_remote(address: str) -> bool:
-    """Whether an address is ``HOST:PORT``: a daemon on another machine."""
-    return _REMOTE.fullmatch(address) is not None
 
 
 def daemon_at(address: str, tls: Path | None = None, server_name: str = "") -> Path | RemoteDaemon:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ MAX_SOCKET_PATH_BYTES: Final = 107
 _PLAIN: Final = frozenset(b"-./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~")
 """The bytes of a path that a URI holds as they are."""
 _FAMILIES: Final = (socket.AF_INET, socket.AF_INET6)
+_REMOTE: Final = re.compile(r"[^/]+:\d{1,5}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +47,11 @@ class Address:
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return self.path or f"{host}:{self.port}"
+
+
+def is_remote(address: str) -> bool:
+    """Whether an address is ``HOST:PORT``: a daemon on another machine."""
+    return _REMOTE.fullmatch(address) is not None
 
 
 def is_loopback(host: str) -> bool:

@@ -15,11 +15,16 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from types import FrameType
 from typing import Final
 
+from typer.exceptions import TyperException
+
 from stallward.agent.errors import StallwardError
 from stallward.agent.printable import printable
+from stallward.evaluation.cli import app as tree
+from stallward.evaluation.cli.cluster_options import with_ray_address
 
 MISTAKE = 2
 INTERRUPTED = 130
@@ -47,15 +52,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code.
     """
-    from typer.exceptions import TyperException  # noqa: PLC0415 - half of the start-up time
-
-    from stallward.evaluation.cli.app import app  # noqa: PLC0415
-    from stallward.evaluation.cli.cluster_options import with_ray_address  # noqa: PLC0415
-
     given = with_ray_address(sys.argv[1:] if arguments is None else arguments)
     previous = signal.signal(signal.SIGTERM, _terminate)
     try:
-        code = app(given, standalone_mode=False)
+        code = tree.app(given, standalone_mode=False)
     except TyperException as error:
         return _usage(error)
     except (StallwardError, ModuleNotFoundError, OSError) as error:
@@ -127,8 +127,6 @@ _REQUIREMENTS: Final = {
 
 def extra_of(module: str) -> str | None:
     """The smallest extra that installs a module; ``None`` if no extra does."""
-    from importlib import metadata  # noqa: PLC0415 - only if something is missing
-
     wanted = _REQUIREMENTS.get(module, module.replace("_", "-"))
     extras: dict[str, list[str]] = {}
     for requirement in metadata.requires("stallward") or ():

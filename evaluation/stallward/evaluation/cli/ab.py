@@ -2,106 +2,28 @@
 
 from __future__ import annotations
 
-import math
 import secrets
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Nodes, Socket, connect, on_many_nodes
 from stallward.actuator.cli.options import Json
+from stallward.actuator.experiments.plan import Candidate, ExperimentPlan, PrimaryMeasure
+from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.errors import UsageError
-
-if TYPE_CHECKING:
-    from stallward.actuator.experiments.plan import PrimaryMeasure
-    from stallward.actuator.experiments.wire import Experiment
-    from stallward.evaluation.experiments.planning import ExperimentNeeds
+from stallward.evaluation.cli.ab_text import report_lines, report_rows, status_lines
+from stallward.evaluation.experiments.node_report import report_on
+from stallward.evaluation.results.serialise import to_json
 
 Measure = Annotated[
     str, typer.Option(help="Primary measure: block-p99, block-p95, p95, worst or work.")
 ]
 
-app = typer.Typer(
-    help="Compare two controllers on a node that serves.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog="Example: stallward ab start --treatment default --pairs 20",
-)
 
-
-@app.callback()
-def ab() -> None:
-    """Compare two controllers on a node that serves."""
-
-
-@app.command("plan", epilog="Example: stallward ab plan recordings/node --effect -0.1")
-def plan(
-    recordings: Annotated[
-        list[Path], typer.Argument(help="Recordings of the node, or directories of them.")
-    ],
-    measure: Measure = "block-p99",
-    effect: Annotated[
-        float, typer.Option(help="Effect to show: 0.1 is 10 % more, -0.1 is 10 % less.")
-    ] = 0.1,
-    block_seconds: Annotated[
-        float, typer.Option(min=2.0, max=86400.0, help="Measured length of a block.")
-    ] = 60.0,
-    burn_in_seconds: Annotated[
-        float | None,
-        typer.Option(min=0.0, max=86400.0, help="Burn-in [1.5 mixing times of the p95]."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Say how many pairs of blocks show an effect on a node.
-
-    The recordings are cut into blocks as an experiment would. How much neighbouring blocks differ,
-    although they ran the same controller, says what an effect has to stand out from.
-    """
-    from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415
-    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
-    from stallward.evaluation.experiments.planning import plan_experiment  # noqa: PLC0415
-    from stallward.evaluation.measures.block_measures import series_of  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-
-    primary = _primary(measure)
-    needs = plan_experiment(
-        [series_of(load_recording(path)) for path in recording_folders(recordings)],
-        primary,
-        effect,
-        block_s=block_seconds,
-        burn_in_s=burn_in_seconds,
-    )
-    if as_json:
-        output.print_json(to_json(needs))
-        return
-    output.table(("", "pairs", "time"), _rows(needs))
-    output.line()
-    output.line(
-        f"To show {100 * effect:+g} % of {measure} in four of five experiments, with blocks of "
-        f"{needs.block_s:g} s after {needs.burn_in_s:g} s of burn-in (mixing time "
-        f"{needs.mixing_s:.1f} s). Neighbouring blocks differ by a factor of "
-        f"{math.exp(needs.spread.spread):.2f} ({needs.spread.pairs} pairs)."
-    )
-
-
-def _rows(needs: ExperimentNeeds) -> list[tuple[str, str, str]]:
-    cases = (
-        ("number fixed before", needs.pairs.fixed_pairs),
-        ("stopped when it is certain, at most", needs.pairs.sequential_pairs),
-        ("the same, half of the experiments", needs.pairs.typical_pairs),
-    )
-    return [
-        (what, "over 1000", "")
-        if pairs is None
-        else (what, str(pairs), output.duration(needs.length_s(pairs)))
-        for what, pairs in cases
-    ]
-
-
-@app.command("start", epilog="Example: stallward ab start --treatment november --pairs 20")
 def start(
     treatment: Annotated[
         list[str] | None,
@@ -144,8 +66,6 @@ def start(
     the end. It stops if the treatment certainly keeps the target less often than --margin allows.
     With --nodes it is started on many nodes or on none; which treatment each runs is drawn.
     """
-    from stallward.actuator.experiments.plan import Candidate, ExperimentPlan  # noqa: PLC0415
-
     treatments = tuple(Candidate(policy=_on_node(one)) for one in treatment or [""])
     wanted = ExperimentPlan(
         baseline=Candidate(policy=_on_node(baseline)),
@@ -154,7 +74,7 @@ def start(
         block_s=block_seconds,
         burn_in_s=burn_in_seconds,
         seed=secrets.randbits(63) if seed is None else seed,
-        primary=_primary(measure),
+        primary=primary_measure(measure),
         stop_when_certain=stop_when_certain,
         margin=margin,
     )
@@ -171,19 +91,15 @@ def start(
     output.line(f"started: {pairs} pairs, at most {longest}, seed {wanted.seed}")
 
 
-@app.command("status", epilog="Example: stallward ab status")
 def status(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Say where the experiment is, and which blocks were lost."""
     if nodes is not None:
         on_many_nodes("ab.status")(nodes)
         return
-    from stallward.evaluation.cli.ab_text import status_lines  # noqa: PLC0415
-
     for text in status_lines(_experiment(socket)):
         output.line(text)
 
 
-@app.command("stop", epilog="Example: stallward ab stop")
 def stop(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     """Stop the experiment, and put back what was in force before."""
     if nodes is not None:
@@ -194,16 +110,11 @@ def stop(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:
     output.line(f"stopped after {len(ended.blocks)} of {ended.plan.blocks} blocks")
 
 
-@app.command("report", epilog="Example: stallward ab report --json")
 def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json = False) -> None:
     """Say what the experiment showed, also while it runs."""
     if nodes is not None:
         on_many_nodes("ab.report")(nodes, as_json=as_json)
         return
-    from stallward.evaluation.cli.ab_text import report_lines, report_rows  # noqa: PLC0415
-    from stallward.evaluation.experiments.node_report import report_on  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-
     experiment = _experiment(socket)
     shown = report_on(experiment)
     if as_json:
@@ -220,9 +131,12 @@ def report(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None, as_json: Json =
         output.line(text)
 
 
-def _primary(name: str) -> PrimaryMeasure:
-    from stallward.actuator.experiments.plan import PrimaryMeasure  # noqa: PLC0415
+def primary_measure(name: str) -> PrimaryMeasure:
+    """The measure of a name.
 
+    Raises:
+        UsageError: If there is none of this name.
+    """
     if name not in set(PrimaryMeasure):
         raise UsageError(
             f"{name!r:.40} is not a measure.",

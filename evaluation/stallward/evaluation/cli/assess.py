@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.node import DEFAULT_CONFIG, check_config
-from stallward.actuator.cli.options import Json
+from stallward.actuator.cli.options import DEFAULT_CONFIG, Json, check_config
+from stallward.actuator.config.load import load_config
 from stallward.agent.errors import UsageError
-
-if TYPE_CHECKING:
-    from stallward.evaluation.assess.readings import Readings
+from stallward.evaluation.assess.assessment import assess as assess_parts
+from stallward.evaluation.assess.page import assessment_page
+from stallward.evaluation.assess.readings import Readings, read_node, readings_of_recording
+from stallward.evaluation.assess.text import lines_of
+from stallward.evaluation.report.experiment_page import write_experiment_page
+from stallward.evaluation.results.serialise import to_json
 
 
 def assess(
@@ -34,10 +37,6 @@ def assess(
     for, what the controller would have done in them, what that would cost the background, and an
     answer, which may be no.
     """
-    from stallward.evaluation.assess.assessment import assess as assess_parts  # noqa: PLC0415
-    from stallward.evaluation.assess.text import lines_of  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-
     parts = _read(recordings) if recordings else [_read_configured(config)]
     found = assess_parts(parts)
     if as_json:
@@ -45,17 +44,11 @@ def assess(
     else:
         output.text("\n".join(lines_of(found)))
     if out is not None:
-        from stallward.evaluation.assess.page import assessment_page  # noqa: PLC0415
-        from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-
         write_experiment_page(assessment_page(found, parts), out)
 
 
 def _read_configured(config: Path) -> Readings:
     """What the daemon of a configuration recorded, with the names of its slots."""
-    from stallward.actuator.config.load import load_config  # noqa: PLC0415
-    from stallward.evaluation.assess.readings import read_node  # noqa: PLC0415
-
     check_config(config)
     loaded = load_config(config)
     if loaded.record is None:
@@ -72,8 +65,6 @@ def _read_configured(config: Path) -> Readings:
 
 def _read(places: list[Path]) -> list[Readings]:
     """What is in some places: the ticks of daemons, or Parquet."""
-    from stallward.evaluation.assess.readings import read_node, readings_of_recording  # noqa: PLC0415
-
     parts: list[Readings] = []
     for place in places:
         if not place.is_dir() or not any(place.glob("**/run.json")):

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.evaluation.border.measure import BorderRequest, BorderResult, measure_border
 from stallward.evaluation.cli.target_option import TargetOption
-
-if TYPE_CHECKING:
-    from stallward.evaluation.border.measure import BorderResult
 
 
 def border(
@@ -40,8 +38,6 @@ def border(
     no limits at all (needs root). It prints latency, work and swap traffic of each level, and
     draws border.svg.
     """
-    from stallward.evaluation.border.measure import BorderRequest, measure_border  # noqa: PLC0415
-
     request = BorderRequest(
         scenario=scenario,
         levels=levels,

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.evaluation.arms import parse_arms
+from stallward.evaluation.capacity.measure import CapacityRequest, CapacityResult, measure_capacity
 from stallward.evaluation.cli.target_option import TargetOption
-
-if TYPE_CHECKING:
-    from stallward.evaluation.capacity.measure import CapacityResult
 
 _MIB = 1 << 20
 
@@ -50,12 +49,6 @@ def capacity(
     the work that it does with ample memory. The smallest such zone is found by bisection, live
     (needs root), and measured once more. The directory can be resumed with the same command.
     """
-    from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
-    from stallward.evaluation.capacity.measure import (  # noqa: PLC0415
-        CapacityRequest,
-        measure_capacity,
-    )
-
     request = CapacityRequest(
         scenario=scenario,
         arms=parse_arms(arms),

@@ -21,6 +21,10 @@ from stallward.evaluation.cli.catalogue.options import (
     selection_of,
 )
 from stallward.evaluation.cli.cluster_options import Ray, Storage
+from stallward.training.export.standing import HEADERS, standing_rows, standings
+from stallward.training.parallel.choose import open_executor
+from stallward.training.pipeline.fit import fit_twin, transfer_twins
+from stallward.training.pipeline.train import export_policy, load_twins, train_policy, tune_rule
 
 
 def fit(
@@ -75,10 +79,6 @@ def fit(
     With --unseen the twin of any scenario is made without its runs under pressure, as `stallward
     fidelity` does for scenarios that no fit has seen.
     """
-    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
-    from stallward.training.pipeline.fit import fit_twin, transfer_twins  # noqa: PLC0415
-    from stallward.training.pipeline.train import load_twins  # noqa: PLC0415
-
     places = recordings or ["recordings"]
     selection = selection_of(scenario, recorded_arm, node, days)
     with open_executor(ray, storage, out) as executor, output.progress("fit") as report:
@@ -175,14 +175,6 @@ def train(
     It prints how the policy stands beside the rule that decides by default, on each twin. The same seed gives the same policy, unless a time limit ends the training. An interrupted run
     is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
     """
-    from stallward.training.export.standing import (  # noqa: PLC0415
-        HEADERS,
-        standing_rows,
-        standings,
-    )
-    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
-    from stallward.training.pipeline.train import train_policy  # noqa: PLC0415
-
     with open_executor(ray, storage, out) as executor, output.progress("train") as report:
         facts = train_policy(
             twin or ["default"],
@@ -236,9 +228,6 @@ def tune(
     Thresholds are scored and chosen like policies. Use them as the arm RULE:path=FILE. An
     interrupted command goes on when it is repeated: finished searches are kept in OUT.parts.
     """
-    from stallward.training.parallel.choose import open_executor  # noqa: PLC0415
-    from stallward.training.pipeline.train import tune_rule  # noqa: PLC0415
-
     file = out or Path("build") / f"{rule}.toml"
     with open_executor(ray, storage, file) as executor, output.progress("tune") as report:
         tune_rule(
@@ -266,8 +255,6 @@ def export(
     It prints what the policy is good for. The card, which has that as well, is written beside the
     file, with the ending .md.
     """
-    from stallward.training.pipeline.train import export_policy  # noqa: PLC0415
-
     facts = export_policy(run, out=out)
     output.line(f"{out}  {out.with_suffix('.md')}")
     _say_purpose(facts)

@@ -108,6 +108,10 @@ class PluggedGroup(TyperGroup):
             is_stand_in=lambda name: f"{prefix}{name}" in EXTRA_OF,
         )
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, of which none is loaded for it."""
+        return list(self.commands)
+
 
 def stand_in(group: typer.Typer, *paths: str) -> None:
     """Keep the places of other packages' commands, and say what to install if they are called.

@@ -9,10 +9,13 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.node import DEFAULT_CONFIG, check_config
-from stallward.actuator.cli.options import LONGEST_S, Seed
+from stallward.actuator.cli.options import DEFAULT_CONFIG, LONGEST_S, Seed, check_config
 from stallward.agent.errors import UsageError
+from stallward.env.recording.from_frames import convert_frames
+from stallward.env.recording.stored import days_of
 from stallward.env.scenario.scenario import Target
+from stallward.evaluation.blocks.record import record_all, record_one
+from stallward.evaluation.blocks.record_plan import RecordRequest
 from stallward.evaluation.cli.target_option import TargetOption
 
 DEFAULT_OUT = Path("recordings")
@@ -119,8 +122,6 @@ def record(
 
 
 def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) -> None:
-    from stallward.evaluation.blocks.record import record_all  # noqa: PLC0415
-
     with output.progress("record") as report:
         made = record_all(plan, out, report, only=only, replace=replace)
     output.line(f"{len(made)} recordings made in {out}")
@@ -138,9 +139,6 @@ def _convert(
     days: str,
     node: str,
 ) -> None:
-    from stallward.env.recording.from_frames import convert_frames  # noqa: PLC0415
-    from stallward.env.recording.stored import days_of  # noqa: PLC0415
-
     if out is None:
         raise UsageError(
             "The recordings have no directory.", next_step="Name a new directory with --out."
@@ -174,9 +172,6 @@ def _one(
     target: Target,
     out: Path | None,
 ) -> None:
-    from stallward.evaluation.blocks.record import record_one  # noqa: PLC0415
-    from stallward.evaluation.blocks.record_plan import RecordRequest  # noqa: PLC0415
-
     if not scenario:
         raise UsageError(
             "No scenario was named.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,12 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
+from stallward.evaluation.demo.run import shipped_recordings
+from stallward.evaluation.results.serialise import to_json
+from stallward.evaluation.verdict.plan import load_verdict_plan
+from stallward.evaluation.verdict.result import load_verdict
+from stallward.evaluation.verdict.tables import verdict_tables
+from stallward.evaluation.verdict.verdict import run_verdict
 
 
 def verdict(
@@ -38,15 +45,6 @@ def verdict(
     It is compared with every other controller, in randomised blocks. It takes hours (as root).
     After an interruption the same command resumes it, and --rounds may be raised.
     """
-    from dataclasses import replace  # noqa: PLC0415
-
-    from stallward.evaluation.demo.run import shipped_recordings  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.evaluation.verdict.plan import load_verdict_plan  # noqa: PLC0415
-    from stallward.evaluation.verdict.result import load_verdict  # noqa: PLC0415
-    from stallward.evaluation.verdict.tables import verdict_tables  # noqa: PLC0415
-    from stallward.evaluation.verdict.verdict import run_verdict  # noqa: PLC0415
-
     if show:
         result = load_verdict(out)
     else:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S
+from stallward.actuator.cli.top.history import History
+from stallward.actuator.cli.top.source import LEAD_S, replayed
+from stallward.actuator.cli.top.text import whole
+from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
-
-if TYPE_CHECKING:
-    from stallward.actuator.cli.top.history import History
-    from stallward.actuator.record.tick_record import TickRecord
 
 _LIVE_S: Final = 2.0
 """How long a running daemon is watched for --once: rates need a second."""
@@ -47,11 +47,7 @@ def top(
             "Standard output is not a terminal.",
             next_step="Give --once to print everything as text.",
         )
-    from stallward.actuator.cli.top.history import History  # noqa: PLC0415 - with numpy
-
     if replay is not None:
-        from stallward.actuator.cli.top.source import LEAD_S, replayed  # noqa: PLC0415
-
         history = History(target_ms)
         if once:
             records = replayed(replay, at_s=at, sleep=lambda _seconds: None)
@@ -71,8 +67,6 @@ def top(
 
 def _print(records: Iterable[TickRecord], history: History, length_s: float) -> None:
     """Print what is known after some seconds of records."""
-    from stallward.actuator.cli.top.text import whole  # noqa: PLC0415
-
     first_s: float | None = None
     for record in records:
         history.add(record)
@@ -85,6 +79,6 @@ def _print(records: Iterable[TickRecord], history: History, length_s: float) -> 
 
 
 def _show(records: Iterable[TickRecord], history: History, title: str) -> None:
-    from stallward.actuator.cli.top.screen import TopScreen  # noqa: PLC0415 - Textual is large
+    from stallward.actuator.cli.top.screen import TopScreen  # noqa: PLC0415 - Textual takes 0.5 s
 
     TopScreen(records, history, title).run()

@@ -10,6 +10,10 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
+from stallward.env.catalogue.add import add_recordings
+from stallward.env.catalogue.find import recording_folders
+from stallward.env.catalogue.summary import HEADERS, summarise, summary_rows
+from stallward.env.recording.stored import days_of
 from stallward.evaluation.cli.catalogue.options import (
     OfArm,
     OfDays,
@@ -17,17 +21,11 @@ from stallward.evaluation.cli.catalogue.options import (
     OfScenario,
     selection_of,
 )
+from stallward.evaluation.results.serialise import to_json
 
-app = typer.Typer(
-    help="Keep many recordings as one Parquet dataset, by node and day.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    epilog="Example: stallward catalogue add recordings --to s3://bucket/recordings",
-)
 _REFUSED = 1
 
 
-@app.command(epilog="Example: stallward catalogue add rec/edge-7 --to s3://bucket/recordings")
 def add(
     recordings: Annotated[list[Path], typer.Argument(help="Recordings, or directories of them.")],
     to: Annotated[str, typer.Option(help="The catalogue, new or not: a path, or a URL.")],
@@ -41,10 +39,6 @@ def add(
     A recording that is in it already is left as it is. The exit code is 1 if some could not be
     added: each is named, and the others are in the catalogue. The recordings stay where they are.
     """
-    from stallward.env.catalogue.add import add_recordings  # noqa: PLC0415
-    from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415
-    from stallward.env.recording.stored import days_of  # noqa: PLC0415
-
     found = recording_folders(recordings)
     if not found:
         raise UsageError(
@@ -65,7 +59,6 @@ def add(
         raise typer.Exit(_REFUSED)
 
 
-@app.command(epilog="Example: stallward catalogue show s3://bucket/recordings --days 2026-11-01..")
 def show(
     catalogue: Annotated[str, typer.Argument(help="The catalogue: a path, or a URL.")],
     scenario: OfScenario = "",
@@ -75,9 +68,6 @@ def show(
     as_json: Json = False,
 ) -> None:
     """Show what is in a catalogue, by node, scenario, condition and arm."""
-    from stallward.env.catalogue.summary import HEADERS, summarise, summary_rows  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-
     kinds = summarise(catalogue, selection_of(scenario, recorded_arm, node, days))
     if as_json:
         output.print_json([to_json(kind) for kind in kinds])

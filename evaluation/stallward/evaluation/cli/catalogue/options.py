@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-if TYPE_CHECKING:
-    from stallward.env.recording.stored import Selection
+from stallward.env.recording.stored import Selection, days_of
 
 Places = Annotated[
     list[str] | None,
@@ -30,7 +29,5 @@ def selection_of(scenario: str, arm: str, node: str, days: str) -> Selection:
     Raises:
         UsageError: If ``days`` names none.
     """
-    from stallward.env.recording.stored import Selection, days_of  # noqa: PLC0415 - pyarrow
-
     first, last = days_of(days) if days else (None, None)
     return Selection(scenario=scenario, arm=arm, node=node, first_day=first, last_day=last)
