@@ -13,7 +13,7 @@ from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
-from stallward.benchmarks.commands import figure_rows
+from stallward.benchmarks.bench import figure_rows
 from stallward.benchmarks.onset import OnsetDetector, write_reflex_policy
 from stallward.benchmarks.overhead import (
     MEANINGS,

@@ -196,7 +196,7 @@ def test_a_campaign_without_a_kill_prints_no_counts(
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(module, "bench_kills", interrupted)
+    monkeypatch.setattr("stallward.benchmarks.bench.bench_kills", interrupted)
     assert main(["bench", "kills", "--json"]) == 130
     assert capsys.readouterr().out == ""
 

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from stallward.fleet.connections import Fleet
+from stallward.fleet import Fleet, load_fleet
 
 
 def connect_fleet(file: Path) -> Fleet:
@@ -16,6 +14,4 @@ def connect_fleet(file: Path) -> Fleet:
         ConfigError: If the file cannot be used, or a certificate cannot be read.
         DiscoveryError: If nodes cannot be looked up.
     """
-    from stallward.fleet import Fleet, load_fleet  # noqa: PLC0415
-
     return Fleet(load_fleet(file))

@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.experiments.plan import Candidate, ExperimentPlan
+from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.errors import UsageError
+from stallward.evaluation.results.serialise import to_json
 from stallward.fleet.cli.connect import connect_fleet
-
-if TYPE_CHECKING:
-    from stallward.actuator.experiments.wire import Experiment
-    from stallward.fleet.connections import Fleet
+from stallward.fleet.cli.experiments_text import (
+    left_out_lines,
+    node_rows,
+    progress_line,
+    report_lines,
+    report_rows,
+    status_rows,
+)
+from stallward.fleet.connections import Fleet
+from stallward.fleet.experiment_plan import FleetPlan, newest_of
+from stallward.fleet.experiment_report import report_on_fleet
+from stallward.fleet.experiments import gather, start, stop
 
 
 def start_fleet(
@@ -29,9 +38,6 @@ def start_fleet(
         treatments: What is compared with the baseline.
         partly: Whether to go on with the nodes that can.
     """
-    from stallward.fleet.experiment_plan import FleetPlan  # noqa: PLC0415
-    from stallward.fleet.experiments import start  # noqa: PLC0415
-
     wanted = FleetPlan(plan=plan, treatments=treatments, seed=plan.seed)
     with connect_fleet(file) as fleet:
         started = start(fleet, wanted, partly=partly)
@@ -47,12 +53,6 @@ def start_fleet(
 
 def show_fleet(file: Path) -> None:
     """Say where the experiment is on each node, also which do not answer."""
-    from stallward.fleet.cli.experiments_text import (  # noqa: PLC0415
-        left_out_lines,
-        progress_line,
-        status_rows,
-    )
-
     with connect_fleet(file) as fleet:
         found = _gather(fleet)
     output.table(("node", "state", "blocks", "lost", "now"), status_rows(found.part))
@@ -63,8 +63,6 @@ def show_fleet(file: Path) -> None:
 
 def stop_fleet(file: Path) -> None:
     """Stop the experiment on all nodes; the exit code is 1 if it may still run on one."""
-    from stallward.fleet.experiments import stop  # noqa: PLC0415
-
     with connect_fleet(file) as fleet:
         answers = stop(fleet)
     stopped = [one for one in answers.given.values() if one is not None]
@@ -78,14 +76,6 @@ def stop_fleet(file: Path) -> None:
 
 def report_fleet(file: Path, *, as_json: bool) -> None:
     """Say what the experiment showed on all nodes that answer."""
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.fleet.cli.experiments_text import (  # noqa: PLC0415
-        node_rows,
-        report_lines,
-        report_rows,
-    )
-    from stallward.fleet.experiment_report import report_on_fleet  # noqa: PLC0415
-
     with connect_fleet(file) as fleet:
         found = _gather(fleet)
     report = report_on_fleet(found.part)
@@ -122,9 +112,6 @@ def _gather(fleet: Fleet) -> _Found:
     Raises:
         UsageError: If no node takes part in one.
     """
-    from stallward.fleet.experiment_plan import newest_of  # noqa: PLC0415
-    from stallward.fleet.experiments import gather  # noqa: PLC0415
-
     answers = gather(fleet)
     part, others = newest_of({n: one for n, one in answers.given.items() if one is not None})
     others |= {n: "there was no experiment" for n, one in answers.given.items() if one is None}

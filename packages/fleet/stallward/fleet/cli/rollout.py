@@ -4,20 +4,27 @@ from __future__ import annotations
 
 import secrets
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json
+from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.agent.errors import PolicyError
 from stallward.fleet.cli.connect import connect_fleet
-
-if TYPE_CHECKING:
-    from stallward.fleet.connections import Fleet
-    from stallward.fleet.rollout.node_calls import PushedPolicy
-    from stallward.fleet.rollout.plan import RolloutPlan
-    from stallward.fleet.rollout.rollout import Rollout
+from stallward.fleet.cli.rollout_text import (
+    count_rows,
+    left_lines,
+    outcome_line,
+    progress_values,
+    wave_rows,
+)
+from stallward.fleet.connections import Fleet
+from stallward.fleet.rollout.node_calls import PushedPolicy, check
+from stallward.fleet.rollout.plan import RolloutPlan, WaveRules, drawn_order, parse_waves, share_of
+from stallward.fleet.rollout.progress import NodeState, Outcome
+from stallward.fleet.rollout.rollout import Rollout, digest
 
 _Nodes = Annotated[Path, typer.Option(help="The file that says where the nodes are.")]
 
@@ -70,16 +77,6 @@ def rollout(
     if it is bad, all go back. The same command goes on after an interruption. The exit code is 0
     if it decides on all nodes.
     """
-    from stallward.actuator.policies.named_controller import digest_of, specification_of  # noqa: PLC0415
-    from stallward.fleet.rollout.plan import (  # noqa: PLC0415
-        RolloutPlan,
-        WaveRules,
-        drawn_order,
-        parse_waves,
-        share_of,
-    )
-    from stallward.fleet.rollout.rollout import Rollout, digest  # noqa: PLC0415
-
     specification = specification_of(policy)
     pushed = None if specification is not None else _read(Path(policy), name)
     sha256 = digest_of(specification) if specification is not None else ""
@@ -118,8 +115,6 @@ def recall(
 
     Nodes that do not answer are named; the same command tries them again.
     """
-    from stallward.fleet.rollout.rollout import Rollout  # noqa: PLC0415
-
     with connect_fleet(nodes) as fleet, Rollout(state) as going:
         if not going.progress.returning:
             going.recall()
@@ -132,8 +127,6 @@ def _read(file: Path, name: str) -> PushedPolicy:
     Raises:
         PolicyError: If it cannot be read.
     """
-    from stallward.fleet.rollout.node_calls import PushedPolicy  # noqa: PLC0415
-
     try:
         return PushedPolicy(content=file.read_bytes(), name=name or file.stem)
     except OSError as error:
@@ -151,14 +144,6 @@ def _run(
     Raises:
         typer.Exit: If not all nodes are where they should be.
     """
-    from stallward.fleet.cli.rollout_text import (  # noqa: PLC0415
-        count_rows,
-        left_lines,
-        outcome_line,
-        progress_values,
-    )
-    from stallward.fleet.rollout.progress import NodeState, Outcome  # noqa: PLC0415
-
     try:
         step = going.run(fleet, pushed, output.note)
     except KeyboardInterrupt:
@@ -187,9 +172,6 @@ def _try(fleet: Fleet, plan: RolloutPlan, *, push: bool) -> None:
     Raises:
         typer.Exit: If more nodes refuse than may be left out.
     """
-    from stallward.fleet.cli.rollout_text import wave_rows  # noqa: PLC0415
-    from stallward.fleet.rollout.node_calls import check  # noqa: PLC0415
-
     answers = fleet.ask(lambda _name, client: check(client, push=push))
     output.table(("wave", "nodes", "in all", "first"), wave_rows(plan))
     for name, error in answers.failed.items():

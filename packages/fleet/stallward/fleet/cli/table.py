@@ -6,16 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import Annotated, Final
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
+from stallward.actuator.client import DaemonStatus
 from stallward.fleet.cli.connect import connect_fleet
-
-if TYPE_CHECKING:
-    from stallward.actuator.client import DaemonStatus
 
 _HEADERS: Final = ("node", "version", "decides", "policy", "p95, ms", "target, ms", "paused", "")
 

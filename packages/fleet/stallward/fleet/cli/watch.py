@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.tick_text import TickPrinter
-
-if TYPE_CHECKING:
-    from stallward.fleet.watch import FleetWatch
+from stallward.fleet.connections import Fleet
+from stallward.fleet.discovery.fleet_source import FleetSource
+from stallward.fleet.following import FleetFollower
+from stallward.fleet.watch import FleetWatch
 
 
 def watch_fleet(file: Path, *, every: int, count: int, as_json: bool) -> None:
@@ -22,11 +22,6 @@ def watch_fleet(file: Path, *, every: int, count: int, as_json: bool) -> None:
         count: Stop after so many lines; 0 for never.
         as_json: Whether to print one JSON object a line.
     """
-    from stallward.fleet.connections import Fleet  # noqa: PLC0415
-    from stallward.fleet.discovery.fleet_source import FleetSource  # noqa: PLC0415
-    from stallward.fleet.following import FleetFollower  # noqa: PLC0415
-    from stallward.fleet.watch import FleetWatch  # noqa: PLC0415
-
     source = FleetSource(file)
     for problem in source.look().problems.values():
         raise problem

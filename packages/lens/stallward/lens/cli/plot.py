@@ -9,6 +9,17 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S
+from stallward.lens.plot.file import read_trace
+from stallward.lens.plot.largest import (
+    draw_largest,
+    largest_at,
+    write_graphml,
+    write_latex,
+    write_text,
+)
+from stallward.lens.plot.panels import panels_of
+from stallward.lens.plot.picture import draw_panels, save
+from stallward.training.pipeline.outputs import check_writable
 
 
 def plot(
@@ -30,10 +41,6 @@ def plot(
     A trace of the largest processes becomes a tree, with GraphML, LaTeX and text beside it. A trace
     that was killed is drawn as far as it came.
     """
-    from stallward.lens.plot.file import read_trace  # noqa: PLC0415
-    from stallward.lens.plot.picture import draw_panels, save  # noqa: PLC0415
-    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
-
     trace = read_trace(file)
     base = file.with_suffix("") if out is None else out
     check_writable(base.with_name(f"{base.name}.svg"))
@@ -41,14 +48,6 @@ def plot(
         output.note(f"plot: {trace.path} is of a trace that was killed; it is drawn as far.")
     written: tuple[Path, ...]
     if trace.table.kind == "largest":
-        from stallward.lens.plot.largest import (  # noqa: PLC0415
-            draw_largest,
-            largest_at,
-            write_graphml,
-            write_latex,
-            write_text,
-        )
-
         largest = largest_at(trace, at)
         written = save(draw_largest(largest), base)
         for suffix, write in (
@@ -60,8 +59,6 @@ def plot(
             write(largest, path)
             written = (*written, path)
     else:
-        from stallward.lens.plot.panels import panels_of  # noqa: PLC0415
-
         what = trace.table.what
         title = f"{what[0].upper()}{what[1:]}: {file}"
         written = save(draw_panels(panels_of(trace), title), base)

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json, Seed
-
-if TYPE_CHECKING:
-    from stallward.lens.profile.observed import Subject
+from stallward.agent.errors import UsageError
+from stallward.env.recording.node_facts import node_info
+from stallward.env.sandbox.data_cache import default_cache_dir
+from stallward.env.scenario.file import load_scenario
+from stallward.evaluation.report.experiment_page import write_experiment_page
+from stallward.evaluation.results.serialise import save, to_json
+from stallward.lens.profile.command_run import command_subject
+from stallward.lens.profile.measure import ProfileSettings, measure_profile
+from stallward.lens.profile.observed import Subject
+from stallward.lens.profile.page import profile_page
+from stallward.lens.profile.scenario_run import RunLength, scenario_subject
+from stallward.lens.profile.text import headline, profile_rows
+from stallward.training.pipeline.outputs import check_writable
 
 _MIB = 1 << 20
 _DEFAULT_DIR = Path("build/profile")
@@ -66,19 +76,6 @@ def profile(
     memory is short only there. The daemon's configuration, the arms `partition` and `swap-assign`
     take numbers from the profile.
     """
-    from stallward.agent.errors import UsageError  # noqa: PLC0415
-    from stallward.env.recording.node_facts import node_info  # noqa: PLC0415
-    from stallward.env.sandbox.data_cache import default_cache_dir  # noqa: PLC0415
-    from stallward.evaluation.report.experiment_page import write_experiment_page  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import save, to_json  # noqa: PLC0415
-    from stallward.lens.profile.measure import (  # noqa: PLC0415
-        ProfileSettings,
-        measure_profile,
-    )
-    from stallward.lens.profile.page import profile_page  # noqa: PLC0415
-    from stallward.lens.profile.text import headline, profile_rows  # noqa: PLC0415
-    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
-
     if bool(command) == bool(scenario):
         raise UsageError(
             "There are two programs to profile." if command else "There is nothing to profile.",
@@ -122,13 +119,6 @@ def _subject(
     ample_bytes: int,
     seed: int,
 ) -> AbstractContextManager[Subject]:
-    from stallward.env.scenario.file import load_scenario  # noqa: PLC0415
-    from stallward.lens.profile.command_run import command_subject  # noqa: PLC0415
-    from stallward.lens.profile.scenario_run import (  # noqa: PLC0415
-        RunLength,
-        scenario_subject,
-    )
-
     if command:
         return command_subject(command, ample_bytes=ample_bytes, most_s=seconds)
     length = RunLength(seconds=seconds, burn_in_s=burn_in_s, seed=seed)

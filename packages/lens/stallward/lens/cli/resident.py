@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+import time
 from collections.abc import Callable
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json
-
-if TYPE_CHECKING:
-    from stallward.lens.resident.report.result import ResidentResult
-    from stallward.lens.resident.series import Look, ResidentSeries
-    from stallward.lens.resident.watch import WatchSettings
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
+from stallward.agent.errors import UsageError
+from stallward.env.errors import WorkloadError
+from stallward.evaluation.results.serialise import to_json
+from stallward.lens.resident.report.files import write_resident
+from stallward.lens.resident.report.page import headline, mapping_table, mib
+from stallward.lens.resident.report.result import ResidentResult
+from stallward.lens.resident.report.tables import TableFormat
+from stallward.lens.resident.series import Look, ResidentSeries
+from stallward.lens.resident.single_step import step_through
+from stallward.lens.resident.watch import WatchSettings, watch
+from stallward.training.pipeline.outputs import check_writable
 
 _DEFAULT_DIR = Path("build/resident")
 _SHOWN_EVERY_S = 1.0
 _MOST_ROWS = 12
-
-
-class Format(StrEnum):
-    """The format of the tables."""
-
-    PARQUET = "parquet"
-    CSV = "csv"
-    JSON = "json"
 
 
 def resident(
@@ -60,8 +60,8 @@ def resident(
         typer.Option(min=1, help="Run COMMAND by single steps; look after so many instructions."),
     ] = None,
     file_format: Annotated[
-        Format, typer.Option("--format", help="The format of the tables.")
-    ] = Format.PARQUET,
+        TableFormat, typer.Option("--format", help="The format of the tables.")
+    ] = TableFormat.PARQUET,
     out: Annotated[Path, typer.Option(help="Folder for the results.")] = _DEFAULT_DIR,
     as_json: Json = False,
 ) -> None:
@@ -72,12 +72,6 @@ def resident(
     comes out, over time and by mapping; the kernel may then take its pages for less used than they
     are. --step looks between instructions, for small programs.
     """
-    from stallward.agent.errors import UsageError  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.lens.resident.report.files import write_resident  # noqa: PLC0415
-    from stallward.lens.resident.report.tables import TableFormat  # noqa: PLC0415
-    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
-
     if (pid is None) == (not command):
         raise UsageError(
             "There is nothing to watch." if pid is None else "There are two programs to watch.",
@@ -96,7 +90,7 @@ def resident(
     check_writable(out / "result.json")
     series = _seen(command, pid, every, seconds, window, step, _reporter(quiet=as_json))
     source = shlex.join(command) if command else f"process {pid}"
-    result = write_resident(out, series, source=source, kind=TableFormat(file_format.value))
+    result = write_resident(out, series, source=source, kind=file_format)
     if as_json:
         output.print_json(to_json(result))
     else:
@@ -114,10 +108,6 @@ def _seen(
     step: int | None,
     report: Callable[[Look], None],
 ) -> ResidentSeries:
-    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-    from stallward.lens.resident.single_step import step_through  # noqa: PLC0415
-    from stallward.lens.resident.watch import WatchSettings, watch  # noqa: PLC0415
-
     proc = DEFAULT_PATHS.proc
     if command and step is not None:
         return step_through(proc, command, instructions=step, most_s=seconds, report=report)
@@ -131,9 +121,6 @@ def _watch_command(
     proc: Path, command: list[str], settings: WatchSettings, report: Callable[[Look], None]
 ) -> ResidentSeries:
     """Start a program, watch it, and end it if it still runs then."""
-    from stallward.env.errors import WorkloadError  # noqa: PLC0415
-    from stallward.lens.resident.watch import watch  # noqa: PLC0415
-
     try:
         process = subprocess.Popen(command, stdout=2)
     except OSError as error:
@@ -155,11 +142,6 @@ def _watch_command(
 
 def _reporter(*, quiet: bool) -> Callable[[Look], None]:
     """Print what is seen, once a second."""
-    import time  # noqa: PLC0415
-
-    from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES  # noqa: PLC0415
-    from stallward.lens.resident.report.page import mib  # noqa: PLC0415
-
     shown_s = -_SHOWN_EVERY_S
     headers = ("time", "present", "file", "swapped", "reserved", "touched")
 
@@ -180,11 +162,6 @@ def _reporter(*, quiet: bool) -> Callable[[Look], None]:
 
 
 def _print(result: ResidentResult, out: Path) -> None:
-    from stallward.lens.resident.report.page import (  # noqa: PLC0415
-        headline,
-        mapping_table,
-    )
-
     table = mapping_table(result, _MOST_ROWS)
     output.line()
     output.table(table.headers, table.texts)

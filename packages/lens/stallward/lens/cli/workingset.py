@@ -10,17 +10,25 @@ from enum import StrEnum
 from io import FileIO
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
-
-if TYPE_CHECKING:
-    from stallward.lens.workingset.analysis import Analysis, AnalysisSettings
-    from stallward.lens.workingset.lackey import ReadInto
-    from stallward.lens.workingset.report.result import WorkingsetResult
+from stallward.agent.errors import UsageError
+from stallward.evaluation.results.serialise import to_json
+from stallward.lens.errors import TraceError
+from stallward.lens.workingset.analysis import DEFAULT_THETAS, Analysis, AnalysisSettings, analyse
+from stallward.lens.workingset.lackey import ReadInto
+from stallward.lens.workingset.pages import PageSettings
+from stallward.lens.workingset.reference_map import WHOLE, parse_range
+from stallward.lens.workingset.report.figures import Costs
+from stallward.lens.workingset.report.files import write_analysis
+from stallward.lens.workingset.report.page import headline, policy_table, window_table
+from stallward.lens.workingset.report.result import WorkingsetResult
+from stallward.lens.workingset.valgrind import traced_program
+from stallward.training.pipeline.outputs import check_writable
 
 _DEFAULT_DIR = Path("build/workingset")
 _STDIN = "-"
@@ -93,15 +101,6 @@ def workingset(
     is Valgrind Lackey's text (`valgrind --tool=lackey --trace-mem=yes`), from a file, a
     pipe, or of a command that is traced right away. Time is counted in instructions.
     """
-    from stallward.agent.errors import UsageError  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.lens.workingset.analysis import DEFAULT_THETAS, AnalysisSettings  # noqa: PLC0415
-    from stallward.lens.workingset.pages import PageSettings  # noqa: PLC0415
-    from stallward.lens.workingset.reference_map import WHOLE, parse_range  # noqa: PLC0415
-    from stallward.lens.workingset.report.figures import Costs  # noqa: PLC0415
-    from stallward.lens.workingset.report.files import write_analysis  # noqa: PLC0415
-    from stallward.training.pipeline.outputs import check_writable  # noqa: PLC0415
-
     if (trace is None) == (command is None):
         raise UsageError(
             "There is nothing to analyse." if trace is None else "There are two traces.",
@@ -138,9 +137,6 @@ def workingset(
 def _analysed(
     command: list[str] | None, trace: str | None, settings: AnalysisSettings
 ) -> Analysis:
-    from stallward.lens.workingset.analysis import analyse  # noqa: PLC0415
-    from stallward.lens.workingset.valgrind import traced_program  # noqa: PLC0415
-
     if command:
         with traced_program(command) as read_into, ending_on_interrupt(read_into) as until_then:
             return analyse(until_then, settings, report=_reporter())
@@ -155,8 +151,6 @@ def _analysed(
 @contextmanager
 def ending_on_interrupt(read_into: ReadInto) -> Iterator[ReadInto]:
     """Let the first Ctrl-C end the reading, so that what was read is analysed; not the second."""
-    from stallward.lens.errors import TraceError  # noqa: PLC0415
-
     interrupted = False
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -190,12 +184,6 @@ def _reporter() -> Callable[[int], None]:
 
 
 def _print(result: WorkingsetResult, out: Path) -> None:
-    from stallward.lens.workingset.report.page import (  # noqa: PLC0415
-        headline,
-        policy_table,
-        window_table,
-    )
-
     for table in (policy_table(result), window_table(result)):
         output.table(table.headers, table.texts)
         output.line()

@@ -1,28 +1,31 @@
-"""The commands that ``stallward`` finds by the entry points of this package.
-
-Their modules must import quickly: functions import what they use.
-"""
+"""The commands that ``stallward`` finds by the entry points of this package."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from stallward.actuator.cli.lazy import lazy_app
 
-import typer
-
-from stallward.research.cli import off_policy, oracle, search
-
-
-def _command(function: Callable[..., None], example: str) -> typer.Typer:
-    app = typer.Typer(add_completion=False, rich_markup_mode=None)
-    app.command(epilog=f"Example: stallward {example}")(function)
-    return app
-
-
-SEARCH = _command(search.search, "search space.toml --out build/search")
-ORACLE = _command(oracle.oracle, "oracle detector-anon")
-OPE = _command(off_policy.ope, "ope recordings --arms ppo")
-EXPLAIN = _command(off_policy.explain, "explain default recordings/detector-anon-none-s1 --at 20")
-MINARI = _command(
-    off_policy.minari,
-    "minari recordings/detector-anon-excite-s1 --name stallward/detector-anon/excite-v0",
+SEARCH = lazy_app(
+    "stallward.research.cli.search:search",
+    "Search recipes for `stallward train` by Optuna.",
+    "stallward search space.toml --out build/search",
+)
+ORACLE = lazy_app(
+    "stallward.research.cli.oracle:oracle",
+    "Name the static settings that may be the best in hindsight.",
+    "stallward oracle detector-anon",
+)
+OPE = lazy_app(
+    "stallward.research.cli.off_policy:ope",
+    "Estimate candidates from recordings of a randomised arm.",
+    "stallward ope recordings --arms ppo",
+)
+EXPLAIN = lazy_app(
+    "stallward.research.cli.off_policy:explain",
+    "Say which features a policy's choices come from.",
+    "stallward explain default recordings/detector-anon-none-s1 --at 20",
+)
+MINARI = lazy_app(
+    "stallward.research.cli.off_policy:minari",
+    "Write recordings of a randomised arm as a Minari dataset.",
+    "stallward minari recordings/detector-anon-excite-s1 --name stallward/detector-anon/excite-v0",
 )

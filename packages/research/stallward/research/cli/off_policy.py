@@ -9,6 +9,9 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.env.recording.recording import load_recording
+from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.cli.catalogue.options import (
     OfArm,
     OfDays,
@@ -17,6 +20,11 @@ from stallward.evaluation.cli.catalogue.options import (
     Places,
     selection_of,
 )
+from stallward.evaluation.results.serialise import to_json
+from stallward.models.registry import find_policy
+from stallward.research.off_policy.estimators import OffPolicySettings
+from stallward.research.off_policy.explanation import explain as explained_by
+from stallward.research.off_policy.gate import HEADERS, judge, off_policy_rows
 
 REFUSED = 1
 
@@ -62,11 +70,6 @@ def ope(
     The value of each candidate is estimated off-policy: nothing is run. The exit code is 1 if a
     candidate looks worse than the reference; a pass proves nothing.
     """
-    from stallward.evaluation.arms import parse_arms  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.research.off_policy.estimators import OffPolicySettings  # noqa: PLC0415
-    from stallward.research.off_policy.gate import HEADERS, judge, off_policy_rows  # noqa: PLC0415
-
     with output.progress("ope") as report:
         judgement = judge(
             recordings or ["recordings"],
@@ -109,12 +112,6 @@ def explain(
     against the choice. The policy need not be the one that was recorded. Why the guard changed a
     decision is in the tick: `stallward top`, `ctl watch`.
     """
-    from stallward.agent.controllers.onnx import OnnxController  # noqa: PLC0415
-    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.models.registry import find_policy  # noqa: PLC0415
-    from stallward.research.off_policy.explanation import explain as explained_by  # noqa: PLC0415
-
     controller = OnnxController(find_policy(policy))
     with output.progress("explain") as report:
         explained = explained_by(

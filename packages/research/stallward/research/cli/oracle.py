@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json, Seed
 from stallward.agent.errors import UsageError
+from stallward.env.twin.inputs.find import find_twin_of
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.cli.cluster_options import Ray
-
-if TYPE_CHECKING:
-    from stallward.research.oracles import LookAhead
+from stallward.evaluation.comparison.screening import screen_scenario
+from stallward.evaluation.results.serialise import to_json
+from stallward.research.oracles import (
+    LookAhead,
+    LookAheadSettings,
+    look_ahead,
+    oracle_of,
+    parse_varied,
+)
+from stallward.training.parallel.ray_cluster import open_ray
 
 
 def oracle(
@@ -45,17 +54,6 @@ def oracle(
     A grid of limits, pauses and profiles is tried on the twin. Compare the printed settings live,
     then name the best of them with --result.
     """
-    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415
-    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415
-    from stallward.evaluation.comparison.screening import screen_scenario  # noqa: PLC0415
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-    from stallward.research.oracles import (  # noqa: PLC0415
-        LookAheadSettings,
-        look_ahead,
-        oracle_of,
-        parse_varied,
-    )
-
     if result is not None:
         best = oracle_of(result, Path(scenario).stem)
         if as_json:
@@ -78,8 +76,6 @@ def oracle(
     if ray is None:
         screening = screen_scenario(twin, count=count, seed=seed)
     else:
-        from stallward.training.parallel.ray_cluster import open_ray  # noqa: PLC0415 - an extra
-
         with open_ray(ray) as executor, output.progress("oracle") as report:
             screening = screen_scenario(
                 twin, count=count, seed=seed, executor=executor, report=report
@@ -101,8 +97,6 @@ def oracle(
 
 
 def _print_look_ahead(result: LookAhead, *, as_json: bool) -> None:
-    from stallward.evaluation.results.serialise import to_json  # noqa: PLC0415
-
     if as_json:
         output.print_json(to_json(result))
         return

@@ -11,6 +11,10 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Seed
 from stallward.evaluation.cli.cluster_options import Ray, Storage
 from stallward.evaluation.cli.learn import JudgedOn, Synthetic, TrainedOn
+from stallward.research.search.search import search_recipes
+from stallward.research.search.space import load_space
+from stallward.research.search.trials import comparison, table
+from stallward.training.parallel.choose import kept_at, open_executor
 
 
 def search(
@@ -31,11 +35,6 @@ def search(
     without changes. An interrupted search goes on with the same command. OUT has the table of
     trials and the best recipe.
     """
-    from stallward.research.search.search import search_recipes  # noqa: PLC0415
-    from stallward.research.search.space import load_space  # noqa: PLC0415
-    from stallward.research.search.trials import comparison, table  # noqa: PLC0415
-    from stallward.training.parallel.choose import kept_at, open_executor  # noqa: PLC0415
-
     wanted = load_space(space)
     with (
         kept_at(storage, out) as store,

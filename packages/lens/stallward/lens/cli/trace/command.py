@@ -5,18 +5,24 @@ from __future__ import annotations
 from contextlib import ExitStack
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.runtime.process_setup import lock_memory, unlock_memory
+from stallward.lens.cli.trace.request import TraceRequest, find_target, open_tracer
+from stallward.lens.cli.trace.sinks import finish, open_sinks
+from stallward.lens.trace.command import Command
 from stallward.lens.trace.kinds import Key, Kind
-
-if TYPE_CHECKING:
-    from stallward.actuator.kernel.paths import Paths
-    from stallward.lens.cli.trace.request import TraceRequest
-    from stallward.lens.trace.targets import Target
+from stallward.lens.trace.run import End, Summary
+from stallward.lens.trace.run import trace as record_trace
+from stallward.lens.trace.tables import TABLES
+from stallward.lens.trace.targets import StartedProcess, Target
+from stallward.lens.trace.tick import Layout
+from stallward.lens.trace.waiting import stopping_at_signals
 
 
 class Columns(StrEnum):
@@ -66,9 +72,6 @@ def trace(
     The rows go to a table on the terminal, to a file, or as CSV to a pipe. What was read stays if
     the trace is killed. A command ends with the trace, which hands its exit code on.
     """
-    from stallward.actuator.kernel.paths import DEFAULT_PATHS  # noqa: PLC0415
-    from stallward.lens.cli.trace.request import TraceRequest  # noqa: PLC0415
-
     request = TraceRequest(
         kind=kind,
         pid=pid,
@@ -117,16 +120,6 @@ def run(
     Raises:
         StallwardError: If it cannot be traced, or not to the end; what was read is kept.
     """
-    from stallward.actuator.runtime.process_setup import lock_memory, unlock_memory  # noqa: PLC0415
-    from stallward.lens.cli.trace.request import find_target, open_tracer  # noqa: PLC0415
-    from stallward.lens.cli.trace.sinks import finish, open_sinks  # noqa: PLC0415
-    from stallward.lens.trace.command import Command  # noqa: PLC0415
-    from stallward.lens.trace.run import End, Summary, trace  # noqa: PLC0415
-    from stallward.lens.trace.tables import TABLES  # noqa: PLC0415
-    from stallward.lens.trace.targets import StartedProcess  # noqa: PLC0415
-    from stallward.lens.trace.tick import Layout  # noqa: PLC0415
-    from stallward.lens.trace.waiting import stopping_at_signals  # noqa: PLC0415
-
     table = next(table for table in TABLES if table.kind == request.kind)
     layout = Layout(table=table, thesis=thesis)
     summary = Summary()
@@ -147,7 +140,7 @@ def run(
             if request.command:
                 command = Command(request.command)
                 started.begin(command.pid)
-            trace(
+            record_trace(
                 tracer,
                 target,
                 sinks,
