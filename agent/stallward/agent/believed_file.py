@@ -2,17 +2,21 @@
 
 Certificates and their authorities, tokens, policies, journals, the programs that are run and the
 kubelet's configuration decide what a process of root's does. What other users can write would let
-them decide it.
+them decide it. So do the modules that installed packages name in entry points.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from stallward.agent.errors import UnbelievedFileError
+from stallward.agent.errors import StallwardError, UnbelievedFileError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 MOST_PEM_BYTES: Final = 4 << 20
 """The largest file of certificates; an authority may be a bundle of some hundreds."""
@@ -98,11 +102,58 @@ def check_module(name: str) -> None:
     """
     if os.geteuid() != 0:
         return
-    from importlib.util import find_spec  # noqa: PLC0415 - only where a package adds something
-
     parts = name.split(".")
     for count in range(1, len(parts) + 1):
         found = find_spec(".".join(parts[:count]))
         if found is not None and found.origin is not None:
             path = Path(found.origin)
             check_believed(path, path.stat())
+
+
+class Entry(Protocol):
+    """An object that an entry point stands for."""
+
+    @property
+    def name(self) -> str:
+        """Its name, which is that of the entry point."""
+
+
+_E = TypeVar("_E", bound=Entry)
+
+
+def installed_points(group: str) -> dict[str, EntryPoint]:
+    """The entry points of a group, by their names; nothing is imported."""
+    from importlib.metadata import entry_points  # noqa: PLC0415 - 2 MiB, which few daemons need
+
+    return {point.name: point for point in entry_points(group=group)}
+
+
+def load_entry(
+    point: EntryPoint, kind: type[_E], what: str, error_type: type[StallwardError]
+) -> _E:
+    """Import what an entry point stands for.
+
+    Args:
+        point: The entry point.
+        kind: The class of what it stands for.
+        what: The same as a noun, for messages.
+        error_type: The error that is raised.
+
+    Raises:
+        StallwardError: Of this type, if it cannot be imported, or is of another class or name.
+        UnbelievedFileError: For root, if others can write its module.
+    """
+    try:
+        check_module(point.module)
+        entry = point.load()
+    except ImportError as error:
+        raise error_type(
+            f"The {what} {point.name!r} ({point.value}) cannot be imported: {error}.",
+            next_step="Install what it needs, or remove the package that names it.",
+        ) from error
+    if not isinstance(entry, kind) or entry.name != point.name:
+        raise error_type(
+            f"The entry point {point.name!r} ({point.value}) is no {kind.__name__} of that name.",
+            next_step="Give both the same name, or remove the package that names it.",
+        )
+    return entry

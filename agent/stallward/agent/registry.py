@@ -6,14 +6,14 @@ import functools
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
-from stallward.agent.believed_file import check_module
+from stallward.agent.believed_file import installed_points, load_entry
 from stallward.agent.controller import Controller
 from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import PLUGIN_GROUP, ControllerEntry
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint, EntryPoints
+    from importlib.metadata import EntryPoint
 
 EXTRA_OF: Final = {
     "mpc": "research",
@@ -37,9 +37,9 @@ def controllers() -> tuple[ControllerEntry, ...]:
         ControllerError: If an entry point cannot be loaded.
     """
     entries = {name: _shipped(name) for name in SHIPPED}
-    for point in _plugins():
-        if point.name not in entries:
-            entries[point.name] = _load(point)
+    for name, point in _plugins().items():
+        if name not in entries:
+            entries[name] = _load(point)
     return tuple(entries[name] for name in sorted(entries))
 
 
@@ -73,7 +73,7 @@ def find_entry(name: str) -> ControllerEntry:
     """
     if name in SHIPPED:  # without reading the entry points, which would cost the loop 2 MiB
         return _shipped(name)
-    points = {point.name: point for point in _plugins()}
+    points = _plugins()
     if name not in points and name in EXTRA_OF:
         raise ControllerError(
             f"The controller {name!r} is not installed.",
@@ -96,24 +96,9 @@ def _shipped(name: str) -> ControllerEntry:
 
 
 @functools.cache
-def _plugins() -> EntryPoints:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - see find_entry
-
-    return entry_points(group=PLUGIN_GROUP)
+def _plugins() -> dict[str, EntryPoint]:
+    return installed_points(PLUGIN_GROUP)
 
 
 def _load(point: EntryPoint) -> ControllerEntry:
-    try:
-        check_module(point.module)
-        entry = point.load()
-    except ImportError as error:
-        raise ControllerError(
-            f"The controller {point.name!r} ({point.value}) cannot be imported: {error}.",
-            next_step="Install what it needs, or remove the package that names it.",
-        ) from error
-    if not isinstance(entry, ControllerEntry) or entry.name != point.name:
-        raise ControllerError(
-            f"The entry point {point.name!r} ({point.value}) is no ControllerEntry of that name.",
-            next_step="Give both the same name, or remove the package that names it.",
-        )
-    return entry
+    return load_entry(point, ControllerEntry, "controller", ControllerError)

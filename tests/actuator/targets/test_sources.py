@@ -112,7 +112,7 @@ def following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ),
     }
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(importlib.metadata, "entry_points", lambda *, name, **_: (points[name],))
+    monkeypatch.setattr(importlib.metadata, "entry_points", lambda **_: tuple(points.values()))
     return file
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import ConfigError
-from stallward.agent.believed_file import check_module
+from stallward.agent.believed_file import check_module, installed_points
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -36,9 +36,7 @@ def target_point(name: str) -> EntryPoint | None:
     Raises:
         UnbelievedFileError: For root, if others can write its module.
     """
-    from importlib.metadata import entry_points  # noqa: PLC0415 - 3 MiB, and few have pods
-
-    point = next(iter(entry_points(group=TARGETS_GROUP, name=name)), None)
+    point = installed_points(TARGETS_GROUP).get(name)
     if point is not None:
         check_module(point.module)
     return point

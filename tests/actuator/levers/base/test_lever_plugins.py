@@ -66,8 +66,8 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(
         plugin,
-        "_points",
-        lambda: {
+        "installed_points",
+        lambda _group: {
             name: EntryPoint(name=name, value=value, group=LEVER_GROUP)
             for name, value in found.items()
         },
@@ -88,7 +88,9 @@ def lever_set(tmp_path: Path, *plugins: LeverEntry) -> LeverSet:
 
 
 def test_what_is_not_named_is_not_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plugin, "_points", lambda: pytest.fail("the entry points are read"))
+    monkeypatch.setattr(
+        plugin, "installed_points", lambda _group: pytest.fail("the entry points are read")
+    )
     assert levers_of("partition") == levers_of("static:pause=all") == ()
 
 

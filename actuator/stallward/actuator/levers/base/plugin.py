@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.levers.base.lever import Lever, Members
-from stallward.agent.believed_file import check_module
+from stallward.agent.believed_file import installed_points, load_entry
 from stallward.agent.controller import Need
 from stallward.agent.registry import find_entry
 
@@ -93,7 +93,7 @@ def load_levers(names: Iterable[str]) -> tuple[LeverEntry, ...]:
         UnbelievedFileError: For root, if others can write the file of one.
     """
     wanted = tuple(dict.fromkeys(names))
-    points = _points() if wanted else {}
+    points = installed_points(LEVER_GROUP) if wanted else {}
     return tuple(_load(name, points) for name in wanted)
 
 
@@ -109,7 +109,7 @@ def levers_of(controller: str, named: Iterable[str] = ()) -> tuple[LeverEntry, .
 
 def installed_levers() -> tuple[LeverEntry, ...]:
     """Import the levers of the project's other packages that are installed."""
-    points = _points()
+    points = installed_points(LEVER_GROUP)
     return tuple(_load(name, points) for name in KNOWN if name in points)
 
 
@@ -135,12 +135,6 @@ def why_not_loaded(name: str) -> str:
     return f"it is not loaded; name it in control.levers, with stallward[{KNOWN[name].extra}]"
 
 
-def _points() -> dict[str, EntryPoint]:
-    from importlib.metadata import entry_points  # noqa: PLC0415 - it would cost the loop 2 MiB
-
-    return {point.name: point for point in entry_points(group=LEVER_GROUP)}
-
-
 def _load(name: str, points: Mapping[str, EntryPoint]) -> LeverEntry:
     if name not in points:
         known = KNOWN.get(name)
@@ -150,18 +144,4 @@ def _load(name: str, points: Mapping[str, EntryPoint]) -> LeverEntry:
             if known
             else f"Choose one of: {', '.join(sorted({*KNOWN, *points}))}.",
         )
-    point = points[name]
-    try:
-        check_module(point.module)
-        entry = point.load()
-    except ImportError as error:
-        raise LeverError(
-            f"The lever {name!r} ({point.value}) cannot be imported: {error}.",
-            next_step="Install what it needs, or remove the package that names it.",
-        ) from error
-    if not isinstance(entry, LeverEntry) or entry.name != name:
-        raise LeverError(
-            f"The entry point {name!r} ({point.value}) is no LeverEntry of that name.",
-            next_step="Give both the same name, or remove the package that names it.",
-        )
-    return entry
+    return load_entry(points[name], LeverEntry, "lever", LeverError)
