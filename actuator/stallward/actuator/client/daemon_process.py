@@ -9,10 +9,11 @@ import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 import psutil
 
+from stallward.actuator.client.client import ActuatorClient
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.errors import ActuatorError, DaemonError, DaemonUnavailableError
@@ -20,9 +21,6 @@ from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.runtime.process_start import command_line
 from stallward.actuator.runtime.temporary_folders import make_temporary_folder, remove_folder
 from stallward.actuator.targets.sources import follower_of_pods
-
-if TYPE_CHECKING:
-    from stallward.actuator.client.client import ActuatorClient
 
 _CONFIG_NAME: Final = "daemon.toml"
 _POLL_S: Final = 0.05
@@ -155,8 +153,6 @@ class Daemon:
 
     def client(self) -> ActuatorClient:
         """Make a client of this daemon; the caller closes it."""
-        from stallward.actuator.client.client import ActuatorClient  # noqa: PLC0415 - gRPC is heavy
-
         return ActuatorClient(self.config.service.socket)
 
     @property

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
 import stat
 import tempfile
 import time
@@ -77,8 +78,6 @@ def remove_folder(path: Path) -> None:
     Raises:
         ActuatorError: If its name or its owner is not ours, or it cannot be removed.
     """
-    import shutil  # noqa: PLC0415 - a waiting keeper need not have it in memory
-
     try:
         status = path.lstat()  # called once: another process may be removing the folder, too
     except FileNotFoundError:

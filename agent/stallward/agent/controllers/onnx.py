@@ -310,8 +310,6 @@ class _Inference:
     """
 
     def __init__(self, path: Path, session: Any, inputs: int) -> None:
-        from onnxruntime import OrtValue  # noqa: PLC0415 - see _open
-
         self._session = session
         self._observation = np.zeros((1, inputs), dtype=np.float32)
         try:
@@ -324,7 +322,8 @@ class _Inference:
         self._outputs = tuple(np.ascontiguousarray(value) for value in outputs)
         arrays = {_INPUT: self._observation, **dict(zip(_OUTPUTS, self._outputs, strict=True))}
         # The OrtValues share memory with these arrays, which must live as long as they do.
-        self._values = {name: OrtValue.ortvalue_from_numpy(a) for name, a in arrays.items()}
+        from_numpy = import_runtime().OrtValue.ortvalue_from_numpy
+        self._values = {name: from_numpy(array) for name, array in arrays.items()}
         self._binding = session.io_binding()
         self._binding.bind_ortvalue_input(_INPUT, self._values[_INPUT])
         for name in _OUTPUTS:

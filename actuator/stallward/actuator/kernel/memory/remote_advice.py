@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Callable
 from typing import Any, Final
@@ -21,7 +22,6 @@ def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> i
     Raises:
         OSError: With the kernel's error, if the first range failed already.
     """
-    import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
 
     class Range(ctypes.Structure):
         _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))

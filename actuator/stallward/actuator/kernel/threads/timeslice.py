@@ -13,6 +13,7 @@ import os
 import platform
 import struct
 import threading
+from types import ModuleType
 from typing import Any, Final, NamedTuple
 
 _NUMBERS: Final = {"x86_64": (314, 315), "aarch64": (274, 275), "riscv64": (274, 275)}
@@ -38,20 +39,23 @@ class Attributes(NamedTuple):
 
 
 @functools.cache
-def _system_call() -> Any:
-    import ctypes  # noqa: PLC0415 - costs a megabyte that most light processes do not need
+def _ctypes() -> ModuleType:
+    import ctypes  # noqa: PLC0415 - costs a megabyte that a waiting keeper does not need
 
-    return ctypes.CDLL(None, use_errno=True).syscall
+    return ctypes
+
+
+@functools.cache
+def _system_call() -> Any:
+    return _ctypes().CDLL(None, use_errno=True).syscall
 
 
 def _call(place: int, tid: int, buffer: Any, *last: int) -> None:
-    import ctypes  # noqa: PLC0415
-
     numbers = _NUMBERS.get(platform.machine())
     if numbers is None:
         raise OSError(38, os.strerror(38))
     if _system_call()(numbers[place], tid, buffer, *last) != 0:
-        number = ctypes.get_errno()
+        number = _ctypes().get_errno()
         raise OSError(number, os.strerror(number))
 
 
@@ -61,9 +65,7 @@ def read_attributes(tid: int) -> Attributes:
     Raises:
         OSError: If the kernel refuses, or the thread is gone (ESRCH).
     """
-    import ctypes  # noqa: PLC0415
-
-    buffer = ctypes.create_string_buffer(_ATTRIBUTES.size)
+    buffer = _ctypes().create_string_buffer(_ATTRIBUTES.size)
     _call(1, tid, buffer, _ATTRIBUTES.size, 0)
     _, policy, flags, nice, _, slice_ns, *_ = _ATTRIBUTES.unpack(buffer.raw)
     return Attributes(policy, flags, nice, slice_ns)
@@ -90,8 +92,6 @@ def write_slice_us(tid: int, slice_us: int) -> None:
     Raises:
         OSError: If the kernel refuses, or the thread is gone (ESRCH).
     """
-    import ctypes  # noqa: PLC0415
-
     before = read_attributes(tid)
     if before.policy not in _FAIR:
         raise OSError(22, "it is not scheduled by timeslices")
@@ -108,7 +108,7 @@ def write_slice_us(tid: int, slice_us: int) -> None:
             0,
             0,
         )
-        _call(0, tid, ctypes.create_string_buffer(packed, _ATTRIBUTES.size), 0)
+        _call(0, tid, _ctypes().create_string_buffer(packed, _ATTRIBUTES.size), 0)
         if read_slice_us(tid) == slice_us:
             return
 

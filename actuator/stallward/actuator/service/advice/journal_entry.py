@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from stallward.actuator.record.advice.advice import Advice
+from stallward.actuator.record.advice.advice import Advice
+from stallward.actuator.record.advice.text import advice_text
+from stallward.actuator.record.desired.text import desired_text
 
 ADVICE_ID: Final = "0d9c3a3f3a5e4c0f8f6e5f0a7d1c2b94"
 """Identifies advice among all other messages (``journalctl MESSAGE_ID=...``)."""
@@ -24,14 +25,10 @@ class AdviceEntry:
     @property
     def message(self) -> str:
         """The advice in sentences."""
-        from stallward.actuator.record.advice.text import advice_text  # noqa: PLC0415 - numpy
-
         return advice_text(self.advice, self.slots)
 
     def fields(self) -> dict[str, str]:
         """The advice as named texts."""
-        from stallward.actuator.record.desired.text import desired_text  # noqa: PLC0415 - numpy
-
         advised, decided = self.advice.advised, self.advice.decided
         found = {
             "STALLWARD_CONTROLLER": decided.controller,

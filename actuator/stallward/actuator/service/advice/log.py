@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from stallward.actuator.record.advice.advice import Advice, Adviser
 from stallward.actuator.service.watchers import Watchers
 from stallward.proto.v1 import stallward_pb2 as pb
-
-if TYPE_CHECKING:
-    from stallward.actuator.record.advice.advice import Advice, Adviser
 
 MOST_KEPT: Final = 200
 """More pieces of advice are not kept: the oldest is lost."""
@@ -44,8 +42,7 @@ class AdviceLog:
         """Take one tick."""
         if self._adviser is None and record.mode != pb.MODE_ADVICE:
             return
-        # Here: they need numpy, which takes 7 MB, and most nodes never have a policy in this mode.
-        from stallward.actuator.record.advice.advice import Adviser  # noqa: PLC0415
+        # They need numpy, which takes 7 MB, and most nodes never have a policy in this mode.
         from stallward.actuator.record.advice.wire import ADVICE  # noqa: PLC0415
         from stallward.actuator.record.wire import TICK_RECORD  # noqa: PLC0415
 

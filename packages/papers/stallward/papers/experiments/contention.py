@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from stallward.env.sandbox.block import BlockSite, run_block
 from stallward.env.sandbox.watch.group_watch import GroupPeak, GroupWatch
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.workloads.native.subtasks import SubtaskProgram
+from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import NO_ARM
 from stallward.evaluation.measures.bootstrap import RESAMPLES, block_counts
 from stallward.evaluation.measures.intervals import Scale, interval
@@ -30,9 +31,6 @@ from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch_session import open_batch_session
 from stallward.papers.experiments.swap.configurations import Configuration
 from stallward.training.progress import Report, silent
-
-if TYPE_CHECKING:
-    from stallward.evaluation.blocks.live import LiveSession
 
 BURN_IN_S: Final = 4.0
 APPLICATION: Final = "application"
@@ -217,8 +215,6 @@ def measure_scenario(
     Raises:
         StallwardError: If this machine cannot have the sandbox, or a program fails.
     """
-    from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - needs grpc
-
     alone, together = [], []
     report("preparing programs and data", 0.0)
     with open_session(scenario) as session:

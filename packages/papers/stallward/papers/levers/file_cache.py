@@ -5,6 +5,7 @@ By cachestat(2), which Linux has since 6.5, and sync_file_range(2).
 
 from __future__ import annotations
 
+import ctypes
 import os
 from dataclasses import dataclass
 from typing import Any, Final
@@ -38,8 +39,6 @@ def cached_pages(fd: int, offset_bytes: int = 0, length_bytes: int = 0) -> Cache
     Raises:
         OSError: With the kernel's error; ENOSYS before Linux 6.5.
     """
-    import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
-
     part = (ctypes.c_uint64 * 2)(offset_bytes, length_bytes)
     found = (ctypes.c_uint64 * 5)()
     libc = ctypes.CDLL(None, use_errno=True)
@@ -86,8 +85,6 @@ def write_back(fd: int, most_pages: int) -> int:
 
 
 def _start_writing(fd: int, offset_bytes: int, length_bytes: int) -> None:
-    import ctypes  # noqa: PLC0415 - costs a megabyte that few daemons need
-
     libc = ctypes.CDLL(None, use_errno=True)
     offset, length = ctypes.c_int64(offset_bytes), ctypes.c_int64(length_bytes)
     if libc.sync_file_range(fd, offset, length, ctypes.c_uint(_WAIT_BEFORE_AND_WRITE)) < 0:
