@@ -15,6 +15,7 @@ from typing import Any
 from stallward.actuator.ipc.channels import frame_status, frame_tick
 from stallward.actuator.ipc.options import Modules, ServiceOptions
 from stallward.actuator.runtime.process_start import command_line
+from stallward.actuator.service.server import main
 from stallward.proto.v1 import stallward_pb2 as pb
 
 WAIT_S = 30.0
@@ -108,8 +109,6 @@ class _Duplicate:
 
 
 def _serve(folder: Path, options: ServiceOptions, *ends: _Duplicate) -> None:
-    from stallward.actuator.service.server import main  # noqa: PLC0415 - the test needs it not
-
     os.chdir(folder)
     messages = os.open(options.socket.with_suffix(".messages"), os.O_WRONLY | os.O_CREAT)
     os.dup2(messages, 2)

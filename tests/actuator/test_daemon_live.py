@@ -23,6 +23,9 @@ import numpy as np
 import onnx
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
+    ProtoReflectionDescriptorDatabase,
+)
 from onnx import TensorProto, helper, numpy_helper
 from own_names import own_name
 from sudden_death import kill_guardian_and_loop
@@ -580,10 +583,6 @@ def test_latd_acts_under_pressure_and_replays_bit_for_bit(little_sandbox: Little
 
 
 def test_health_and_reflection_answer(little_sandbox: LittleSandbox) -> None:
-    from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (  # noqa: PLC0415
-        ProtoReflectionDescriptorDatabase,
-    )
-
     with Daemon(little_sandbox.config()) as daemon:
         socket_path = daemon.config.service.socket
         assert stat.S_IMODE(socket_path.stat().st_mode) == 0o600

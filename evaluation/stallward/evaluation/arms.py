@@ -11,8 +11,10 @@ from stallward.agent.controller import needs_threads
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.registry import controllers, find_entry, make_controller
 from stallward.env.sandbox.peers.programs import Peer, find_peer
+from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import PlanError
+from stallward.models.registry import find_policy
 
 POLICY_ARMS: Final = ("ppo", "onnx", "remote", "mpc")
 """The controllers that need a file: a policy that is activated over gRPC or run by another
@@ -187,13 +189,9 @@ def find_policy_of(arm: Arm, default: str, scenario: str = "") -> Path | None:
     if not arm.runs_policy:
         return None
     if arm.controller == "mpc":
-        from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - only for mpc
-
         twin = find_twin_of(scenario, arm.arguments.get("path", "default"))
         load_fitted(twin)
         return twin
-    from stallward.models.registry import find_policy  # noqa: PLC0415
-
     named = arm.arguments.get("path", default)
     path = Path(named) if Path(named).is_file() else Path(find_policy(named))
     OnnxController(path)  # refuses an unsuitable policy before anything is started

@@ -27,7 +27,9 @@ from stallward.actuator.client import ActuatorClient
 from stallward.actuator.runtime.process_start import SINGLE_THREADED_MATHS, interpreter
 from stallward.agent.controller import Controller, NodeContext
 from stallward.agent.controllers.onnx import OnnxController
+from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.errors import ComparisonError
+from stallward.evaluation.planner import find_planner
 
 LEASE_S: Final = 1.0
 HOLDER: Final = "remote"
@@ -120,9 +122,6 @@ def control(client: ActuatorClient, controller: Controller, slo_ms: float) -> No
 
 def _planning_controller(twin: Path) -> Controller:
     """Make the MPC that plans in a thread, and give this process the lowest CPU priority."""
-    from stallward.env.twin.inputs.fitted import load_fitted  # noqa: PLC0415 - a policy needs no twin
-    from stallward.evaluation.planner import find_planner  # noqa: PLC0415
-
     os.nice(_LOWEST_PRIORITY)
     return find_planner("mpc").beside(load_fitted(twin))
 

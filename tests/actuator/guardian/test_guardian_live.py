@@ -19,6 +19,7 @@ from sudden_death import kill_guardian_and_loop
 from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import (
     ControlConfig,
     JournalConfig,
@@ -332,8 +333,6 @@ time.sleep(60)
 def test_the_folder_of_a_killed_owner_goes_with_its_daemon(
     node: QuietNode, tmp_path: Path
 ) -> None:
-    from stallward.actuator.config.load import config_toml  # noqa: PLC0415
-
     config_path = tmp_path / "daemon.toml"
     config_path.write_text(config_toml(node.config()))
     with subprocess.Popen(

@@ -28,6 +28,8 @@ from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.kernel.target import protected_pids
+from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import check_node
@@ -290,9 +292,6 @@ def test_a_tree_beside_groups(programs: Programs) -> None:
 
 
 def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) -> None:
-    from stallward.actuator.kernel.target import protected_pids  # noqa: PLC0415
-    from stallward.actuator.levers.base.exempt_processes import ExemptProcesses  # noqa: PLC0415
-
     settle(programs)
     targets = find_targets(programs.config())
     targets.forest.refresh()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -115,8 +116,6 @@ def test_a_missing_file_is_a_clear_error(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_a_clear_error(tmp_path: Path) -> None:
     writer = FrameWriter(tmp_path / "ticks.frames")
-    import os  # noqa: PLC0415
-
     full = os.open("/dev/full", os.O_WRONLY)
     os.dup2(full, writer._fd)
     os.close(full)

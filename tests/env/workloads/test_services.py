@@ -23,6 +23,8 @@ from stallward.env.workloads.services.mariadb import serve_command as mariadb_co
 from stallward.env.workloads.services.mariadb import table_script
 from stallward.env.workloads.services.nats_fill import LAST_TEXT, Client
 from stallward.env.workloads.services.nats_fill import fill as fill_nats
+from stallward.env.workloads.services.rocksdb_server import Store, read_files
+from stallward.env.workloads.services.vector_search import VectorSearch, VectorSource
 
 serving = partial(serving_soon, patience_s=60.0)
 
@@ -67,11 +69,6 @@ def test_the_ledger_books_and_gives_balances(programs: Path, tmp_path: Path) -> 
 
 def test_vectors_are_found_near_themselves(programs: Path, tmp_path: Path) -> None:
     pytest.importorskip("usearch", reason="try `pip install usearch`")
-    from stallward.env.workloads.services.vector_search import (  # noqa: PLC0415
-        VectorSearch,
-        VectorSource,
-    )
-
     source = VectorSource(1)
     np.testing.assert_array_equal(source.batch(0, 5), VectorSource(1).batch(0, 5))
     assert not np.array_equal(source.batch(0, 5), VectorSource(2).batch(0, 5))
@@ -89,8 +86,6 @@ def test_vectors_are_found_near_themselves(programs: Path, tmp_path: Path) -> No
 
 def test_rocksdb_gives_the_length_of_values(programs: Path, tmp_path: Path) -> None:
     pytest.importorskip("rocksdict", reason="try `pip install rocksdict`")
-    from stallward.env.workloads.services.rocksdb_server import Store, read_files  # noqa: PLC0415
-
     run_service("rocksdb_server", "prepare", str(tmp_path), "--keys", "400")
     store = Store(tmp_path, cache_mib=1)
     assert store.answer(b"0 399") == b"ok 2000\n"

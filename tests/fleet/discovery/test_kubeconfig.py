@@ -14,7 +14,8 @@ from cluster_api import TOKEN, ClusterApi, endpoint, endpoint_slice
 
 from stallward.agent.errors import StallwardError, UnbelievedFileError
 from stallward.fleet import load_fleet
-from stallward.fleet.discovery.endpoints import ServiceConfig, find_endpoints
+from stallward.fleet.discovery.config import ServiceConfig
+from stallward.fleet.discovery.endpoints import find_endpoints
 from stallward.fleet.errors import DiscoveryError
 
 PLUGIN = """#!/bin/sh

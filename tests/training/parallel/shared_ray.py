@@ -53,7 +53,7 @@ def on_ray() -> Iterator[RayTasks]:
 @pytest.fixture(scope="module")
 def by_value(request: pytest.FixtureRequest, on_ray: RayTasks) -> Iterator[None]:
     """Send the functions of a file of tests themselves: the workers cannot import it."""
-    from ray import cloudpickle  # noqa: PLC0415 - only where it is installed
+    from ray import cloudpickle
 
     del on_ray
     cloudpickle.register_pickle_by_value(request.module)

@@ -120,7 +120,7 @@ def test_a_worker_imports_nothing_from_the_current_folder(
 
 
 def test_single_jobs_are_started_and_ended_while_others_are_in_flight(on_ray: RayTasks) -> None:
-    from ray import cloudpickle  # noqa: PLC0415 - only where it is installed
+    from ray import cloudpickle
 
     cloudpickle.register_pickle_by_value(jobs_one_by_one)
     jobs_one_by_one.check_one_by_one(on_ray)
@@ -152,7 +152,7 @@ def _connect(address: str, ray_version: str = "") -> subprocess.CompletedProcess
 
 @pytest.fixture(scope="module")
 def address(on_ray: RayTasks) -> str:
-    import ray  # noqa: PLC0415 - only where it is installed
+    import ray
 
     del on_ray
     return str(ray.get_runtime_context().gcs_address)

@@ -27,7 +27,7 @@ pytestmark = [*MARKS, pytest.mark.reaches()]
 @contextmanager
 def _cluster() -> Iterator[Any]:
     """A cluster whose head does no work."""
-    from ray.cluster_utils import Cluster  # noqa: PLC0415 - only where it is installed
+    from ray.cluster_utils import Cluster
 
     with (
         tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder,
@@ -44,7 +44,7 @@ def _cluster() -> Iterator[Any]:
 
 def _where(folder: Path, name: str, report: Report) -> str:
     """Say on which node this job runs, if that is not the one that will be taken away."""
-    import ray  # noqa: PLC0415
+    import ray
 
     node = str(ray.get_runtime_context().get_node_id())
     with (folder / name).open("a") as tries:
@@ -59,16 +59,14 @@ def _where(folder: Path, name: str, report: Report) -> str:
 
 def _take_one_away(folder: Path) -> None:
     """Run two jobs, take the node of one away, and write down what became of them."""
-    import ray  # noqa: PLC0415
+    import ray.cloudpickle
 
     messages: list[str] = []
     with _cluster() as cluster:
         both = [cluster.add_node(num_cpus=1) for _ in range(2)]
         cluster.wait_for_nodes()
         with open_ray(cluster.address) as executor:
-            from ray import cloudpickle  # noqa: PLC0415
-
-            cloudpickle.register_pickle_by_value(sys.modules[__name__])
+            ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])
             workers = executor.workers(9)
             mine = ray.get_runtime_context().get_node_id()
             taken = next(node for node in both if node.node_id != mine)

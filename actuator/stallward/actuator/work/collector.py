@@ -13,6 +13,7 @@ import socket
 import sys
 import threading
 import time
+from importlib import import_module
 from typing import Final, Protocol
 
 from stallward.actuator.errors import WorkError
@@ -48,23 +49,21 @@ class Reader(Protocol):
         """End what still runs for a reading."""
 
 
+_READERS: Final = {
+    FileWork: "stallward.actuator.work.read_file:FileReader",
+    PrometheusWork: "stallward.actuator.work.read_prometheus:PrometheusReader",
+    CommandWork: "stallward.actuator.work.read_command:CommandReader",
+}
+
+
 def make_reader(work: ReadWork) -> Reader:
     """Make the reader of a source; the modules of other kinds are not imported."""
-    match work:
-        case FileWork():
-            from stallward.actuator.work.read_file import FileReader  # noqa: PLC0415
-
-            return FileReader(work)
-        case PrometheusWork():
-            # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
-            sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
-            from stallward.actuator.work.read_prometheus import PrometheusReader  # noqa: PLC0415
-
-            return PrometheusReader(work)
-        case CommandWork():
-            from stallward.actuator.work.read_command import CommandReader  # noqa: PLC0415
-
-            return CommandReader(work)
+    if isinstance(work, PrometheusWork):
+        # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
+        sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
+    module, _, name = _READERS[type(work)].partition(":")
+    reader: Reader = getattr(import_module(module), name)(work)
+    return reader
 
 
 class SlotMeter:

@@ -16,6 +16,12 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from google.protobuf import (
+    descriptor_pb2,
+    descriptor_pool,
+    message_factory,
+)
+from google.protobuf.message import DecodeError
 
 from stallward.agent.errors import PolicyError
 
@@ -114,8 +120,6 @@ def read_graph(model: bytes) -> PolicyGraph:
     Raises:
         ValueError: If it is no such message, or has constants that take more than they hold.
     """
-    from google.protobuf.message import DecodeError  # noqa: PLC0415 - as in _model_class
-
     try:
         graph = _model_class().FromString(model).graph
     except DecodeError as error:
@@ -188,13 +192,6 @@ def _text(name: bytes) -> str:
 @cache
 def _model_class() -> Any:
     """The class that reads the message of a model."""
-    # Only policies need it, and processes that restore settings are to stay light.
-    from google.protobuf import (  # noqa: PLC0415
-        descriptor_pb2,
-        descriptor_pool,
-        message_factory,
-    )
-
     file = descriptor_pb2.FileDescriptorProto(name="policy.proto", package="policy")
     kinds: dict[str, Any] = {"int": 3, "float": 2, "bytes": 12}  # FieldDescriptorProto.Type
     for name, fields in _MESSAGES.items():

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,9 +20,6 @@ from numpy.typing import NDArray
 from stallward.actuator.record.reading import frames_file, read_ticks
 from stallward.evaluation.errors import MeasureError
 from stallward.proto.v1 import stallward_pb2 as pb
-
-if TYPE_CHECKING:
-    from stallward.env.recording.recording import Recording
 
 Array = NDArray[np.float64]
 MOST_GAP_S: Final = 5.0
@@ -115,9 +112,9 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         before = tick
     if before is None:
         raise MeasureError(f"{source} has no ticks.", next_step="Let the daemon run for a while.")
-    titles = [*_PLAIN, *_titles(len(names))]
-    table = np.frombuffer(rows, dtype=np.float64).reshape(-1, len(titles))
-    columns = {title: table[:, number] for number, title in enumerate(titles)}
+    every = [*_PLAIN, *titles(len(names))]
+    table = np.frombuffer(rows, dtype=np.float64).reshape(-1, len(every))
+    columns = {title: table[:, number] for number, title in enumerate(every)}
     return Readings(columns=columns, slot_names=names, controllers=tuple(controllers))
 
 
@@ -139,7 +136,8 @@ def _advice(tick: pb.TickRecord) -> tuple[str, pb.DesiredState]:
     return "", pb.DesiredState()
 
 
-def _titles(slots: int) -> list[str]:
+def titles(slots: int) -> list[str]:
+    """The names of the columns of a sample and of what was asked for, for so many slots."""
     return [prefix + name for prefix, names in _SIGNALS for name in names] + [
         prefix.format(slot) + name
         for slot in range(slots)
@@ -149,7 +147,7 @@ def _titles(slots: int) -> list[str]:
 
 
 def _signals(sample: pb.Sample, wanted: pb.DesiredState, slots: int) -> Iterable[float]:
-    """The values of :func:`_titles`."""
+    """The values of :func:`titles`."""
     psi = (sample.latency, sample.protected, sample.protected.psi, sample.node, sample.node.psi)
     for part, (_, names) in zip(psi, _SIGNALS, strict=True):
         yield from _values(part, names)
@@ -175,32 +173,3 @@ def _values(message: Any, names: Iterable[str]) -> list[float]:
         else float(getattr(message, name))
         for name in names
     ]
-
-
-def readings_of_recording(recording: Recording) -> Readings:
-    """The readings of a recording after its burn-in."""
-    run, tick_s = recording.run, recording.tick("time_s")
-    measured = np.flatnonzero((tick_s >= run.measured_from_s) & (tick_s <= run.end_s))
-    if not measured.size:
-        raise MeasureError(f"{recording.path} has no ticks after its burn-in.")
-    _, first = np.unique(np.floor(tick_s[measured]), return_index=True)
-    kept = measured[first]
-    profile = recording.ticks.get("profile")
-    tuned = np.zeros(tick_s.size) if profile is None else ~np.isin(profile, ("", "default"))
-    names, number = np.unique(recording.actions["controller"], return_inverse=True)
-    columns = {
-        "time_s": tick_s,
-        "wall_time_s": recording.tick("wall_time_s"),
-        "stretch": np.cumsum(np.diff(tick_s, prepend=tick_s[0]) > MOST_GAP_S),
-        "target_ms": np.full(tick_s.size, run.slo_ms),
-        "tuned": tuned,
-        "asked": np.where(names == "none", 0, 1 + np.arange(names.size))[number],
-    }
-    for title in _titles(len(run.slot_names)):
-        advised = recording.actions.get(title)
-        columns[title] = recording.tick(title) if advised is None else advised
-    return Readings(
-        columns={title: np.asarray(one, dtype=np.float64)[kept] for title, one in columns.items()},
-        slot_names=run.slot_names,
-        controllers=tuple(map(str, names)),
-    )

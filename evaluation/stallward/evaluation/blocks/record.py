@@ -16,7 +16,7 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stallward.agent.errors import UsageError
 from stallward.env.errors import RecordingError
@@ -26,13 +26,11 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import workload_of
 from stallward.evaluation.arms import find_policy_of, parse_arms
 from stallward.evaluation.blocks.calibration import calibrate_ms, recorded_ms
+from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
 from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.rerun import run_undisturbed
 from stallward.training.progress import Report, part, silent, timed
-
-if TYPE_CHECKING:
-    from stallward.evaluation.blocks.live import LiveSession
 
 ORDER_NAME: Final = "order.jsonl"
 _OVERHEAD_S: Final = 8.0
@@ -127,8 +125,6 @@ def _is_current(request: RecordRequest, path: Path) -> bool:
 
 def _record(jobs: Sequence[_Job], report: Report) -> None:
     """Record runs, with one sandbox for each scenario; existing recordings are replaced."""
-    from stallward.evaluation.blocks.live import open_session  # noqa: PLC0415 - needs grpc
-
     time_left = _TimeLeft(jobs)
     done = 0
     made = {job.out for job in jobs}

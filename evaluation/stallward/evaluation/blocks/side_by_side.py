@@ -8,9 +8,8 @@ from pathlib import Path
 
 from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.evaluation.blocks.plan import PlannedBlock
-from stallward.evaluation.blocks.request import RunRequest
+from stallward.evaluation.blocks.request import Runner, RunRequest
 from stallward.evaluation.blocks.store import BlockStore
-from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.training.parallel.executor import Executor, Job
 from stallward.training.progress import Report
 
@@ -19,7 +18,7 @@ _Files = dict[str, bytes]
 
 
 def run_blocks(
-    runner: TwinRunner,
+    runner: Runner,
     planned: Sequence[tuple[PlannedBlock, RunRequest]],
     store: BlockStore,
     executor: Executor,
@@ -61,7 +60,7 @@ def run_blocks(
     )
 
 
-def _run(runner: TwinRunner, request: RunRequest, name: str, report: Report) -> _Files:
+def _run(runner: Runner, request: RunRequest, name: str, report: Report) -> _Files:
     report(name, 0.0)
     with temporary_folder("block") as folder:
         runner.run_block(request, folder / "recording")

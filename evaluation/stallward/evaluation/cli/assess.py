@@ -14,7 +14,7 @@ from stallward.actuator.config.load import load_config
 from stallward.agent.errors import UsageError
 from stallward.evaluation.assess.assessment import assess as assess_parts
 from stallward.evaluation.assess.page import assessment_page
-from stallward.evaluation.assess.readings import Readings, read_node, readings_of_recording
+from stallward.evaluation.assess.readings import Readings, read_node
 from stallward.evaluation.assess.text import lines_of
 from stallward.evaluation.report.experiment_page import write_experiment_page
 from stallward.evaluation.results.serialise import to_json
@@ -70,8 +70,8 @@ def _read(places: list[Path]) -> list[Readings]:
         if not place.is_dir() or not any(place.glob("**/run.json")):
             parts.append(read_node(place))
             continue
-        from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415 - Parquet
-        from stallward.env.recording.recording import load_recording  # noqa: PLC0415
+        # A node has no Parquet.
+        from stallward.evaluation.assess.recordings import readings_of_recordings  # noqa: PLC0415
 
-        parts += [readings_of_recording(load_recording(one)) for one in recording_folders([place])]
+        parts += readings_of_recordings(place)
     return sorted(parts, key=lambda one: float(one.of("wall_time_s")[0]))

@@ -14,6 +14,7 @@ from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_
 from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
+from stallward.evaluation.blocks.side_by_side import run_blocks
 from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
 from stallward.evaluation.comparison.left_out import leave_out
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
@@ -21,12 +22,8 @@ from stallward.evaluation.comparison.runner import OpenRunner, open_runner, twin
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
-from stallward.evaluation.results.comparison import (
-    RESULT_FILE,
-    ArmFacts,
-    ComparisonResult,
-    Method,
-)
+from stallward.evaluation.report.html import write_report
+from stallward.evaluation.results.comparison import RESULT_FILE, ArmFacts, ComparisonResult, Method
 from stallward.evaluation.results.serialise import save
 from stallward.training.parallel.executor import Executor
 from stallward.training.progress import Report, part, silent, timed
@@ -65,8 +62,6 @@ def run_comparison(
         comparison.store.forget_if_empty()
     outcome = comparison.outcome(scenario)
     save(request.out / RESULT_FILE, outcome.result)
-    from stallward.evaluation.report.html import write_report  # noqa: PLC0415 - needed only here
-
     report("report", 0.98)
     write_report(request.out)
     report("done", 1.0)
@@ -138,17 +133,14 @@ class Comparison:
 
     def run_side_by_side(self, executor: Executor, scenario: Scenario, report: Report) -> None:
         """Run every block on the twin that is not finished yet, many at once."""
-        from stallward.evaluation.blocks.side_by_side import run_blocks  # noqa: PLC0415 - numba
-        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415
-
-        runner = open_twin(scenario, self.request.twin)
         reads = tuple(arm_files(self.request.arms, self.policies).values())
-        # Without its target no other block can run.
-        for blocks in (self._calibration(scenario), self.blocks):
-            missing = [block for block in blocks if not self.store.done(block)]
-            requests = [(block, self._request_of(block, scenario)) for block in missing]
-            running = silent if blocks != self.blocks else report
-            run_blocks(runner, requests, self.store, executor, reads=reads, report=running)
+        with open_runner(self.request, scenario) as runner:
+            # Without its target no other block can run.
+            for blocks in (self._calibration(scenario), self.blocks):
+                missing = [block for block in blocks if not self.store.done(block)]
+                requests = [(block, self._request_of(block, scenario)) for block in missing]
+                running = silent if blocks != self.blocks else report
+                run_blocks(runner, requests, self.store, executor, reads=reads, report=running)
 
     def _calibration(self, scenario: Scenario) -> tuple[PlannedBlock, ...]:
         """A first block with ample memory that measures the target, if the scenario states none.

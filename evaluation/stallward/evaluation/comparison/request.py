@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario, Target
+from stallward.env.twin.inputs.find import find_twin_of
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.plan import Settings
 from stallward.evaluation.blocks.request import file_sha256
@@ -70,8 +71,6 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
     if request.mode == "live":
         return ""
-    from stallward.env.twin.inputs.find import find_twin_of  # noqa: PLC0415 - not for live blocks
-
     return file_sha256(find_twin_of(scenario.name, request.twin))
 
 

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
+import stallward.env as package
+from stallward.actuator.cli import output
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.agent.errors import StallwardError
+from stallward.env.catalogue.find import recording_folders
 from stallward.env.recording.node_facts import node_info
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
@@ -28,6 +31,8 @@ from stallward.evaluation.report.html import REPORT_FILE, write_report
 from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.results.comparison import RESULT_FILE, ComparisonResult
 from stallward.models.registry import twin_names
+from stallward.training.pipeline.fit import fit_twin
+from stallward.training.pipeline.train import export_policy, load_twins, train_policy
 from stallward.training.progress import Report, part
 
 # ---------- How the demo divides its time between its stages.
@@ -263,8 +268,6 @@ def shipped_recordings() -> Path:
     Raises:
         EvaluationError: If they are not there.
     """
-    import stallward.env as package  # noqa: PLC0415 - only its place is wanted
-
     root = Path(next(iter(package.__path__))).parents[2]
     for place in (Path("recordings"), root / "recordings"):
         if any(place.glob("**/run.json")):
@@ -294,10 +297,6 @@ def _make_policy(
     settings: DemoSettings, recordings: Path, budget: StageBudget, stages: _Stages
 ) -> tuple[Path, float]:
     """Fit, train and export; returns the policy's file, and how long the training took."""
-    from stallward.env.catalogue.find import recording_folders  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.pipeline.fit import fit_twin  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.pipeline.train import export_policy, load_twins, train_policy  # noqa: PLC0415 - torch takes seconds
-
     scenario = settings.scenario or DEMO_SCENARIO
     twin, run, policy = (settings.out / name for name in ("twin.json", "run", "policy.onnx"))
     chosen = recording_folders([recordings], scenario)
@@ -335,8 +334,6 @@ def _make_policy(
 
 
 def _conclude(out: Path, opening: Opening, say: Say, took_s: float) -> None:
-    from stallward.actuator.cli import output  # noqa: PLC0415 - prints the same table
-
     say("")
     output.table(opening.headers, opening.rows)
     say("")

@@ -12,15 +12,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.errors import MeasureError
-
-if TYPE_CHECKING:
-    from stallward.env.recording.recording import Recording
 
 Array = NDArray[np.float64]
 WINDOW_S: Final = 1.0
@@ -225,7 +223,4 @@ def measure_recording(path: Path) -> BlockMeasures:
         RecordingError: If it cannot be opened.
         MeasureError: If it is too short to be measured.
     """
-    # pyarrow takes a quarter of a second to import, so it is imported only where it is used.
-    from stallward.env.recording.recording import load_recording  # noqa: PLC0415
-
     return reduce(series_of(load_recording(path)))

@@ -6,6 +6,7 @@ it, as many clients would. Every tick of the block records how late it began.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import multiprocessing
 import tempfile
@@ -16,6 +17,7 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import grpc
 import numpy as np
 from numpy.typing import NDArray
 
@@ -27,6 +29,8 @@ from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.request import RunRequest
+from stallward.proto.v1 import stallward_pb2 as pb
+from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 from stallward.training.progress import Report, silent
 
 if TYPE_CHECKING:
@@ -120,18 +124,10 @@ class CallStorm:
 
 def _call(socket: str, clients: Clients, results: Connection) -> None:
     """Run in the calling process."""
-    import asyncio  # noqa: PLC0415 - only this process needs it
-
     results.send(asyncio.run(_storm(socket, clients)))
 
 
 async def _storm(socket: str, clients: Clients) -> Seen:
-    import asyncio  # noqa: PLC0415
-
-    import grpc  # noqa: PLC0415
-
-    from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc  # noqa: PLC0415
-
     seen = Seen(watched=[Watched() for _ in range(clients.watchers)])
     async with grpc.aio.insecure_channel(grpc_target(Path(socket))) as channel:
         stub = pb_grpc.ActuatorServiceStub(channel)  # type: ignore[no-untyped-call]
@@ -151,12 +147,6 @@ async def _storm(socket: str, clients: Clients) -> Seen:
 
 async def _call_paced(stub: Any, seen: Seen, next_s: float, apart_s: float, end_s: float) -> None:
     """Make calls that are due at certain times."""
-    import asyncio  # noqa: PLC0415
-
-    import grpc  # noqa: PLC0415
-
-    from stallward.proto.v1 import stallward_pb2 as pb  # noqa: PLC0415
-
     while (now_s := time.monotonic()) < end_s:
         if now_s < next_s:
             await asyncio.sleep(next_s - now_s)
@@ -169,10 +159,6 @@ async def _call_paced(stub: Any, seen: Seen, next_s: float, apart_s: float, end_
 
 async def _watch(stub: Any, watched: Watched, seconds: float) -> None:
     """Receive ticks."""
-    import grpc  # noqa: PLC0415
-
-    from stallward.proto.v1 import stallward_pb2 as pb  # noqa: PLC0415
-
     with contextlib.suppress(grpc.RpcError):  # the deadline
         async for answer in stub.Watch(pb.WatchRequest(), timeout=seconds):
             watched.last = answer.record.sequence

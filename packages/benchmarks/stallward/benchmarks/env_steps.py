@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -35,8 +34,6 @@ MEANINGS: Final = {
     "ppo_twin_share": "share of that time that the twin takes",
     "ppo_update_share": "share of the gradient steps; the rest is for deciding and for rollouts",
 }
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 
 def bench_twins() -> tuple[FittedTwin, ...]:
@@ -81,7 +78,9 @@ def bench_environment(
     )
     figures["twin_bytes_per_node"] = (many - few) / (_MANY - _FEW)
     report("PPO", 1.0 - 1.0 / (len(_SPEEDS) + 1))
-    figures.update(ppo_speed(twins, seconds))
+    from stallward.benchmarks.ppo_steps import ppo_speed  # noqa: PLC0415 - torch takes 0.5 GB
+
+    figures.update(ppo_speed(twins, seconds, _BATCH))
     report("done", 1.0)
     return figures
 
@@ -101,59 +100,6 @@ def twin_steps_per_s(twins: tuple[FittedTwin, ...], seconds: float, batch: int =
         simulation.reset(done)
         steps += 1
     return steps * batch / elapsed_s
-
-
-class _Stopwatch:
-    """Adds up the time that is spent in a function."""
-
-    def __init__(self) -> None:
-        self.spent_s = 0.0
-
-    def wrap(self, function: Callable[_P, _T]) -> Callable[_P, _T]:
-        """A function that calls ``function`` and adds the time that it takes."""
-
-        def timed(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-            start_s = time.perf_counter()
-            try:
-                return function(*args, **kwargs)
-            finally:
-                self.spent_s += time.perf_counter() - start_s
-
-        return timed
-
-
-def ppo_speed(twins: tuple[FittedTwin, ...], seconds: float) -> dict[str, float | None]:
-    """Decisions per second while stable-baselines3's PPO trains, and shares of its time."""
-    import torch  # noqa: PLC0415 - seconds and half a gigabyte that only training needs
-
-    from stallward.env.gym.vec_env import TwinVec  # noqa: PLC0415
-    from stallward.training.ppo.args import Args  # noqa: PLC0415
-    from stallward.training.ppo.callback import TimeBudget  # noqa: PLC0415
-    from stallward.training.ppo.train import make_model  # noqa: PLC0415
-
-    torch.set_num_threads(1)
-    length = 32
-    args = Args(n_envs=_BATCH, n_steps=length, batch_size=4096)
-    env = TwinVec(twins, _BATCH, args.settings, asymmetric=True, seed=1)
-    mean = np.zeros(env.features.size, dtype=np.float32)
-    scale = np.ones_like(mean)
-    budget = TimeBudget(float("inf"))
-    model = make_model(
-        env, args, mean, scale, seed=1, budget=budget, critic_features=env.critic_only
-    )
-    model.learn(length * _BATCH)  # the first rollout pays for allocations
-    twin, update = _Stopwatch(), _Stopwatch()
-    env.step_wait = twin.wrap(env.step_wait)  # type: ignore[method-assign]
-    model.train = update.wrap(model.train)  # type: ignore[method-assign]
-    start_s, steps = time.perf_counter(), 0
-    while (elapsed_s := time.perf_counter() - start_s) < seconds:
-        model.learn(length * _BATCH, reset_num_timesteps=False)
-        steps += length * _BATCH
-    return {
-        "ppo_steps_per_s": steps / elapsed_s,
-        "ppo_twin_share": twin.spent_s / elapsed_s,
-        "ppo_update_share": update.spent_s / elapsed_s,
-    }
 
 
 def environment_rows(figures: dict[str, float | None]) -> list[tuple[str, str, str]]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+from scipy.stats import binomtest, ttest_1samp
 
 from stallward.actuator.experiments.block_tally import BlockResult, BlockTally, TickFacts
 from stallward.actuator.experiments.plan import Candidate, ExperimentPlan, PrimaryMeasure
@@ -187,8 +188,6 @@ def figures_of(states: list[ExperimentState], seed: int = 1) -> dict[str, float 
 
 def _excess_p(alarms: list[bool]) -> float:
     """The chance of so many alarms, or more, if each experiment gives one with ``ALPHA``."""
-    from scipy.stats import binomtest  # noqa: PLC0415 - takes a second to import
-
     return float(binomtest(sum(alarms), len(alarms), ALPHA, alternative="greater").pvalue)
 
 
@@ -245,8 +244,6 @@ def _shift_in_spreads(pairs: int) -> float:
 
 def _found_share(log_ratios: Array) -> float:
     """The share of experiments that find a difference, by the test that the planner assumes."""
-    from scipy.stats import ttest_1samp  # noqa: PLC0415 - takes a second to import
-
     return float((ttest_1samp(log_ratios, 0.0, axis=1).pvalue <= ALPHA).mean())
 
 

@@ -20,6 +20,8 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
 from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation.encoder import BASIC, schema, schema_hash
@@ -42,9 +44,6 @@ It is below the stall of an onset: a millisecond is 0.2 % of the longest tick, h
 
 def write_reflex_policy(path: Path) -> None:
     """Write a policy that pauses every group while the protected one stalls."""
-    import onnx  # noqa: PLC0415 - only the bench builds a model by hand
-    from onnx import TensorProto, helper  # noqa: PLC0415
-
     index = BASIC.names.index("protected_psi_memory_some_share")
     selection = np.zeros((BASIC.size, 1), dtype=np.float32)
     selection[index] = 1.0

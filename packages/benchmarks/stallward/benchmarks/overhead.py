@@ -23,6 +23,7 @@ from stallward.actuator.client.daemon_process import Daemon, DaemonPids
 from stallward.agent.errors import StallwardError
 from stallward.benchmarks import sample_cost
 from stallward.benchmarks.earlyoom import Earlyoom
+from stallward.benchmarks.onset import OnsetProbe
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import Arm, find_policy_of
@@ -236,8 +237,6 @@ def onset_to_pause_ms(session: LiveSession, out: Path, *, seconds: float) -> Arr
     Raises:
         StallwardError: If the block cannot be run.
     """
-    from stallward.benchmarks.onset import OnsetProbe  # noqa: PLC0415
-
     probe = OnsetProbe()
     request = RunRequest(
         condition="together",

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -205,8 +206,6 @@ def test_a_tree_is_ended_also_when_it_is_stopped(
 
 
 def _quickly(end: object) -> object:
-    from dataclasses import replace  # noqa: PLC0415
-
     return replace(end._spec, grace_s=0.3)  # type: ignore[attr-defined]
 
 

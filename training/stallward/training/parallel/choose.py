@@ -10,6 +10,7 @@ from pathlib import Path
 from stallward.env.errors import StorageError
 from stallward.training.parallel.executor import Executor, Job, Keep, Result, Session, keep_nothing
 from stallward.training.parallel.local_processes import LOCAL
+from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.parallel.storage import Storage
 from stallward.training.progress import Report
 
@@ -73,8 +74,6 @@ def _open(ray: str | None) -> Iterator[Executor]:
     if ray is None:
         yield LOCAL
         return
-    from stallward.training.parallel.ray_cluster import open_ray  # noqa: PLC0415 - an extra
-
     with open_ray(ray) as executor:
         yield executor
 

@@ -126,9 +126,7 @@ def _local_ray() -> Iterator[RayTasks]:
             _node_ip_address=_LOOPBACK,
         ),
     ):
-        from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
-
-        yield RayTasks(cpus=cpus, shares_files=True)
+        yield _tasks(cpus, shares_files=True)
 
 
 @contextmanager
@@ -142,9 +140,13 @@ def _connection(address: str) -> Iterator[RayTasks]:
             next_step="Connect to the cluster in another process.",
         )
     with temporary_folder("ray") as folder, _initialised(folder, address=address) as ray:
-        from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415
+        yield _tasks(int(ray.cluster_resources().get("CPU", 1)), shares_files=False)
 
-        yield RayTasks(cpus=int(ray.cluster_resources().get("CPU", 1)), shares_files=False)
+
+def _tasks(cpus: int, *, shares_files: bool) -> RayTasks:
+    from stallward.training.parallel.ray_tasks import RayTasks  # noqa: PLC0415 - it imports Ray
+
+    return RayTasks(cpus=cpus, shares_files=shares_files)
 
 
 @contextmanager

@@ -17,6 +17,8 @@ from stallward.env.errors import TwinError
 from stallward.env.recording.split import Part
 from stallward.env.recording.stored import MOST_HELD, Selection, StoredRecording, spread
 from stallward.env.scenario.file import scenario_from
+from stallward.env.twin.estimate.exogenous import estimate_exogenous
+from stallward.env.twin.estimate.transfer import transfer
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted, twin_to_json
 from stallward.training.errors import TrainingError
 from stallward.training.parallel.executor import Executor, Job, time_for_each
@@ -175,9 +177,6 @@ def transfer_twins(
     Raises:
         StallwardError: If there is no reference, or no twin of another scenario.
     """
-    from stallward.env.twin.estimate.exogenous import estimate_exogenous  # noqa: PLC0415
-    from stallward.env.twin.estimate.transfer import transfer  # noqa: PLC0415
-
     by_scenario: dict[str, list[StoredRecording]] = {}
     for one in find_recordings(places, selection):
         if one.condition != "together":

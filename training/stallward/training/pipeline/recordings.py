@@ -13,6 +13,7 @@ from stallward.env.recording.stored import Stored, StoredRecording
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.progress import Report, silent
+from stallward.training.twin_fit.fit import FitSettings, fit_scenario
 
 PART_USES: Final = {"train": "learn from", "validation": "choose by", None: "look at"}
 """What the twins of a part of the split are for, in words."""
@@ -41,9 +42,6 @@ def fit_recordings(
         TrainingError: If there is no recording, or they are of several scenarios.
         RecordingError: If they are not enough to describe the scenario.
     """
-    # A node does not have what this imports.
-    from stallward.training.twin_fit.fit import FitSettings, fit_scenario  # noqa: PLC0415
-
     scenarios = sorted({recording.scenario for recording in recordings})
     if len(scenarios) != 1:
         raise TrainingError(

@@ -6,23 +6,27 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stallward.agent.control_law.thresholds import read_thresholds, thresholds_text
 from stallward.agent.errors import UsageError
 from stallward.env.errors import SplitError
 from stallward.env.recording.split import Part, load_split
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.models.registry import find_thresholds, find_twin, rule_names, twin_names
 from stallward.training.errors import TrainingError
+from stallward.training.export.onnx_file import export_policy as export
+from stallward.training.network.arrays import SEEDS_FOLDER, load_policy_arrays, save_policy
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.storage import parts_of
 from stallward.training.pipeline.outputs import check_file, check_writable
 from stallward.training.pipeline.recordings import PART_USES
+from stallward.training.ppo.recipe import read_recipe, recipe_values
 from stallward.training.progress import Report, silent
-
-if TYPE_CHECKING:
-    from stallward.training.selection.arm import Arm
+from stallward.training.selection.arm import Arm
+from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
+from stallward.training.tuning.settings import TUNABLE, TuneSettings, find_tunable
 
 _LEARNING_SHARE: Final = 0.75
 """Share of the time for PPO; the rest goes to the search before it and the evaluation after it."""
@@ -39,8 +43,6 @@ def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[Fitte
     Raises:
         StallwardError: If a twin is missing or cannot be read.
     """
-    from stallward.models.registry import find_twin  # noqa: PLC0415
-
     twins = [twin for name in names for twin in _expand(name, part)]
     if not twins:
         raise TrainingError(
@@ -52,8 +54,6 @@ def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[Fitte
 
 def _expand(name: str, part: Part | None) -> Sequence[str]:
     """The twins that a name stands for."""
-    from stallward.models.registry import twin_names  # noqa: PLC0415
-
     if name == "default":
         return _in_part(twin_names(), part)
     if Path(name).is_dir():
@@ -92,9 +92,6 @@ def _rules(thresholds: Sequence[Path]) -> dict[str, Arm]:
     Raises:
         UsageError: If a file is not named after a rule.
     """
-    from stallward.models.registry import find_thresholds, rule_names  # noqa: PLC0415
-    from stallward.training.tuning.settings import TUNABLE  # noqa: PLC0415
-
     given = {path.stem: path for path in thresholds}
     for name in given.keys() - TUNABLE.keys():
         raise UsageError(
@@ -154,8 +151,6 @@ def train_policy(
     Raises:
         StallwardError: If a twin is missing or held out, or ``out`` is something else.
     """
-    from stallward.training.network.arrays import SEEDS_FOLDER, save_policy  # noqa: PLC0415
-
     if out.exists() and not (out / SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
     check_writable(out)
@@ -163,9 +158,7 @@ def train_policy(
     loaded = load_twins(twins)
     refuse_held_out(loaded)
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.ppo.recipe import read_recipe, recipe_values  # noqa: PLC0415
     from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
 
     args = Args(
         **({} if recipe is None else recipe_values(read_recipe(recipe))),
@@ -244,9 +237,7 @@ def tune_rule(
         StallwardError: If there is no such rule, a twin is missing or held out, or ``out`` is
             another kind of file.
     """
-    from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
     from stallward.training.tuning.search import tune  # noqa: PLC0415
-    from stallward.training.tuning.settings import TuneSettings, find_tunable  # noqa: PLC0415
 
     find_tunable(rule)
     check_file(out, kind="a file of thresholds", mark=b"[thresholds]")
@@ -294,9 +285,6 @@ def export_policy(run: Path, *, out: Path) -> Mapping[str, Any]:
         check_file(
             out.with_suffix(".md"), kind="the card of a policy", mark=b"library_name: stallward"
         )
-    from stallward.training.export.onnx_file import export_policy as export  # noqa: PLC0415
-    from stallward.training.network.arrays import load_policy_arrays  # noqa: PLC0415
-
     policy = load_policy_arrays(run)
     export(policy, out)
     return policy.provenance

@@ -18,8 +18,6 @@ def find_twin_of(scenario: str, named: str) -> Path:
     """
     if Path(named).is_file():
         return Path(named)
-    from stallward.models.registry import find_twin  # noqa: PLC0415
-
     return Path(find_twin(scenario if named == "default" else named))
 
 

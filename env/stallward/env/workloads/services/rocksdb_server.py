@@ -21,7 +21,7 @@ _MIB: Final = 1 << 20
 
 def open_database(folder: Path, *, cache_mib: int, read_only: bool) -> Any:
     """Open a database with the given cache of blocks, and without compression."""
-    from rocksdict import (  # noqa: PLC0415 - it is not installed everywhere
+    from rocksdict import (
         AccessType,
         BlockBasedOptions,
         Cache,

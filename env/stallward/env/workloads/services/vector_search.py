@@ -51,7 +51,7 @@ class VectorSource:
 
 def open_index() -> Any:
     """Make an empty index of vectors with 32-bit components."""
-    from usearch.index import Index  # noqa: PLC0415 - it is not installed everywhere
+    from usearch.index import Index
 
     return Index(
         ndim=_DIMENSIONS,

@@ -3,53 +3,16 @@
 from __future__ import annotations
 
 import socket
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from stallward.actuator.errors import ConfigError
+import dns.exception
+import dns.resolver
+from dns.resolver import Resolver
+
+from stallward.fleet.discovery.config import DnsConfig
 from stallward.fleet.errors import DiscoveryError
 
-if TYPE_CHECKING:
-    from dns.resolver import Resolver
-
 _ANSWER_S: Final = 5.0
-_MOST_PORT: Final = 65_535
-_ONE_OF_THEM: Final = (
-    'Write service = "_stallward._tcp.example.org" for SRV records, or host and port.'
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DnsConfig:
-    """Where nodes are found in the DNS.
-
-    Raises:
-        ConfigError: If it is neither SRV records nor a host with a port.
-    """
-
-    service: str = ""
-    """The name of SRV records; each is a node, named by its host."""
-    host: str = ""
-    """A name with an A or AAAA record for each node; they are named by their addresses."""
-    port: int = 0
-    """The port of the daemons at ``host``."""
-    resolver: str = ""
-    """``HOST:PORT`` of the server that is asked for SRV records; by default the system's."""
-    server_name: str = ""
-    """The name in the nodes' certificates, where it is not the host by which they are found."""
-
-    def __post_init__(self) -> None:
-        if bool(self.service) == bool(self.host):
-            raise ConfigError("[dns] names either service or host.", next_step=_ONE_OF_THEM)
-        if bool(self.host) != bool(self.port) or not 0 <= self.port <= _MOST_PORT:
-            raise ConfigError(
-                f"[dns] has the port {self.port}.",
-                next_step="Write the port of the daemons beside host; SRV records have it.",
-            )
-        if self.resolver and not self.resolver.rpartition(":")[2].isdigit():
-            raise ConfigError(
-                f"[dns] has the resolver {self.resolver!r}.", next_step="Write HOST:PORT."
-            )
 
 
 def find_in_dns(config: DnsConfig) -> dict[str, str]:
@@ -75,8 +38,6 @@ def _addresses(host: str, port: int) -> dict[str, str]:
 
 
 def _services(config: DnsConfig) -> dict[str, str]:
-    import dns.exception  # noqa: PLC0415 - only for those that have such records
-
     try:
         answer = _resolver(config.resolver).resolve(config.service, "SRV", lifetime=_ANSWER_S)
     except (dns.exception.DNSException, OSError) as error:
@@ -94,8 +55,6 @@ def _services(config: DnsConfig) -> dict[str, str]:
 
 
 def _resolver(address: str) -> Resolver:
-    import dns.resolver  # noqa: PLC0415
-
     made = dns.resolver.Resolver(configure=not address)
     if address:
         host, _, port = address.rpartition(":")

@@ -16,18 +16,21 @@ import urllib.parse
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from stallward.actuator.errors import ConfigError
+import httpx2
+import lightkube
+import yaml
+from lightkube import KubeConfig, SingleConfig
+from lightkube.config.client_adapter import verify_cluster
+from lightkube.config.models import Cluster, NameValue, User
+from lightkube.generic_resource import create_namespaced_resource
+
 from stallward.actuator.runtime.cluster_trust import cluster_context
 from stallward.agent.believed_file import read_believed
+from stallward.fleet.discovery.config import ServiceConfig
 from stallward.fleet.errors import DiscoveryError
-
-if TYPE_CHECKING:
-    from lightkube import SingleConfig
-    from lightkube.config.models import User
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes puts the token, the authority and the namespace of a pod."""
@@ -43,54 +46,6 @@ _RIGHTS: Final = {
     404: "Look whether the cluster has the API discovery.k8s.io/v1.",
 }
 _LOOK: Final = "Look whether what [kubernetes] names is right."
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServiceConfig:
-    """The Service of whose endpoints each is a node.
-
-    Raises:
-        ConfigError: If it says in two ways how the cluster is reached.
-    """
-
-    service: str
-    """Its name."""
-    namespace: str = ""
-    """Its namespace; by default that of the context, or of the pod in which this runs."""
-    port: str = ""
-    """The name or number of its port; needed if it has several."""
-    kubeconfig: Path | None = None
-    """The file that says how the cluster is reached. By default, outside of a cluster, that which
-    the environment variable ``KUBECONFIG`` names, or ``~/.kube/config``."""
-    context: str = ""
-    """The context of that file; by default its current one."""
-    server: str = ""
-    """``https://HOST:PORT`` of the API, in place of a kubeconfig; with only a token or an authority
-    that of the cluster in which this runs."""
-    token: Path | None = None
-    """The token that goes with it; by default that of the pod's service account."""
-    authority: Path | None = None
-    """The authority whose certificate the API must show, as PEM; by default that of the pod's
-    service account."""
-    server_name: str = ""
-    """The name in the nodes' certificates, where they are not for the addresses."""
-
-    def __post_init__(self) -> None:
-        if self.by_kubeconfig and self.by_hand:
-            raise ConfigError(
-                "[kubernetes] names both a kubeconfig and how the cluster is reached without one.",
-                next_step="Write either kubeconfig and context, or server, token and authority.",
-            )
-
-    @property
-    def by_kubeconfig(self) -> bool:
-        """Whether a kubeconfig, or a context of one, is named."""
-        return self.kubeconfig is not None or bool(self.context)
-
-    @property
-    def by_hand(self) -> bool:
-        """Whether it is written down how the cluster is reached."""
-        return bool(self.server) or self.token is not None or self.authority is not None
 
 
 def find_endpoints(config: ServiceConfig) -> dict[str, str]:
@@ -141,10 +96,6 @@ def _ready(one: dict[str, Any], config: ServiceConfig) -> Iterator[tuple[str, tu
 
 def _slices(config: ServiceConfig) -> Iterator[dict[str, Any]]:
     """All EndpointSlices of the service, page by page."""
-    import httpx2  # noqa: PLC0415 - it takes long to import, as lightkube does
-    import lightkube  # noqa: PLC0415
-    from lightkube.generic_resource import create_namespaced_resource  # noqa: PLC0415
-
     cluster, transport = _connection(config)
     server = cluster.cluster.server
     kind = create_namespaced_resource(
@@ -184,8 +135,6 @@ def _connection(config: ServiceConfig) -> tuple[SingleConfig, Any]:
         DiscoveryError: If that is not known.
         UnbelievedFileError: If others than root can have written a file that root is to believe.
     """
-    import httpx2  # noqa: PLC0415
-
     in_cluster = "KUBERNETES_SERVICE_HOST" in os.environ
     if config.by_hand or (in_cluster and not config.by_kubeconfig):
         cluster, context = _by_hand(config)
@@ -203,9 +152,6 @@ def _connection(config: ServiceConfig) -> tuple[SingleConfig, Any]:
 
 def _by_hand(config: ServiceConfig) -> tuple[SingleConfig, ssl.SSLContext]:
     """The server, the token and the authority that are written down, or are those of the pod."""
-    from lightkube import KubeConfig  # noqa: PLC0415
-    from lightkube.config.models import Cluster, User  # noqa: PLC0415
-
     token = config.token or _ACCOUNT / "token"
     authority = config.authority or _ACCOUNT / "ca.crt"
     namespace = config.namespace or _text(token.parent / "namespace")
@@ -226,11 +172,6 @@ def _by_hand(config: ServiceConfig) -> tuple[SingleConfig, ssl.SSLContext]:
 
 def _by_kubeconfig(config: ServiceConfig) -> tuple[SingleConfig, ssl.SSLContext]:
     """The server and the user of a context of the operator's kubeconfig."""
-    import yaml  # noqa: PLC0415
-    from lightkube import KubeConfig  # noqa: PLC0415
-    from lightkube.config.client_adapter import verify_cluster  # noqa: PLC0415
-    from lightkube.config.models import User  # noqa: PLC0415
-
     path = config.kubeconfig or Path(os.environ.get("KUBECONFIG") or _KUBECONFIG).expanduser()
     try:
         # A plug-in that it names is run.
@@ -260,8 +201,6 @@ def _by_kubeconfig(config: ServiceConfig) -> tuple[SingleConfig, ssl.SSLContext]
 
 def _completed(user: User, cluster: SingleConfig) -> User:
     """Do what lightkube 1.0 leaves out of a user: paths beside the file, and newer plug-ins."""
-    from lightkube.config.models import NameValue  # noqa: PLC0415
-
     if user.token_file is not None:
         user.token_file = str(cluster.abs_file(user.token_file))
     if user.exec is not None:

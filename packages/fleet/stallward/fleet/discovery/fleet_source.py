@@ -13,8 +13,7 @@ from stallward.agent.errors import SchemaError, StallwardError
 from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
-from stallward.fleet.discovery.dns import DnsConfig, find_in_dns
-from stallward.fleet.discovery.endpoints import ServiceConfig, find_endpoints
+from stallward.fleet.discovery.config import DnsConfig, ServiceConfig
 from stallward.fleet.errors import DiscoveryError
 
 # ---------- The file that says where the nodes of a fleet are
@@ -142,11 +141,15 @@ class FleetSource:
         if file.nodes:
             self._add(str(path), lambda: file.nodes)
         if (dns := file.dns) is not None:
+            from stallward.fleet.discovery.dns import find_in_dns  # noqa: PLC0415 - takes 0.3 s
+
             self._add(dns.service or dns.host, lambda: find_in_dns(dns), dns.server_name)
         if (service := file.kubernetes) is not None:
             if service.kubeconfig is not None:
                 kubeconfig = path.parent / service.kubeconfig.expanduser()
                 service = replace(service, kubeconfig=kubeconfig)
+            from stallward.fleet.discovery.endpoints import find_endpoints  # noqa: PLC0415 - 0.2 s
+
             name = f"the service {service.service}"
             self._add(name, lambda: find_endpoints(service), service.server_name)
         self.may_change: Final = file.dns is not None or file.kubernetes is not None

@@ -11,7 +11,6 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Seed
 from stallward.evaluation.cli.cluster_options import Ray, Storage
 from stallward.evaluation.cli.learn import JudgedOn, Synthetic, TrainedOn
-from stallward.research.search.search import search_recipes
 from stallward.research.search.space import load_space
 from stallward.research.search.trials import comparison, table
 from stallward.training.parallel.choose import kept_at, open_executor
@@ -35,6 +34,8 @@ def search(
     without changes. An interrupted search goes on with the same command. OUT has the table of
     trials and the best recipe.
     """
+    from stallward.research.search.search import search_recipes  # noqa: PLC0415 - torch takes 3 s
+
     wanted = load_space(space)
     with (
         kept_at(storage, out) as store,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from stallward.agent.controller import Controller
 from stallward.agent.errors import ControllerError
@@ -23,15 +23,17 @@ def _refuse(_arguments: Mapping[str, str]) -> Controller:
 
 
 def _on_twin(twin: FittedTwin) -> Controller:
-    from stallward.research.mpc.controller import MpcController  # noqa: PLC0415
-
-    return MpcController(twin)
+    return _module().MpcController(twin)
 
 
 def _beside(twin: FittedTwin) -> Controller:
-    from stallward.research.mpc.controller import PlanningController  # noqa: PLC0415
+    return _module().PlanningController(twin)
 
-    return PlanningController(twin)
+
+def _module() -> Any:
+    from stallward.research.mpc import controller  # noqa: PLC0415 - the twin's numba takes 0.7 s
+
+    return controller
 
 
 MPC = PlannerEntry(

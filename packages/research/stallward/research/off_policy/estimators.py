@@ -21,16 +21,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.ensemble import ExtraTreesRegressor
 
 from stallward.agent.desired import SLOTS
 from stallward.env.recording.raw_rows import Array
 from stallward.research.off_policy.dataset import Actions, LoggedRun, features
 from stallward.training.errors import DatasetError
+
+if TYPE_CHECKING:
+    from sklearn.ensemble import ExtraTreesRegressor
 
 _BLOCK: Final = 50
 """Ticks in a block of 5 s."""
@@ -140,6 +142,8 @@ class OffPolicyEstimator:
         return returns
 
     def _grow(self, fold: int) -> ExtraTreesRegressor:
+        from sklearn.ensemble import ExtraTreesRegressor  # noqa: PLC0415 - takes 2 s, for --help as well
+
         settings, train = self._settings, self._fold != fold
         forest = ExtraTreesRegressor(
             n_estimators=settings.trees,

@@ -60,8 +60,7 @@ def write_dataset(
         RecordingError: If a recording cannot be read.
     """
     try:
-        import minari  # noqa: PLC0415 - only this needs it
-        from minari.data_collector import EpisodeBuffer  # noqa: PLC0415
+        import minari.data_collector  # noqa: PLC0415 - an extra
     except ImportError as error:
         raise DatasetError(
             "Minari is not installed.", next_step="Run `pip install 'stallward[minari]'`."
@@ -70,7 +69,7 @@ def write_dataset(
     table = runs[0].logged.table
     observation_space, action_space = spaces(table, continuous=continuous)
     buffers = [
-        EpisodeBuffer(id=number, **_episode(run, continuous=continuous))
+        minari.data_collector.EpisodeBuffer(id=number, **_episode(run, continuous=continuous))
         for number, run in enumerate(runs)
     ]
     try:

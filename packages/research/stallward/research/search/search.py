@@ -9,20 +9,25 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from stallward.agent.errors import UsageError
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.research.errors import SearchError
+from stallward.research.search.run import Runner, Search, run_trial
 from stallward.research.search.space import Space, recipe_of
+from stallward.research.search.study import Study
 from stallward.research.search.trials import JOURNAL_FILE, TRIALS_FILE, Trial, TrialLog
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_writable
 from stallward.training.pipeline.train import load_twins, refuse_held_out, validation_twins
+from stallward.training.ppo.args import Args
+from stallward.training.ppo.preparation import prepare
+from stallward.training.ppo.provenance import recipe_sha256
+from stallward.training.ppo.recipe import recipe_text, recipe_values
 from stallward.training.progress import Report, silent
-
-if TYPE_CHECKING:
-    from stallward.env.twin.inputs.fitted import FittedTwin
+from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 RECIPE_FILE: Final = "recipe.toml"
 
@@ -70,13 +75,6 @@ def search_recipes(
         StallwardError: If a twin is missing or held out, ``out`` is something else, or no trial
             finished.
     """
-    from stallward.research.search.run import Runner, Search, run_trial  # noqa: PLC0415
-    from stallward.research.search.study import Study  # noqa: PLC0415
-    from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
-    from stallward.training.ppo.preparation import prepare  # noqa: PLC0415
-    from stallward.training.ppo.recipe import recipe_text, recipe_values  # noqa: PLC0415
-    from stallward.training.synthetic_scenarios import SyntheticScenarioSettings  # noqa: PLC0415
-
     _check(out)
     loaded = load_twins(twins)
     refuse_held_out(loaded)
@@ -126,8 +124,6 @@ def _identity(
     validation: Sequence[FittedTwin],
 ) -> str:
     """A digest of what determines the trials; the time that they may take does not."""
-    from stallward.training.ppo.provenance import recipe_sha256  # noqa: PLC0415
-
     described = {
         "settings": {name: asdict(values) for name, values in space.settings.items()},
         "trials": space.budget.trials,

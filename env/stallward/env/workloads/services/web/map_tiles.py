@@ -59,7 +59,7 @@ class Tiles:
 
     def answer(self, request: bytes) -> bytes:
         """Make a tile, in the format JPEG; a number that no tile has is an error."""
-        from PIL import Image  # noqa: PLC0415 - it is not installed everywhere
+        from PIL import Image
 
         try:
             number = int(request)

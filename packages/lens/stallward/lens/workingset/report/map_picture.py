@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image
 
 from stallward.evaluation.report.axes import short_count
 from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
@@ -97,8 +98,6 @@ def _picture(
 
 def _png(image: NDArray[np.bool_]) -> str:
     """An image of ink on nothing, as an address that holds it."""
-    from PIL import Image  # noqa: PLC0415 - takes long, and only pictures need it
-
     picture = Image.fromarray(image.astype(np.uint8))
     picture.putpalette([255, 255, 255, *_INK])
     file = io.BytesIO()

@@ -11,7 +11,6 @@ from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize_scalar
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.arms import Arm
@@ -111,6 +110,8 @@ def fits(sizes: Sequence[SizeFigures]) -> tuple[PowerFit | None, PowerFit | None
     if len(pairs) < _LEAST_RUNS - 2 or len({mib for _, mib in pairs}) < 2:
         return None, None
     seconds, mib = np.array(pairs).T
+    from scipy.optimize import minimize_scalar  # noqa: PLC0415 - takes 1 s, for --help as well
+
     best = minimize_scalar(
         lambda power: 1.0 - _fit(seconds, mib, power).explained_share,
         bounds=_POWERS,
