@@ -19,7 +19,8 @@ from pods import written
 
 from stallward.actuator.runtime.cluster_trust import cluster_context
 from stallward.actuator.targets.config import KubernetesConfig
-from stallward.fleet.discovery.endpoints import ServiceConfig, find_endpoints
+from stallward.fleet.discovery.config import ServiceConfig
+from stallward.fleet.discovery.endpoints import find_endpoints
 from stallward.fleet.errors import DiscoveryError
 from stallward.kubernetes.api import ApiPods
 from stallward.kubernetes.errors import ApiError

@@ -21,7 +21,7 @@ from stallward.env.recording.run_info import CONDITIONS, NodeInfo, RunInfo, load
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
 from stallward.env.scenario.scenario import Scenario, workload_of
-from stallward.evaluation.blocks import live, record
+from stallward.evaluation.blocks import record
 from stallward.evaluation.blocks.live import open_session
 from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
 from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
@@ -153,7 +153,7 @@ def node() -> NodeInfo:
 def session(node: NodeInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> KnownSession:
     scenario = load_scenario(SCENARIO).with_target("tight")
     known = KnownSession(scenario=scenario, node=node, scratch=tmp_path)
-    monkeypatch.setattr(live, "open_session", lambda _scenario: contextlib.nullcontext(known))
+    monkeypatch.setattr(record, "open_session", lambda _scenario: contextlib.nullcontext(known))
     return known
 
 

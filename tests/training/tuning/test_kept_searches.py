@@ -19,11 +19,11 @@ from stallward.evaluation.cli import main
 from stallward.training.errors import WorkerError
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.parallel.storage import parts_of
+from stallward.training.pipeline import train as pipeline
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Outcome
 from stallward.training.tuning import search
 from stallward.training.tuning import search as kept_searches
-from stallward.training.tuning import settings as tuning
 from stallward.training.tuning.search import KeptSearches, SearchResult, tune
 from stallward.training.tuning.settings import TuneSettings, find_tunable
 
@@ -169,7 +169,7 @@ def test_a_command_whose_worker_dies_goes_on_from_its_storage(
         return result(seed)
 
     monkeypatch.setattr(search, "_search", fake)
-    monkeypatch.setattr(tuning, "TuneSettings", partial(TuneSettings, judged_episodes=8))
+    monkeypatch.setattr(pipeline, "TuneSettings", partial(TuneSettings, judged_episodes=8))
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0})  # jobs run in this process
     twin, storage = tmp_path / "small.json", tmp_path / "storage"
     save_fitted(twin, TWIN)

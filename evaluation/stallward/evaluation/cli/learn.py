@@ -21,7 +21,7 @@ from stallward.evaluation.cli.catalogue.options import (
     selection_of,
 )
 from stallward.evaluation.cli.cluster_options import Ray, Storage
-from stallward.training.export.standing import HEADERS, standing_rows, standings
+from stallward.training.export.standing import HEADERS, good_for, standing_rows, standings
 from stallward.training.parallel.choose import open_executor
 from stallward.training.pipeline.fit import fit_twin, transfer_twins
 from stallward.training.pipeline.train import export_policy, load_twins, train_policy, tune_rule
@@ -202,8 +202,6 @@ def _say_purpose(facts: Mapping[str, Any]) -> None:
     Args:
         facts: The facts of its training.
     """
-    from stallward.training.export.standing import good_for  # noqa: PLC0415
-
     for sentence in good_for(facts):
         output.line(sentence)
 
