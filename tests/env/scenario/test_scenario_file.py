@@ -215,7 +215,11 @@ def test_a_workload_is_all_but_the_target(tmp_path: Path) -> None:
         ("quantile = 0.99", "quantile = 99", ["quantile", "0.999"]),
         ("start_s = 5", "start_s = 2", ["phases[1].start_s", "at least 3"]),
         ('name = "hog"', 'name = "Hog!"', ["background[0].name", "small letters"]),
-        ("[[background]]", "[[foreground]]", ["background", "1 to 4"]),
+        (
+            "[[background]]",
+            "[[foreground]]",
+            ["unknown key 'foreground'", "Did you mean 'background'"],
+        ),
         ('["server", "--data", "{data}"]', '"server --data"', ["server.command", "a list"]),
         ('[["touch", "{data}/x"]]', '["touch x"]', ["prepare[0]", "list of strings"]),
         ('sh = "dash"', "sh = 1", ["needs.sh", "Debian package"]),
@@ -237,6 +241,11 @@ def test_a_pattern_must_have_the_groups_that_are_named(tmp_path: Path) -> None:
     )
     with pytest.raises(ScenarioError, match=r"\(\?P<ms>"):
         parse_scenario(write(tmp_path, text))
+
+
+def test_a_single_application_has_a_background(tmp_path: Path) -> None:
+    with pytest.raises(ScenarioError, match="background has 0 groups, but must have 1 to 4"):
+        parse_scenario(write(tmp_path, GOOD[: GOOD.index("[[background]]")]))
 
 
 def test_a_fifth_group_is_refused(tmp_path: Path) -> None:

@@ -86,13 +86,15 @@ class RunInfo:
 
     @property
     def slo_quantile(self) -> float:
-        """The quantile of the scenario's target.
+        """The quantile of the scenario's target; of the first application's, if there are several.
 
         Raises:
             RecordingError: If the recording's scenario has a quantile outside (0, 1).
         """
-        value: Any = self.scenario_parameters
-        for key in ("protected", "slo", "quantile"):
+        value: Any = self.scenario_parameters.get("protected", {})
+        if isinstance(value, list | tuple) and value:
+            value = value[0]
+        for key in ("slo", "quantile"):
             value = value.get(key, {}) if isinstance(value, Mapping) else {}
         if not isinstance(value, int | float):
             return Slo().quantile

@@ -30,6 +30,7 @@ from stallward.env.scenario.scenario import (
 from stallward.env.scenario.tables import (
     MIB,
     NAME,
+    ApplicationTable,
     BackgroundTable,
     LatencyTable,
     PhaseTable,
@@ -43,6 +44,8 @@ _UNITS_S: Final = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 """The units of time, in seconds."""
 _BASED_ON: Final = "based_on"
 """The key of a file that takes what it does not say from a shipped scenario."""
+_OF: Final = "of"
+"""The key of one of several applications that is the one of a shipped scenario."""
 _COMPRESSOR: Final = "lzo"
 """The usual algorithm: kernels with zswap or zram have it."""
 
@@ -62,12 +65,24 @@ def find_scenarios() -> tuple[Scenario, ...]:
     return tuple(map(parse_scenario, shipped_files().values()))
 
 
-def load_scenario(name_or_path: str | Path) -> Scenario:
+def load_scenario(name_or_path: str | Path, *, several: bool = False) -> Scenario:
     """Load a shipped scenario by name, or any scenario by the path of its file.
 
+    Args:
+        name_or_path: The scenario.
+        several: Whether it may protect several applications.
+
     Raises:
-        ScenarioError: If there is no such scenario, or its file has a mistake.
+        ScenarioError: If there is no such scenario, its file has a mistake, or it protects
+            several applications where there can be only one.
     """
+    scenario = _load(name_or_path)
+    if not several:
+        scenario.check_one_application()
+    return scenario
+
+
+def _load(name_or_path: str | Path) -> Scenario:
     text = str(name_or_path)
     if isinstance(name_or_path, Path) or text.endswith(".toml") or "/" in text:
         return parse_scenario(Path(name_or_path))
@@ -99,10 +114,10 @@ def parse_scenario(path: Path) -> Scenario:
         raise ScenarioError(
             f"{path} is not valid TOML: {error}.", next_step=next_step_of(error, "")
         ) from error
-    return scenario_from(_completed(values, path), path)
+    return scenario_from(_with_taken(_based(values, path), path), path)
 
 
-def _completed(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+def _based(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """The content of a file that may only say what differs from a shipped scenario.
 
     Raises:
@@ -110,17 +125,53 @@ def _completed(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     """
     if _BASED_ON not in values:
         return values
-    name = values[_BASED_ON]
-    if not isinstance(name, str) or name not in (shipped := shipped_files()):
-        raise ScenarioError(
-            f"{path}: {_BASED_ON} is {name!r:.100}, which is no shipped scenario.",
-            next_step="`stallward scenarios` lists them.",
-        )
-    base, sandbox = parse_scenario(shipped[name]).content, values.get("sandbox", {})
+    base = _shipped(values[_BASED_ON], f"{path}: {_BASED_ON}").content
+    sandbox = values.get("sandbox", {})
     own = {key: value for key, value in values.items() if key != _BASED_ON}
     if isinstance(sandbox, Mapping):
         own["sandbox"] = {**base["sandbox"], **sandbox}
     return {**base, **own}
+
+
+def _with_taken(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+    """The content with the applications that are those of shipped scenarios, and their needs.
+
+    Raises:
+        ScenarioError: If one is that of no shipped scenario, or of one that protects several.
+    """
+    entries = values.get("protected")
+    if not isinstance(entries, list):
+        return values
+    completed: list[object] = []
+    needs: dict[str, str] = {}
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, Mapping) or _OF not in entry:
+            completed.append(entry)
+            continue
+        source = _shipped(entry[_OF], f"{path}: protected[{index}].{_OF}")
+        source.check_one_application()
+        taken = {key: value for key, value in source.content["protected"].items() if key != "slo"}
+        own = {key: value for key, value in entry.items() if key != _OF}
+        completed.append({**taken, **own})
+        needs |= source.content.get("needs", {})
+    own_needs = values.get("needs", {})
+    if isinstance(own_needs, Mapping):
+        own_needs = {**needs, **own_needs}
+    return {**values, "protected": completed, "needs": own_needs}
+
+
+def _shipped(name: object, place: str) -> Scenario:
+    """The shipped scenario of a name that a file gives at ``place``.
+
+    Raises:
+        ScenarioError: If there is none.
+    """
+    if not isinstance(name, str) or name not in (shipped := shipped_files()):
+        raise ScenarioError(
+            f"{place} is {name!r:.100}, which is no shipped scenario.",
+            next_step="`stallward scenarios` lists them.",
+        )
+    return parse_scenario(shipped[name])
 
 
 def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
@@ -142,11 +193,14 @@ def scenario_from(values: Mapping[str, Any], path: Path) -> Scenario:
         file = read(ScenarioTable, values)
     except SchemaError as error:
         raise ScenarioError(f"{path}: {error.cause}", next_step=error.next_step) from error
+    tables = file.protected if isinstance(file.protected, tuple) else (file.protected,)
+    protected, *others = map(_protected, tables)
     return Scenario(
         name=path.stem,
         summary=file.summary,
         sandbox=_sandbox(file.sandbox),
-        protected=_protected(file.protected),
+        protected=protected,
+        others=tuple(others),
         background=tuple(map(_background, file.background)),
         needs=tuple(Need(program=key, package=value) for key, value in file.needs.items()),
         application=file.application,
@@ -180,6 +234,7 @@ def _sandbox(table: SandboxTable) -> SandboxSpec:
 def _protected(table: ProtectedTable) -> ProtectedSpec:
     latency_ms = table.slo.latency_ms
     return ProtectedSpec(
+        **({"name": table.name} if isinstance(table, ApplicationTable) else {}),
         server=_command(table.server),
         ready=table.ready,
         load=_command(table.load),

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
+from stallward.env.errors import ScenarioError
 
 MAX_BACKGROUND_SLOTS = 4
 """The most background groups: the action table has four slots."""
@@ -171,8 +172,10 @@ class Phase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedSpec:
-    """The protected application."""
+    """A protected application."""
 
+    name: str = "protected"
+    """Its name, where there are several."""
     server: Command
     """The program that answers the requests."""
     ready: str
@@ -239,9 +242,12 @@ class Scenario:
     sandbox: SandboxSpec
     """The memory."""
     protected: ProtectedSpec
-    """The protected application."""
+    """The protected application; the first of several."""
+    others: tuple[ProtectedSpec, ...] = ()
+    """The further protected applications, each with a stated target."""
     background: tuple[BackgroundSpec, ...]
-    """The background groups in the order of their slots, at most four."""
+    """The background groups in the order of their slots, at most four; there may be none beside
+    several applications."""
     needs: tuple[Need, ...] = ()
     """Programs that must be installed."""
     application: str = ""
@@ -250,10 +256,34 @@ class Scenario:
     content: Mapping[str, Any] = field(default_factory=dict)
     """The content of the file."""
 
+    @property
+    def applications(self) -> tuple[ProtectedSpec, ...]:
+        """All protected applications, at least one."""
+        return (self.protected, *self.others)
+
+    def check_one_application(self) -> None:
+        """Refuse several protected applications, where only one can be dealt with.
+
+        Raises:
+            ScenarioError: If there are several.
+        """
+        if self.others:
+            names = ", ".join(one.name for one in self.applications)
+            raise ScenarioError(
+                f"The scenario {self.name} protects several applications ({names}), and here "
+                "there can be only one.",
+                next_step="Use `stallward compare --live`, or a scenario that protects one.",
+            )
+
     def with_target(self, target: Target) -> Scenario:
-        """The same scenario with another setting of its latency target."""
+        """The same scenario with another setting of its latency target.
+
+        Raises:
+            ScenarioError: If a target is to be measured and there are several applications.
+        """
         if target == "stated" or self.protected.slo.latency_ms is None:
             return self
+        self.check_one_application()
         slo = replace(self.protected.slo, latency_ms=None)
         return replace(
             self, protected=replace(self.protected, slo=slo), content=workload_of(self.content)
@@ -265,14 +295,22 @@ def workload_of(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
     Recordings of the same workload can be compared with each other, whatever the target was.
     """
-    protected = dict(content.get("protected", {}))
-    slo = {key: value for key, value in protected.pop("slo", {}).items() if key != "latency_ms"}
-    return {**content, "protected": {**protected, "slo": slo} if slo else protected}
+    protected = content.get("protected", {})
+    if isinstance(protected, Mapping):
+        return {**content, "protected": _without_target(protected)}
+    return {**content, "protected": [_without_target(one) for one in protected]}
+
+
+def _without_target(protected: Mapping[str, Any]) -> Mapping[str, Any]:
+    rest = {key: value for key, value in protected.items() if key != "slo"}
+    slo = {key: value for key, value in protected.get("slo", {}).items() if key != "latency_ms"}
+    return {**rest, "slo": slo} if slo else rest
 
 
 def states_target(content: Mapping[str, Any]) -> bool:
-    """Whether the content of a scenario's file states a latency target."""
-    slo = content.get("protected", {}).get("slo", {})
+    """Whether the content of a scenario's file states a latency target, as several always do."""
+    protected = content.get("protected", {})
+    slo = (protected if isinstance(protected, Mapping) else protected[0]).get("slo", {})
     return bool(slo.get("latency_ms", "auto") != "auto")
 
 

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
+from stallward.actuator.config.daemon_config import MOST_APPLICATIONS
 from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
 from stallward.actuator.latency.lines.outcome import parse_status
 from stallward.agent.errors import SchemaError
@@ -206,7 +207,7 @@ class SloTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedTable:
-    """Table ``protected``: the protected application."""
+    """Table ``protected``: the protected application. An entry of several has ``name``, too."""
 
     server: ProgramTable
     ready: _Template
@@ -216,6 +217,21 @@ class ProtectedTable:
     prepare: tuple[_Argv, ...] = ()
     warm: tuple[_Argv, ...] = ()
     workers: Annotated[float, Expect(low=1, high=1024)] = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationTable(ProtectedTable):
+    """An entry of several ``protected``, each with a target that its user set."""
+
+    name: _Word
+    slo: SloTable
+
+    def __post_init__(self) -> None:
+        if self.slo.latency_ms == "auto":
+            raise SchemaError(
+                "slo.latency_ms is left to be measured, which takes a single application.",
+                next_step="State the target of each of several applications.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,23 +293,44 @@ class ScenarioTable:
 
     summary: str
     sandbox: SandboxTable
-    protected: ProtectedTable
+    protected: (
+        ProtectedTable
+        | Annotated[
+            tuple[ApplicationTable, ...],
+            Expect(
+                low=2,
+                high=MOST_APPLICATIONS,
+                unit="applications",
+                meaning="Write a single one as a table [protected].",
+            ),
+        ]
+    )
     background: Annotated[
         tuple[BackgroundTable, ...],
         Expect(
-            low=1,
             high=MAX_BACKGROUND_SLOTS,
             unit="groups",
             meaning="Write one [[background]] table for each.",
         ),
-    ]
+    ] = ()
     needs: Mapping[
         str, Annotated[str, Expect(meaning="Name the Debian package that has the program.")]
     ] = field(default_factory=dict)
     application: _Word = ""
 
     def __post_init__(self) -> None:
-        names = [group.name for group in self.background]
-        for index, name in enumerate(names):
-            if name in names[:index]:
-                raise SchemaError(f"background[{index}].name is {name!r}, as of another group.")
+        if not self.background and isinstance(self.protected, ProtectedTable):
+            raise SchemaError(
+                f"background has 0 groups, but must have 1 to {MAX_BACKGROUND_SLOTS}.",
+                next_step="Write one [[background]] table for each.",
+            )
+        _check_distinct("background", [group.name for group in self.background], "group")
+        if isinstance(self.protected, tuple):
+            names = [application.name for application in self.protected]
+            _check_distinct("protected", names, "application")
+
+
+def _check_distinct(place: str, names: Sequence[str], what: str) -> None:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            raise SchemaError(f"{place}[{index}].name is {name!r}, as of another {what}.")
