@@ -18,9 +18,10 @@ from typing import cast
 
 import pytest
 
+from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.errors import WorkloadError
+from stallward.env.sandbox.application import ApplicationPrograms, Start
 from stallward.env.sandbox.block import (
-    BlockPrograms,
     BlockSite,
     Workplace,
     make_workplace,
@@ -197,18 +198,14 @@ def test_placeholders_are_filled_in_and_other_braces_stay(tmp_path: Path) -> Non
 
 def test_if_only_answers_are_logged_the_last_ones_are_awaited(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    (tmp_path / "x.toml").write_text(TOML)
-    scenario = parse_scenario(tmp_path / "x.toml")
-    site = BlockSite(
-        scenario=scenario,
-        condition="together",
-        sandbox=cast("Sandbox", None),
+    application = ApplicationPrograms(
+        spec=scenario_in(tmp_path).protected,
+        group=cast("Cgroup", None),
+        load_group=cast("Cgroup", None),
         latency=LatencyLines(path=str(log), start="0", end="1"),
-        units=(),
-        limit_bytes=1,
-        out_dir=tmp_path,
+        places=cast("Places", None),
+        start=cast("Start", None),
     )
-    block = BlockPrograms(site=site, places=cast("Places", None), seed=1)
     end_s = time.monotonic()
     log.write_text(f"{end_s - 2} {end_s - 1.9}\n")
 
@@ -219,7 +216,7 @@ def test_if_only_answers_are_logged_the_last_ones_are_awaited(tmp_path: Path) ->
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(answer_late)
-        block.await_tail(end_s)
+        application.await_tail(end_s)
     assert 0.3 <= time.monotonic() - end_s < 3.0
     assert str(end_s + 0.1) in log.read_text()
 

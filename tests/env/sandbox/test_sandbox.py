@@ -47,13 +47,14 @@ def fake_sandbox(tmp_path: Path, kind: str) -> Sandbox:
     sandbox = Sandbox(
         zone=zone,
         protected=zone.child("app"),
+        others=(zone.child("app-web"),),
         slots=(zone.child("slot0"),),
         load=hierarchy.group("stallward/1-load"),
         peer=hierarchy.group("stallward/1-peer"),
         folder=tmp_path / "stallward-1",
         paths=Paths(),
     )
-    for group in (zone, sandbox.protected, *sandbox.slots):
+    for group in (zone, *sandbox.applications, *sandbox.slots):
         for folder in group.dirs:
             folder.mkdir(parents=True)
     return sandbox
@@ -131,11 +132,11 @@ def test_a_limit_that_cannot_be_set_is_an_error(tmp_path: Path) -> None:
 
 def test_oom_kills_are_summed_where_groups_count_only_their_own(tmp_path: Path) -> None:
     v1 = fake_sandbox(tmp_path / "1", "v1")
-    for group, kills in ((v1.protected, 2), (v1.slots[0], 1)):
+    for group, kills in ((v1.protected, 2), (v1.slots[0], 1), (v1.others[0], 4)):
         assert group.memory_dir is not None
         text = f"oom_kill_disable 0\nunder_oom 0\noom_kill {kills}\n"
         (group.memory_dir / "memory.oom_control").write_text(text)
-    assert v1.oom_kills() == 3
+    assert v1.oom_kills() == 7
     v2 = fake_sandbox(tmp_path / "2", "v2")
     for group in (v2.zone, v2.protected):
         assert group.memory_dir is not None
@@ -178,11 +179,11 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored below a shel
 size = 64 << 20
 cache = Path(sys.argv[1])
 with open_sandbox(
-    slots=2, limit_bytes=size, swap_bytes=size, cache_dir=cache, state_dir=cache / "state",
+    slots=2, others=("web",), limit_bytes=size, swap_bytes=size, cache_dir=cache, state_dir=cache / "state",
     disk=DiskLimit(bytes_per_s=1 << 20),
 ) as box:
     child = subprocess.Popen(["sleep", "600"])
-    box.slots[1].add_pid(child.pid)
+    box.others[0].add_pid(child.pid)
     print(box.zone.name, box.load.name, box.swap_path, box.folder, child.pid, flush=True)
     while True:  # a signal just before a long sleep would be handled after it
         time.sleep(0.05)

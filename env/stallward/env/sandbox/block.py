@@ -6,9 +6,10 @@ Every block starts from the same state: empty groups, evicted data, new programs
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
@@ -18,12 +19,23 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.env.errors import WorkloadError
-from stallward.env.recording.program_lines import parse_requests, parse_units
-from stallward.env.recording.recording import Requests, Units
+from stallward.env.recording.program_lines import parse_units
+from stallward.env.recording.recording import Units
 from stallward.env.recording.run_info import Condition
-from stallward.env.sandbox.block_types import BlockResult, BlockSite, DaemonFactory
-from stallward.env.sandbox.data_cache import check_needs, evict, prepare_data
-from stallward.env.sandbox.launch import Program, start, wait_for
+from stallward.env.sandbox.application import ApplicationPrograms, read_lines
+from stallward.env.sandbox.block_types import (
+    ApplicationRequests,
+    BlockResult,
+    BlockSite,
+    DaemonFactory,
+)
+from stallward.env.sandbox.data_cache import (
+    check_needs,
+    evict,
+    prepare_commands,
+    prepare_data,
+)
+from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.oom_log import OomLog
 from stallward.env.sandbox.peers.programs import Peer
 from stallward.env.sandbox.peers.running import RunningPeer
@@ -34,13 +46,7 @@ from stallward.env.workloads.native.build import build_native
 
 # ---------- The programs of one live block: starts and stops them on time, and collects their results
 
-_READY_TIMEOUT_S: Final = 60.0
-_STOP_TIMEOUT_S: Final = 3.0
 _POLL_S: Final = 0.1
-_LOAD_WAIT_S: Final = 1.0
-"""The longest wait for the load generator to connect, before the first arrival."""
-_TAIL_WAIT_S: Final = 5.0
-"""The longest wait for the answers to the last requests, where only answers are logged."""
 
 
 class BlockPrograms:
@@ -48,7 +54,8 @@ class BlockPrograms:
 
     Args:
         site: The block.
-        places: The values of the placeholders.
+        places: The values of the placeholders, for the background.
+        own_places: Those of each protected application.
         seed: The seed of the arrivals and the background.
         ended: Ends the block before its time once it is set.
         peer: A peer that runs beside the daemon.
@@ -59,6 +66,7 @@ class BlockPrograms:
         *,
         site: BlockSite,
         places: Places,
+        own_places: Sequence[Places],
         seed: int,
         ended: Event | None = None,
         peer: Peer | None = None,
@@ -67,8 +75,21 @@ class BlockPrograms:
         self._places = places
         self._seed = seed
         self._ended = ended or Event()
-        self._server: Program | None = None
-        self._load: Program | None = None
+        sandbox, applications = site.sandbox, site.scenario.applications
+        self._applications = tuple(
+            ApplicationPrograms(
+                spec=spec,
+                group=group,
+                load_group=sandbox.load,
+                latency=latency,
+                places=own,
+                start=self._start,
+                prefix=f"{spec.name}-" if len(applications) > 1 else "",
+            )
+            for spec, group, latency, own in zip(
+                applications, sandbox.applications, site.latencies, own_places, strict=True
+            )
+        )
         self._peer = None if peer is None else RunningPeer(peer, site.sandbox, places)
         self._slots: dict[int, Program] = {}
         self._started: list[Program] = []
@@ -81,11 +102,16 @@ class BlockPrograms:
         self._oom_log.close()
 
     def _start(
-        self, name: str, command: Command, group: Cgroup, inside: tuple[str, ...] = ()
+        self,
+        name: str,
+        command: Command,
+        group: Cgroup,
+        places: Places,
+        inside: tuple[str, ...] = (),
     ) -> Program:
         sandbox = self._site.sandbox
         further = () if group is sandbox.load else sandbox.shared_dirs
-        program = start(name, command, group, self._places, further, inside)
+        program = start(name, command, group, places, further, inside)
         self._started.append(program)
         return program
 
@@ -96,15 +122,18 @@ class BlockPrograms:
         sandbox, condition = self._site.sandbox, self._site.condition
         oom_before = sandbox.oom_kills()
         self._oom_log.read()
-        if condition != "background":
-            self._start_server()
+        running = () if condition == "background" else self._applications
+        for application in running:
+            application.start_server()
+        for application in running:
+            application.warm()
         with contextlib.ExitStack() as beside:
             if self._peer is not None:
                 beside.enter_context(self._peer)
             if daemon is not None:
                 beside.enter_context(daemon(self._site))
-            if condition != "background":
-                self._start_load()
+            for application in running:
+                application.start_load()
             start_s = time.monotonic()
             plan = self._plan(burn_in_s + duration_s)
             self._follow(plan, start_s, start_s + burn_in_s)
@@ -112,11 +141,10 @@ class BlockPrograms:
             self._follow(plan, start_s, start_s + burn_in_s + duration_s)
             stall_to_us, end_s = self._stalled_us(), time.monotonic()
             stolen_share = steal_time.share()
-            if self._load is not None:
-                self.await_tail(end_s)
-                self._load.end(timeout_s=5.0)
-        if self._server is not None:  # so that it can remove what it made outside of its group
-            self._server.end(timeout_s=_STOP_TIMEOUT_S)
+            for application in running:
+                application.end_load(end_s)
+        for application in running:
+            application.end_server()
         share = None
         if stall_from_us is not None and stall_to_us is not None:
             share = (stall_to_us - stall_from_us) * 1e-6 / (end_s - start_s - burn_in_s)
@@ -128,7 +156,15 @@ class BlockPrograms:
             end_s=end_s,
             burn_in_s=burn_in_s,
             limit_bytes=self._site.limit_bytes,
-            requests=self._requests(end_s),
+            requests=self._applications[0].requests(end_s),
+            others=tuple(
+                ApplicationRequests(
+                    name=one.spec.name,
+                    slo_ms=one.spec.slo.latency_ms or math.nan,
+                    requests=one.requests(end_s),
+                )
+                for one in self._applications[1:]
+            ),
             units=self._units(),
             psi_some_share=share,
             oom_kills=sandbox.oom_kills() - oom_before,
@@ -141,43 +177,6 @@ class BlockPrograms:
         """How many processes the kernel killed because of a slot's own limit."""
         slots = [slot.name for slot in self._site.sandbox.slots]
         return sum(kill.under_limit_of(slots) for kill in self._oom_log.read())
-
-    def _start_server(self) -> None:
-        spec, group = self._site.scenario.protected, self._site.sandbox.protected
-        self._server = self._start("server", spec.server, group)
-        ready = Path(expand(spec.ready, self._places))
-        wait_for(ready, self._server, timeout_s=_READY_TIMEOUT_S)
-        for index, argv in enumerate(spec.warm):
-            command = replace(spec.load, argv=argv)
-            warm = self._start(f"warm{index}", command, self._site.sandbox.load)
-            if warm.process.wait() != 0:
-                warm.check(may_end=False)
-
-    def _start_load(self) -> None:
-        spec = self._site.scenario.protected
-        self._load = self._start("load", spec.load, self._site.sandbox.load)
-        # Its first line comes with the first answer. Without this wait, the start of a slow load
-        # generator would count as latency of the application.
-        deadline_s = time.monotonic() + _LOAD_WAIT_S
-        while not Path(self._site.latency.path).exists() and time.monotonic() < deadline_s:
-            self._load.check(may_end=False)
-            time.sleep(0.01)
-
-    def await_tail(self, end_s: float) -> None:
-        """Wait until the log has reached the requests due at ``end_s``, for a few seconds at most.
-
-        Requests that wait when the block ends are the slowest ones. A load generator that logs
-        only answers would end without logging them. One that logs for each request whether it was
-        answered (``ok``) logs these, too.
-        """
-        if self._site.latency.ok is not None:
-            return
-        deadline_s = time.monotonic() + _TAIL_WAIT_S
-        while time.monotonic() < deadline_s:
-            scheduled_s = self._logged().scheduled_s
-            if scheduled_s.size and scheduled_s[-1] >= end_s:
-                return
-            time.sleep(_POLL_S)
 
     def _plan(self, length_s: float) -> list[tuple[float, int, bool]]:
         """Starts and stops as (seconds after the start, slot, whether it starts), latest first."""
@@ -205,11 +204,13 @@ class BlockPrograms:
                     spec = self._site.scenario.background[slot]
                     group = self._site.sandbox.slots[slot]
                     inside = () if self._peer is None else self._peer.enter
-                    self._slots[slot] = self._start(spec.name, spec.command, group, inside)
-            peer = None if self._peer is None else self._peer.program
-            for program in (self._server, self._load, peer):
-                if program is not None:
-                    program.check(may_end=False)
+                    self._slots[slot] = self._start(
+                        spec.name, spec.command, group, self._places, inside
+                    )
+            for application in self._applications:
+                application.check()
+            if self._peer is not None and self._peer.program is not None:
+                self._peer.program.check(may_end=False)
             for program in self._slots.values():
                 program.check(may_end=True)
             next_s = min(until_s, start_s + plan[-1][0] if plan else until_s)
@@ -231,37 +232,9 @@ class BlockPrograms:
                 return int(line.rpartition("total=")[2])
         return None
 
-    def _logged(self) -> Requests:
-        """The requests logged so far, by scheduled time."""
-        text = _read(Path(self._site.latency.path))
-        offset_s = time.clock_gettime(time.CLOCK_REALTIME) - time.monotonic()
-        return parse_requests(text, self._site.latency, realtime_offset_s=offset_s)
-
-    def _requests(self, end_s: float) -> Requests:
-        """The requests scheduled before ``end_s``."""
-        if self._site.condition == "background":
-            return Requests.empty()
-        requests = self._logged()
-        if not len(requests.scheduled_s):
-            raise WorkloadError(
-                f"No request was found in {self._site.latency.path}.",
-                next_step="Check protected.latency of the scenario against what it writes.",
-            )
-        inside = requests.where(requests.scheduled_s < end_s)
-        if self._site.latency.ok is not None:
-            return inside
-        return inside.with_unanswered(end_s, time.monotonic())
-
     def _units(self) -> Units:
-        texts = [_read(Path(source.path)) for source in self._site.units]
+        texts = [read_lines(Path(source.path)) for source in self._site.units]
         return parse_units(texts, self._site.units)
-
-
-def _read(path: Path) -> str:
-    """The text that a program wrote; empty if there is no file."""
-    if not path.is_file():
-        return ""
-    return path.read_text(encoding="utf-8", errors="replace")
 
 
 __all__ = [
@@ -282,7 +255,9 @@ class Workplace:
     """What all blocks of a scenario share: its data and the compiled programs."""
 
     data: Path
-    """The folder that ``{data}`` stands for."""
+    """The folder that ``{data}`` stands for, for the first application and the background."""
+    others: tuple[Path, ...] = ()
+    """The folders of the further applications."""
     native: Path
     """The folder with the compiled programs."""
     cache_dir: Path
@@ -298,7 +273,8 @@ def make_workplace(scenario: Scenario, cache_dir: Path) -> Workplace:
     check_needs(scenario)
     native = build_native(cache_dir)
     data = prepare_data(scenario, cache_dir, native)
-    return Workplace(data=data, native=native, cache_dir=cache_dir)
+    others = tuple(prepare_commands(one.prepare, cache_dir, native) for one in scenario.others)
+    return Workplace(data=data, others=others, native=native, cache_dir=cache_dir)
 
 
 def run_block(
@@ -339,19 +315,24 @@ def run_block(
     """
     sandbox.kill()
     sandbox.empty()
-    evict(workplace.data)
+    for data in (workplace.data, *workplace.others):
+        evict(data)
     limit_bytes = scenario.sandbox.limit_bytes
     if condition in {"ample", "background"}:
         limit_bytes = scenario.sandbox.ample_bytes
     sandbox.set_limit(limit_bytes)
     with make_places(workplace, seed) as places:
+        own_places = _own_places(scenario, workplace, places)
+        latency, *others = (
+            replace(one.latency, path=expand(one.latency.path, own))
+            for one, own in zip(scenario.applications, own_places, strict=True)
+        )
         site = BlockSite(
             scenario=scenario,
             condition=condition,
             sandbox=sandbox,
-            latency=replace(
-                scenario.protected.latency, path=expand(scenario.protected.latency.path, places)
-            ),
+            latency=latency,
+            others=tuple(others),
             units=tuple(
                 replace(spec.units, path=expand(spec.units.path, places))
                 for spec in scenario.background
@@ -359,12 +340,31 @@ def run_block(
             limit_bytes=limit_bytes,
             out_dir=out_dir,
         )
-        block = BlockPrograms(site=site, places=places, seed=seed, ended=ended, peer=peer)
+        block = BlockPrograms(
+            site=site, places=places, own_places=own_places, seed=seed, ended=ended, peer=peer
+        )
         try:
             return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
         finally:
             sandbox.kill()
             block.reap()
+
+
+def _own_places(scenario: Scenario, workplace: Workplace, places: Places) -> tuple[Places, ...]:
+    """The places of each application; several have folders of their own, which are made."""
+    if not scenario.others:
+        return (places,)
+    own = tuple(
+        replace(places, data=data, run=places.run / spec.name, scratch=places.scratch / spec.name)
+        for spec, data in zip(
+            scenario.applications, (workplace.data, *workplace.others), strict=True
+        )
+    )
+    for one in own:
+        for folder in (one.run, one.scratch):
+            folder.mkdir()
+            folder.chmod(0o755)  # servers may run as another user
+    return own
 
 
 @contextlib.contextmanager

@@ -26,7 +26,10 @@ class BlockSite:
     sandbox: Sandbox
     """The sandbox with its groups."""
     latency: LatencyLines
-    """Where the requests are logged, with the placeholders filled in."""
+    """Where the requests are logged, with the placeholders filled in; those of the first of
+    several applications."""
+    others: tuple[LatencyLines, ...] = ()
+    """Where those of the further applications are logged."""
     units: tuple[UnitLines, ...]
     """Where the background reports its work, in the order of the slots."""
     limit_bytes: int
@@ -34,9 +37,26 @@ class BlockSite:
     out_dir: Path
     """The folder for the recording of the ticks."""
 
+    @property
+    def latencies(self) -> tuple[LatencyLines, ...]:
+        """Where the requests of each application are logged."""
+        return (self.latency, *self.others)
+
 
 DaemonFactory = Callable[[BlockSite], AbstractContextManager[object]]
 """Starts the daemon for a block. Leaving the context stops it and restores everything."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ApplicationRequests:
+    """The requests of a further protected application in one block."""
+
+    name: str
+    """Its name."""
+    slo_ms: float
+    """Its latency target."""
+    requests: Requests
+    """Every request, burn-in included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -58,11 +78,13 @@ class BlockResult:
     limit_bytes: int
     """The zone's memory."""
     requests: Requests
-    """Every request, burn-in included."""
+    """Every request, burn-in included; those of the first of several applications."""
+    others: tuple[ApplicationRequests, ...] = ()
+    """The requests of the further applications."""
     units: Units
     """The work of the background, burn-in included."""
     psi_some_share: float | None
-    """Share of the measured time in which a task of the protected group stalled for memory;
+    """Share of the measured time in which a task of the first protected group stalled for memory;
     ``None`` if the kernel does not report it."""
     oom_kills: int
     """Processes that the kernel killed because memory ran out."""

@@ -45,24 +45,44 @@ def site_config(
         experiments: Where experiments are kept; ``None`` to run none.
     """
     node = NodeConfig.at(site.sandbox.paths, zone=site.sandbox.zone.name)
+    several = len(site.scenario.applications) > 1
     return DaemonConfig(
         # Every arm of a comparison pays the same for it, and it ends with the block.
         node=replace(node, page_cache="auto"),
-        protected=ProtectedConfig(
-            group=site.sandbox.protected.name, groups=(site.sandbox.load.name,)
-        ),
+        protected=_applications(site) if several else _protected(site),
         background=tuple(
             SlotConfig(name=spec.name, group=group.name, floor_bytes=spec.floor_bytes)
             for spec, group in zip(site.scenario.background, site.sandbox.slots, strict=True)
         ),
         service=ServiceConfig(socket=place / "actuator.sock"),
         journal=JournalConfig(path=place / "journal"),
-        latency=_latency(site.latency),
+        latency=None if several else _latency(site.latency),
         control=control,
         guard=guard,
         record=record,
         experiments=experiments or ExperimentsConfig(),
         policy=PolicyConfig(canary_s=0.0),  # a block measures its policy, however bad it is
+    )
+
+
+def _protected(site: BlockSite) -> ProtectedConfig:
+    """The only protected application, or what the first of several has beside its own."""
+    return ProtectedConfig(group=site.sandbox.protected.name, groups=(site.sandbox.load.name,))
+
+
+def _applications(site: BlockSite) -> tuple[ProtectedConfig, ...]:
+    """Several protected applications, each with its own target and latencies."""
+    first = _protected(site)
+    return tuple(
+        replace(
+            first if index == 0 else ProtectedConfig(group=group.name),
+            name=spec.name,
+            slo_ms=spec.slo.latency_ms,
+            latency=_latency(latency),
+        )
+        for index, (spec, group, latency) in enumerate(
+            zip(site.scenario.applications, site.sandbox.applications, site.latencies, strict=True)
+        )
     )
 
 

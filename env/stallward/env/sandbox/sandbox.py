@@ -4,6 +4,7 @@ These are its groups, in every hierarchy of the node::
 
     stallward/ID            the limit
     stallward/ID/app        the protected application
+    stallward/ID/app-NAME   a further one, where there are several
     stallward/ID/slot0 ...  the background groups
     stallward/ID-load       the load generator, which is outside of the pressure
     stallward/ID-peer       a peer under comparison, made only for one
@@ -62,7 +63,9 @@ class Sandbox:
     zone: Cgroup
     """The group with the memory limit, and the parent of the others."""
     protected: Cgroup
-    """The group of the protected application."""
+    """The group of the protected application; of the first of several."""
+    others: tuple[Cgroup, ...] = ()
+    """The groups of the further protected applications, in order."""
     slots: tuple[Cgroup, ...]
     """The background groups, in order."""
     load: Cgroup
@@ -81,6 +84,11 @@ class Sandbox:
     """Directories that every program in the zone enters besides those of its own group."""
     charge: PoolCharge | None = None
     """Charges the pool of compressed swap to the zone; ``None`` without one, or if the kernel does."""
+
+    @property
+    def applications(self) -> tuple[Cgroup, ...]:
+        """The groups of all protected applications, at least one."""
+        return (self.protected, *self.others)
 
     def set_limit(self, limit_bytes: int) -> None:
         """Set the memory limit of the zone, which includes the pool of compressed swap.
@@ -105,7 +113,7 @@ class Sandbox:
 
     def empty(self) -> None:
         """Free the page cache of ended programs, which is still charged to the sandbox."""
-        for group in (*self.slots, self.protected, self.zone):
+        for group in (*self.slots, *self.applications, self.zone):
             # Both free what they can, and report an error if that was not all.
             with contextlib.suppress(KernelFileError):
                 if group.hierarchy.kind == "v2":
@@ -116,7 +124,7 @@ class Sandbox:
     def oom_kills(self) -> int:
         """Count the processes that the kernel killed in the sandbox because memory ran out."""
         name = "memory.events" if self.zone.hierarchy.kind == "v2" else "memory.oom_control"
-        groups = (self.zone, self.protected, *self.slots)
+        groups = (self.zone, *self.applications, *self.slots)
         if self.zone.hierarchy.kind == "v2":  # the count includes the children
             groups = (self.zone,)
         return sum(_oom_kills(read_text(memory_file(group, name)) or "") for group in groups)
@@ -156,6 +164,7 @@ def check_memory(limit_bytes: int, paths: Paths) -> None:
 def open_sandbox(
     *,
     slots: int,
+    others: tuple[str, ...] = (),
     limit_bytes: int,
     swap_bytes: int,
     compressed_swap: CompressedSwap | None = None,
@@ -171,6 +180,7 @@ def open_sandbox(
 
     Args:
         slots: How many background groups.
+        others: The names of the protected applications beside the first.
         limit_bytes: The memory limit of the zone at the start.
         swap_bytes: Size of the swap file, if the node has no swap; 0 for a sandbox without swap,
             which does not use the node's either.
@@ -204,6 +214,7 @@ def open_sandbox(
         swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
     sandbox = replace(
         _plan(hierarchy, identity, slots, swap_path, paths),
+        others=tuple(hierarchy.group(f"stallward/{identity}/app-{name}") for name in others),
         swap=swap_bytes > 0,
         shared_dirs=shared_dirs(hierarchy.group(f"stallward/{identity}"), disk),
     )
@@ -298,7 +309,8 @@ def _make(
     except OSError as error:
         raise SandboxError(f"Cannot make {sandbox.folder} ({error.strerror}).") from error
     try:
-        for group in (sandbox.zone, sandbox.protected, *sandbox.slots, sandbox.load):
+        groups = (sandbox.zone, *sandbox.applications, *sandbox.slots, sandbox.load)
+        for group in groups:
             group.create(controllers)
         if sandbox.shared_dirs:
             sandbox.zone.create((BLKIO,))

@@ -161,6 +161,7 @@ def open_session(
     workplace = make_workplace(scenario, cache_dir)
     with open_sandbox(
         slots=len(scenario.background),
+        others=tuple(one.name for one in scenario.others),
         limit_bytes=scenario.sandbox.limit_bytes,
         swap_bytes=scenario.sandbox.swap_bytes,
         compressed_swap=scenario.sandbox.compressed_swap,

@@ -130,7 +130,7 @@ class RunningPeer:
         # systemd-oomd listens in the second folder.
         for folder in (socket.parent, socket.parent / "oom"):
             folder.mkdir(parents=True, exist_ok=True)
-        spare(self._sandbox.protected, self._init_group)
+        spare(*self._sandbox.applications, self._init_group)
         program = start(
             "systemd",
             Command(argv=service_argv(self._places.python, socket, self._sandbox.zone)),
