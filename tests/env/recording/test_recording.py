@@ -122,6 +122,42 @@ def test_a_recording_comes_back_as_it_was_written(recorded: Path) -> None:
     assert recording.units.rate_per_s(3, 110.0, 130.0) is None
 
 
+def test_the_requests_of_further_applications_come_back(tmp_path: Path) -> None:
+    times_s = np.array([101.0, 102.0])
+
+    def requests(took_s: float) -> Requests:
+        ok = np.array([True, False])
+        return Requests(scheduled_s=times_s, start_s=times_s, end_s=times_s + took_s, ok=ok)
+
+    others = {"web": requests(0.25), "store-2": requests(0.5)}
+    run = replace(RUN, other_applications=tuple(others))
+    write_recording(
+        tmp_path / "x",
+        run=run,
+        ticks=[tick(0, np.random.default_rng(0))],
+        requests=requests(0.125),
+        others=others,
+        units=Units.empty(),
+    )
+    recording = load_recording(tmp_path / "x")
+    assert recording.run == run
+    assert list(recording.others) == ["web", "store-2"]
+    assert recording.requests.sojourn_ms.tolist() == pytest.approx([125.0] * 2)
+    assert recording.others["web"].sojourn_ms.tolist() == pytest.approx([250.0] * 2)
+    assert recording.others["store-2"].ok.tolist() == [True, False]
+    (tmp_path / "x" / "requests-web.parquet").unlink()
+    with pytest.raises(RecordingError, match=r"requests-web\.parquet"):
+        load_recording(tmp_path / "x")
+
+
+def test_a_further_application_cannot_name_another_file(recorded: Path) -> None:
+    text = json.loads((recorded / "run.json").read_text())
+    text["other_applications"] = ["../../secret"]
+    (recorded / "run.json").write_text(json.dumps(text))
+    with pytest.raises(RecordingError, match="no name of an application"):
+        load_recording(recorded)
+
+
 def test_what_an_older_version_did_not_record_is_absent_in_its_frames(recorded: Path) -> None:
     names = ("protected_anon_bytes", "protected_swap_bytes", "protected_working_set_bytes")
     recording = load_recording(recorded)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.config.daemon_config import MOST_APPLICATIONS
 from stallward.env.errors import ScenarioError
+from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import load_scenario, parse_scenario, scenario_from
-from stallward.env.scenario.scenario import states_target, workload_of
+from stallward.env.scenario.scenario import MAX_APPLICATIONS, states_target, workload_of
 
 TWO = """
 summary = "a cache and a web server"
@@ -96,6 +98,16 @@ def test_mistakes_in_one_of_several_are_named(
         parse_scenario(write(tmp_path, TWO.replace(old, new)))
 
 
+def test_there_are_at_most_as_many_as_a_daemon_protects(tmp_path: Path) -> None:
+    head, one = TWO[: TWO.index("[[protected]]")], TWO[TWO.rindex("[[protected]]") :]
+    many = "".join(one.replace("web", f"web{i}") for i in range(MAX_APPLICATIONS + 1))
+    with pytest.raises(
+        ScenarioError, match="protected has 17 applications, but must have 2 to 16"
+    ):
+        parse_scenario(write(tmp_path, head + many))
+    assert MAX_APPLICATIONS == MOST_APPLICATIONS
+
+
 def test_a_single_application_has_no_name(tmp_path: Path) -> None:
     text = TWO[: TWO.rindex("[[protected]]")].replace("[[protected]]", "[protected]")
     with pytest.raises(ScenarioError, match="unknown key 'name'"):
@@ -107,6 +119,7 @@ def test_what_can_protect_only_one_refuses_several(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match=r"several applications \(cache, web\)") as caught:
         load_scenario(path)
     assert "compare --live" in caught.value.next_step
+    assert load_split().part_of(load_scenario(path, several=True)) == "test"
     scenario = load_scenario(path, several=True)
     assert scenario.with_target("stated") is scenario
     with pytest.raises(ScenarioError, match="several applications"):

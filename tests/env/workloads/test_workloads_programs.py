@@ -313,10 +313,10 @@ def test_shipped_scenarios_need_what_they_start() -> None:
         "web_cache": {"/usr/sbin/varnishd", "cc"},
     }
     for scenario in find_scenarios():
-        started = {scenario.protected.server.argv[0], scenario.protected.load.argv[0]}
+        applications = scenario.applications
+        started = {word for one in applications for word in (*one.server.argv, one.load.argv[0])}
         started |= {word for group in scenario.background for word in group.command.argv}
         needs = {need.program for need in scenario.needs}
-        started |= {*scenario.protected.server.argv}
         assert started & packaged <= needs, scenario.name
         for module in {word.rpartition(".")[2] for word in started} & modules.keys():
             assert modules[module] <= needs, f"{scenario.name} runs {module}"

@@ -49,8 +49,10 @@ ARMS = {
 def test_the_shipped_plan_records_every_scenario_under_the_arms_of_its_part() -> None:
     runs, split = load_plan(None).runs, load_split()
     assert len({run.name for run in runs}) == len(runs), "two runs share a directory"
-    # Nothing is learned from compressed swap, which no twin has.
-    scenarios = [one for one in find_scenarios() if one.sandbox.compressed_swap is None]
+    # Nothing is learned from compressed swap or several applications, which no twin has.
+    scenarios = [
+        one for one in find_scenarios() if one.sandbox.compressed_swap is None and not one.others
+    ]
     assert {run.scenario for run in runs} == {one.name for one in scenarios}
     for scenario in scenarios:
         own = [run for run in runs if run.scenario == scenario.name]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from example_results import NODE
 
+from stallward.env.errors import ScenarioError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
@@ -19,6 +20,7 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.blocks.plan import Settings, plan_blocks
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.blocks.store import BlockStore
+from stallward.evaluation.comparison import compare
 from stallward.evaluation.comparison.compare import Comparison, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
@@ -317,4 +319,114 @@ def test_mistakes_leave_no_directory_behind(tmp_path: Path) -> None:
     )
     with pytest.raises(Exception, match="detector-anon"):
         run_comparison(request)
+    assert not (tmp_path / "out").exists()
+
+
+ALONE_TOGETHER = """
+summary = "a cache and a web server"
+[sandbox]
+limit_mib = 600
+ample_mib = 4096
+[[protected]]
+name = "cache"
+of = "memcached-xz"
+slo = { latency_ms = 15 }
+[[protected]]
+name = "web"
+of = "nginx-hogs"
+slo = { latency_ms = 50 }
+"""
+
+
+@dataclass
+class RunnerOfTwo(KnownRunner):
+    """Runs invented blocks of two applications without background."""
+
+    def run_block(self, request: RunRequest, out: Path) -> Disturbances:
+        name = request.arm.label if request.condition == "together" else request.condition
+        self.ran.append(name)
+        self.slo_ms.append(request.slo_ms)
+        length_s = request.burn_in_s + request.duration_s
+        times_s = 1000.0 + np.arange(0.0, length_s, 0.04)
+        requests = {
+            application: Requests(
+                scheduled_s=times_s,
+                start_s=times_s,
+                end_s=times_s + slower * LATENCY_MS[name] * 1e-3,
+                ok=np.ones(times_s.size, dtype=bool),
+            )
+            for application, slower in (("cache", 1.0), ("web", 3.0))
+        }
+        write_recording(
+            out,
+            run=RunInfo(
+                scenario="two",
+                condition=request.condition,
+                arm=request.arm.label,
+                seed=request.seed,
+                start_s=1000.0,
+                end_s=1000.0 + length_s,
+                burn_in_s=request.burn_in_s,
+                sandbox_bytes=1 << 29,
+                slo_ms=request.slo_ms,
+                node=NODE,
+                other_applications=("web",),
+            ),
+            ticks=[pb.TickRecord(sequence=i, time_s=1000.0 + i) for i in range(int(length_s))],
+            requests=requests["cache"],
+            others={"web": requests["web"]},
+            units=Units.empty(),
+        )
+        return Disturbances()
+
+
+def _request_of_two(tmp_path: Path, **changed: str) -> ComparisonRequest:
+    path = tmp_path / "two.toml"
+    path.write_text(ALONE_TOGETHER)
+    request = ComparisonRequest(
+        scenario=str(path),
+        arms=parse_arms("none,latd"),
+        mode="live",
+        rounds=2,
+        block_s=6.0,
+        burn_in_s=2.0,
+        seed=5,
+        out=tmp_path / "out",
+    )
+    return replace(request, **changed)  # type: ignore[arg-type]
+
+
+def test_several_applications_without_background_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner = RunnerOfTwo()
+
+    @contextmanager
+    def opened(*_: object) -> Iterator[RunnerOfTwo]:
+        yield runner
+
+    monkeypatch.setattr(compare, "open_runner", opened)
+    monkeypatch.setattr(compare, "leave_out", lambda request, _: (request, {}))
+    result = run_comparison(_request_of_two(tmp_path)).result
+    assert sorted(runner.ran) == sorted(2 * ["alone", "ample", "none", "latd"]), "no background"
+    assert set(runner.slo_ms) == {15.0}, "the first one's target"
+    assert result.table.applications is not None
+    cache, web = result.table.applications["latd"]
+    assert (cache.slo_attainment.value, web.slo_attainment.value) == (0.0, 0.0), "20 and 60 ms"
+    cache, web = result.table.applications["ample"]
+    assert (cache.slo_attainment.value, web.slo_attainment.value) == (1.0, 1.0), "12 and 36 ms"
+    assert web.p95_ms.value == pytest.approx(36.0)
+    assert result.table.arms["latd"].metrics.background_work.value is None
+    assert result.method.groups == ()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Each application" in page
+    assert "web p95 at most 50.0 ms" in page
+
+
+@pytest.mark.parametrize("changed", [{"mode": "twin"}, {"target": "tight"}])
+def test_several_applications_have_no_twin_and_no_measured_target(
+    tmp_path: Path, changed: dict[str, str]
+) -> None:
+    with pytest.raises(ScenarioError, match=r"several applications \(cache, web\)"):
+        run_comparison(_request_of_two(tmp_path, **changed))
     assert not (tmp_path / "out").exists()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.block_measures import BlockMeasures
-from stallward.evaluation.measures.estimates import Blocks, estimate
+from stallward.evaluation.measures.estimates import Blocks, Target, estimate
 from stallward.evaluation.results.comparison import ArmFacts, Metrics, Table
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
@@ -62,8 +62,11 @@ def summarise(
     slo_ms: float,
     seed: int,
     slo_quantile: float = 0.95,
+    targets: Sequence[Target] = (),
 ) -> Table:
-    estimates = estimate(blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile)
+    estimates = estimate(
+        blocks, arms, slo_ms=slo_ms, seed=seed, slo_quantile=slo_quantile, targets=targets
+    )
     facts = {arm: ArmFacts(controller=arm) for arm in arms}
     return tabulate(estimates, facts, target_stated=True)
 
@@ -243,3 +246,55 @@ def test_the_spread_of_an_arm_is_measured_over_rounds() -> None:
     single = summarise(_blocks(1), ["none", "latd"], slo_ms=30.0, seed=1)
     assert single.arms["none"].spread.impact_ample_p99_sd is None
     assert len(single.contrasts) == 1
+
+
+def _with_web(one: BlockMeasures, slow_seconds: Sequence[int]) -> BlockMeasures:
+    """A block with a second application, which takes 40 ms in some seconds and 3 ms in others."""
+    slow = np.isin(one.scheduled_s.astype(int), slow_seconds)
+    return replace(one, others={"web": replace(one, latency_ms=np.where(slow, 40.0, 3.0))})
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_each_of_several_applications_is_judged_by_its_own_target(rounds: int) -> None:
+    def cache_block(slow_seconds: Sequence[int], seed: int) -> BlockMeasures:
+        one = block(10.0, units=(1.0,), seed=seed)
+        slow = np.isin(one.scheduled_s.astype(int), slow_seconds)
+        return replace(one, latency_ms=np.where(slow, 30.0, 10.0))
+
+    numbers = range(rounds)
+    blocks = {
+        name: [_with_web(cache_block(cache, r), web) for r in numbers]
+        for name, cache, web in (
+            ("alone", [], []),
+            ("ample", [], []),
+            ("background", [], []),
+            ("none", [0, 1, 2], [2, 3]),
+        )
+    }
+    targets = (
+        Target(ms=20.0, quantile=0.95, application="cache"),
+        Target(ms=5.0, quantile=0.95, application="web"),
+    )
+    table = summarise(blocks, ["none"], slo_ms=20.0, seed=1, targets=targets)
+    assert table.applications is not None
+    cache, web = table.applications["none"]
+    assert (cache.application, cache.slo_ms, web.application, web.slo_ms) == (
+        "cache",
+        20,
+        "web",
+        5,
+    )
+    assert cache.slo_attainment.value == pytest.approx(0.7)
+    assert web.slo_attainment.value == pytest.approx(0.8)
+    assert (cache.p95_ms.value, web.p95_ms.value) == (pytest.approx(30.0), pytest.approx(40.0))
+    none = table.arms["none"].metrics
+    assert none.slo_attainment.value == pytest.approx(0.6), "4 of 10 seconds miss one of the two"
+    assert none.p95_ms.value == pytest.approx(30.0), "latencies are those of the first"
+    assert table.references.ample.slo_attainment.value == 1.0
+    assert set(table.applications) == {"alone", "ample", "none"}
+    if rounds == 1:
+        assert web.slo_attainment.low is not None
+
+
+def test_one_application_has_no_table_of_its_own(summary: Table) -> None:
+    assert summary.applications is None

@@ -21,7 +21,7 @@ from stallward.evaluation.measures.intervals import (
     share_interval,
     student_975,
 )
-from stallward.evaluation.measures.slo import slo_windows, slo_windows_met
+from stallward.evaluation.measures.slo import slo_seconds_met, slo_windows, slo_windows_met
 from stallward.evaluation.results.interval import UNKNOWN
 
 
@@ -191,6 +191,23 @@ def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> N
         for q in (0.95, 0.99)
     }
     assert judged == {0.95: [True] * 4, 0.99: [True, False]}
+
+
+def test_seconds_take_the_verdict_of_their_window() -> None:
+    scheduled = _requests([15, 15, 30, 20])
+    latency = np.full(80, 10.0)
+    latency[:2] = 1000.0  # 2 of the 30 in the first window, of two seconds
+    latency[60] = 1000.0  # 1 of 20 in the last one
+    met = slo_seconds_met(
+        scheduled, latency, np.ones(80, dtype=bool), start_s=0.0, end_s=4.0, slo_ms=100.0
+    )
+    assert met.tolist() == [False, False, True, True]
+
+
+def test_no_second_without_requests_is_met() -> None:
+    empty = np.array([])
+    met = slo_seconds_met(empty, empty, empty.astype(bool), start_s=0.0, end_s=3.0, slo_ms=1.0)
+    assert met.tolist() == [False] * 3
 
 
 def test_no_requests_is_unknown_not_perfect_attainment() -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from example_results import arm, comparison, exactly, figure, metrics
 
-from stallward.evaluation.report.html import method_facts
+from stallward.evaluation.report.html import method_facts, render_report
 from stallward.evaluation.report.text import (
     Kind,
+    about_applications,
+    application_rows,
     cell,
     headline,
     number,
@@ -18,7 +21,14 @@ from stallward.evaluation.report.text import (
     short,
     target,
 )
-from stallward.evaluation.results.comparison import ArmFacts, ArmResult, ComparisonResult, Metrics
+from stallward.evaluation.results.comparison import (
+    ApplicationMetrics,
+    ArmFacts,
+    ArmResult,
+    ComparisonResult,
+    Metrics,
+)
+from stallward.evaluation.results.serialise import from_json, to_json
 
 
 @pytest.mark.parametrize(
@@ -104,6 +114,41 @@ def test_a_kill_under_a_limit_counts_against_the_arm_that_set_it() -> None:
     assert "latd 10.0 ms at 10 % (2 processes killed under its limits)" in headline(result)
     names = {fact.name: fact.text for fact in method_facts(result)}
     assert names["† killed by the kernel under an arm's limit"].startswith("latd: 2 in ")
+
+
+def test_each_of_several_applications_has_a_row_under_every_condition() -> None:
+    def of(name: str, slo_ms: float, met: float) -> ApplicationMetrics:
+        return ApplicationMetrics(
+            application=name,
+            slo_ms=slo_ms,
+            slo_quantile=0.95,
+            slo_attainment=exactly(met),
+            p95_ms=figure(1.5),
+            p99_ms=figure(3.0),
+        )
+
+    one = _result()
+    both = {name: (of("cache", 2, 0.5), of("web", 5, 0.25)) for name in ("ample", "none")}
+    several = replace(one, table=replace(one.table, applications=both))
+    rows = application_rows(several)
+    assert [row[:3] for row in rows] == [
+        ("ample", "cache", "2.00"),
+        ("ample", "web", "5.00"),
+        ("none", "cache", "2.00"),
+        ("none", "web", "5.00"),
+    ]
+    assert rows[-1][3:] == ("25 % [25..25 %]", "1.50", "3.00")
+    assert "those of cache" in about_applications(several)
+    names = {fact.name: fact.text for fact in method_facts(several)}
+    assert names["SLO"] == "cache p95 at most 2.00 ms, web p95 at most 5.00 ms"
+    latencies = {name: np.linspace(5.0, 50.0, 200) for name in ("alone", "ample", *one.table.arms)}
+    page = render_report(several, latencies, {})
+    assert "Each application" in page
+    assert "<td>web</td><td>5.00</td>" in page
+    assert (application_rows(one), about_applications(one)) == ([], "")
+    assert "Each application" not in render_report(one, latencies, {})
+    assert from_json(ComparisonResult, to_json(several)) == several
+    assert "applications" not in to_json(one)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from example_results import NODE, arm, comparison, exactly, metrics
 
 from stallward.agent.desired import LIMIT_RATIOS
 from stallward.agent.errors import ControllerError
+from stallward.env.errors import ScenarioError
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios
 from stallward.evaluation.arms import parse_arms
@@ -119,7 +120,7 @@ def test_the_shipped_plan_runs_every_held_out_scenario_under_every_controller() 
     held_out = [
         one.name
         for one in find_scenarios()
-        if split.part_of(one) == "test" and one.sandbox.compressed_swap is None
+        if split.part_of(one) == "test" and one.sandbox.compressed_swap is None and not one.others
     ]
     assert sorted(plan.scenarios) == sorted(held_out)
     assert len(held_out) == 6
@@ -515,6 +516,17 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[ComparisonRequest]:
 
     monkeypatch.setattr(verdict, "run_comparison", compare)
     return requests
+
+
+def test_a_scenario_of_several_applications_is_refused_before_anything_runs(
+    staged: tuple[Path, VerdictPlan], ran: list[ComparisonRequest]
+) -> None:
+    out, plan = staged
+    several = next(one.name for one in find_scenarios() if one.others)
+    plan = replace(plan, scenarios=(*plan.scenarios, several))
+    with pytest.raises(ScenarioError, match="several applications"):
+        verdict.run_verdict(plan, out, recordings=out)
+    assert ran == []
 
 
 def test_the_oracles_of_another_verdict_replace_those_from_hindsight(

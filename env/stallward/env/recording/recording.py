@@ -7,6 +7,7 @@ A recording is written whole or not at all. Its files:
 - ``actions.parquet``: one row for each tick: what was desired, granted and applied, and the
   propensity;
 - ``requests.parquet``: one row for each request of the protected application;
+- ``requests-NAME.parquet``: the same of each further application, where there are several;
 - ``units.parquet``: cumulative work units of every background slot.
 
 Times are CLOCK_MONOTONIC. Columns without any value are left out of the files.
@@ -18,7 +19,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -92,12 +93,12 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
     for kind in ("desired", "granted"):
         states = [r.decision.desired if kind == "desired" else r.granted for r in records]
         columns[f"{kind}_profile"] = pa.array([s.tuning.name for s in states], pa.string())
-        for field in ("swappiness", "protected_swappiness"):
-            values = [_field(s.tuning, field) for s in states]
-            columns[f"{kind}_{field}"] = pa.array(values, pa.int64())
-        for field in ("dirty_background_ratio", "dirty_ratio"):
-            values = [_field(s.tuning, field) for s in states]
-            columns[f"{kind}_{field}"] = pa.array(values, pa.float64())
+        for setting in ("swappiness", "protected_swappiness"):
+            values = [_field(s.tuning, setting) for s in states]
+            columns[f"{kind}_{setting}"] = pa.array(values, pa.int64())
+        for setting in ("dirty_background_ratio", "dirty_ratio"):
+            values = [_field(s.tuning, setting) for s in states]
+            columns[f"{kind}_{setting}"] = pa.array(values, pa.float64())
         low = [_field(s, "protected_low_bytes") for s in states]
         columns[f"{kind}_protected_low_bytes"] = pa.array(low, pa.int64())
         # Null rather than false, so that recordings without it have no such column.
@@ -112,9 +113,9 @@ def action_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
             columns[f"{kind}_slot{i}_paused"] = pa.array(
                 [bool(slot is not None and slot.paused) for slot in slot_states], pa.bool_()
             )
-            for field in _SLOT_LEVERS:
-                values = [_field(slot, field) for slot in slot_states]
-                columns[f"{kind}_slot{i}_{field}"] = pa.array(values, pa.int64())
+            for setting in _SLOT_LEVERS:
+                values = [_field(slot, setting) for slot in slot_states]
+                columns[f"{kind}_slot{i}_{setting}"] = pa.array(values, pa.int64())
     return _present(columns)
 
 
@@ -337,6 +338,8 @@ class Recording:
     """Columns by name, with a value for each tick."""
     requests: Requests
     """Every request, burn-in included."""
+    others: Mapping[str, Requests] = field(default_factory=dict)
+    """Name of a further application -> every request of it."""
     units: Units
     """Every reading, burn-in included."""
 
@@ -354,6 +357,7 @@ def write_recording(
     run: RunInfo,
     ticks: Iterable[pb.TickRecord],
     requests: Requests,
+    others: Mapping[str, Requests] | None = None,
     units: Units,
 ) -> None:
     """Write a recording as a whole, or nothing.
@@ -371,6 +375,8 @@ def write_recording(
         write_table(building / "ticks.parquet", tick_columns(records))
         write_table(building / "actions.parquet", action_columns(records))
         write_table(building / "requests.parquet", _request_columns(requests))
+        for name, theirs in (others or {}).items():
+            write_table(building / _file_of(name), _request_columns(theirs))
         write_table(building / "units.parquet", _unit_columns(units))
         text = json.dumps(asdict(run), indent=1, sort_keys=True, default=str)
         (building / "run.json").write_text(text + "\n", encoding="utf-8")
@@ -391,7 +397,7 @@ def load_recording(path: Path) -> Recording:
         RecordingError: If it is missing, not a recording, truncated, or of another version.
     """
     run = load_run(path)
-    return recording_of(
+    recording = recording_of(
         path,
         run,
         {
@@ -399,6 +405,11 @@ def load_recording(path: Path) -> Recording:
             for table in TABLES
         },
     )
+    others = {
+        name: _requests_of(read_table(path / _file_of(name), NEEDED["requests"], ticks=False))
+        for name in run.other_applications
+    }
+    return replace(recording, others=others)
 
 
 def recording_of(
@@ -411,24 +422,33 @@ def recording_of(
         run: What was run.
         tables: The columns of each of :data:`TABLES`.
     """
-    requests, units = tables["requests"], tables["units"]
-    scheduled_s = requests["scheduled_us"] * 1e-6
+    units = tables["units"]
     return Recording(
         path=path,
         run=run,
         ticks=tables["ticks"],
         actions=tables["actions"],
-        requests=Requests(
-            scheduled_s=scheduled_s,
-            start_s=scheduled_s + requests["wait_us"] * 1e-6,
-            end_s=scheduled_s + requests["sojourn_us"] * 1e-6,
-            ok=requests["ok"].astype(bool),
-        ),
+        requests=_requests_of(tables["requests"]),
         units=Units(
             slot=units["slot"].astype(np.int32),
             time_s=units["time_us"] * 1e-6,
             units=units["units"].astype(np.float64),
         ),
+    )
+
+
+def _file_of(application: str) -> str:
+    """The file of the requests of a further application."""
+    return f"requests-{application}.parquet"
+
+
+def _requests_of(columns: Mapping[str, Column]) -> Requests:
+    scheduled_s = columns["scheduled_us"] * 1e-6
+    return Requests(
+        scheduled_s=scheduled_s,
+        start_s=scheduled_s + columns["wait_us"] * 1e-6,
+        end_s=scheduled_s + columns["sojourn_us"] * 1e-6,
+        ok=columns["ok"].astype(bool),
     )
 
 

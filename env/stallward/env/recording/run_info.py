@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal, get_args
 
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.file_kinds import next_step_of
@@ -35,6 +35,11 @@ class NodeInfo:
     """Device and file system that hold data and swap; empty if unknown."""
     cpu: str = ""
     """Name of the processor; latencies of different processors do not compare."""
+
+
+def _check_word(name: str) -> None:
+    if not name.replace("-", "").isalnum():  # it is a part of a file's name
+        raise SchemaError(f"is {name!r:.80}, no name of an application.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,8 @@ class RunInfo:
     what latencies depend on, and what goes into results."""
     policy_sha256: str = ""
     """Hash of the file that the arm used, a policy or a twin to plan with; empty for none."""
+    other_applications: tuple[Annotated[str, _check_word], ...] = ()
+    """The protected applications beside the first, whose requests are in files of their own."""
     schema: NonNegativeInt = SCHEMA_VERSION
 
     @property

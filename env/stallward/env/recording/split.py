@@ -77,13 +77,14 @@ class Split:
     def part_of(self, scenario: Scenario) -> Part:
         """The part that a scenario belongs to.
 
-        With compressed swap it is "test", whatever it is made of: no twin has such swap, so
-        nothing can be fitted to its recordings or trained for it.
+        With compressed swap or several protected applications it is "test", whatever it is made
+        of: no twin has such swap, or a second application, so nothing can be fitted to its
+        recordings or trained for it.
 
         Raises:
             SplitError: If it has an application, and a value of one of the axes is in no part.
         """
-        if scenario.sandbox.compressed_swap is not None:
+        if scenario.sandbox.compressed_swap is not None or scenario.others:
             return "test"
         if not scenario.application:
             return "train"

@@ -19,6 +19,8 @@ from stallward.env.errors import ScenarioError
 
 MAX_BACKGROUND_SLOTS = 4
 """The most background groups: the action table has four slots."""
+MAX_APPLICATIONS = 16
+"""The most protected applications: as many as a daemon protects."""
 Target = Literal["stated", "tight"]
 """Which latency target is taken: the one that the scenario's file states, as a user would set it, or
 1.5 x the p99 measured with ample memory. Where the file states none, it is the second one."""

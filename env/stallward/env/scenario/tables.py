@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
-from stallward.actuator.config.daemon_config import MOST_APPLICATIONS
 from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
 from stallward.actuator.latency.lines.outcome import parse_status
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.describe import Expect
 from stallward.env.scenario.scenario import (
     CALIBRATION_S,
+    MAX_APPLICATIONS,
     MAX_BACKGROUND_SLOTS,
     PLACEHOLDERS,
     placeholders_in,
@@ -299,7 +299,7 @@ class ScenarioTable:
             tuple[ApplicationTable, ...],
             Expect(
                 low=2,
-                high=MOST_APPLICATIONS,
+                high=MAX_APPLICATIONS,
                 unit="applications",
                 meaning="Write a single one as a table [protected].",
             ),

@@ -112,6 +112,7 @@ class LiveSession:
                 run=self._info(run, result, tuple(missing)),
                 ticks=_without_timings(_ticks(files)) if run.for_training else _ticks(files),
                 requests=result.requests,
+                others={one.name: one.requests for one in result.others},
                 units=result.units,
             )
         return result
@@ -135,6 +136,7 @@ class LiveSession:
             slot_names=tuple(group.name for group in self.scenario.background),
             slot_floors_bytes=tuple(group.floor_bytes for group in self.scenario.background),
             scenario_parameters=self.scenario.content,
+            other_applications=tuple(one.name for one in result.others),
             versions={**versions(), **(versions_of(run.arm.peer) if run.arm.peer else {})},
             oom_kills=result.oom_kills,
             limit_kills=result.limit_kills,

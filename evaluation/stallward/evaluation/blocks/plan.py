@@ -71,8 +71,16 @@ class FinishedBlock:
     node: NodeInfo
 
 
-def plan_blocks(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[PlannedBlock, ...]:
+def plan_blocks(
+    arms: Sequence[Arm], rounds: int, seed: int, references: Sequence[str] = REFERENCES
+) -> tuple[PlannedBlock, ...]:
     """Plan ``rounds`` rounds; a longer plan begins with the rounds of a shorter one.
+
+    Args:
+        arms: The arms.
+        rounds: How many rounds.
+        seed: Seeds the order of each round, and its blocks.
+        references: The reference conditions; without a background, it has no block by itself.
 
     Raises:
         PlanError: If there is no round, or an arm has the name of a reference condition.
@@ -84,7 +92,7 @@ def plan_blocks(arms: Sequence[Arm], rounds: int, seed: int) -> tuple[PlannedBlo
     for arm in arms:
         if arm.slug in REFERENCES:
             raise PlanError(f"An arm cannot be called {arm.label!r}: every round has one already.")
-    conditions = [(name, name) for name in REFERENCES] + [(a.label, a.slug) for a in arms]
+    conditions = [(name, name) for name in references] + [(a.label, a.slug) for a in arms]
     blocks = []
     for number in range(1, rounds + 1):
         rng = np.random.default_rng([seed, number])

@@ -86,7 +86,12 @@ def compare(
     headers, rows = text.result_rows(result)
     output.table(headers, rows)
     output.line()
-    output.line(f"target: {text.target(result.table)} ({result.table.slo_source})")
+    if each := text.application_rows(result):
+        output.table(text.APPLICATION_HEADERS, each)
+        output.line()
+        output.line(text.about_applications(result))
+    else:
+        output.line(f"target: {text.target(result.table)} ({result.table.slo_source})")
     for reason in result.method.left_out.values():
         output.note(f"Left out: {reason}")
     output.line(f"{request.out / 'result.json'}  {request.out / 'report.html'}")

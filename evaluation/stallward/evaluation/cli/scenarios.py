@@ -21,6 +21,14 @@ def scenarios(as_json: Json = False) -> None:
                     "sandbox_limit_bytes": s.sandbox.limit_bytes,
                     "slo_ms": s.protected.slo.latency_ms,
                     "slo_quantile": s.protected.slo.quantile,
+                    "applications": [
+                        {
+                            "name": one.name,
+                            "slo_ms": one.slo.latency_ms,
+                            "slo_quantile": one.slo.quantile,
+                        }
+                        for one in s.applications
+                    ],
                     "background": [group.name for group in s.background],
                     "needs": [need.program for need in s.needs],
                 }
@@ -35,9 +43,10 @@ def scenarios(as_json: Json = False) -> None:
                 s.name,
                 split.part_of(s),
                 f"{s.sandbox.limit_bytes >> 20}",
-                "auto"
-                if s.protected.slo.latency_ms is None
-                else f"{s.protected.slo.latency_ms:g}",
+                ", ".join(
+                    "auto" if one.slo.latency_ms is None else f"{one.slo.latency_ms:g}"
+                    for one in s.applications
+                ),
                 ", ".join(group.name for group in s.background),
                 s.summary,
             )

@@ -21,9 +21,14 @@ from stallward.evaluation.comparison.request import ComparisonRequest, arm_files
 from stallward.evaluation.comparison.runner import OpenRunner, open_runner, twin_fitted
 from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
-from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
+from stallward.evaluation.measures.estimates import ComparisonEstimates, Target, estimate
 from stallward.evaluation.report.html import write_report
-from stallward.evaluation.results.comparison import RESULT_FILE, ArmFacts, ComparisonResult, Method
+from stallward.evaluation.results.comparison import (
+    RESULT_FILE,
+    ArmFacts,
+    ComparisonResult,
+    Method,
+)
 from stallward.evaluation.results.serialise import save
 from stallward.training.parallel.executor import Executor
 from stallward.training.progress import Report, part, silent, timed
@@ -87,12 +92,21 @@ def _open(request: ComparisonRequest, scenario: Scenario) -> Comparison:
     policies = {
         arm.label: find_policy_of(arm, request.policy, scenario.name) for arm in request.arms
     }
-    blocks = plan_blocks(
-        request.arms, request.rounds, request.seed
-    )  # checked before the directory is made
+    references = REFERENCES if scenario.background else (ALONE, AMPLE)
+    # Checked before the directory is made.
+    blocks = plan_blocks(request.arms, request.rounds, request.seed, references)
     store = BlockStore(request.out, settings_of(request, scenario, policies))
     return Comparison(
         request=request, store=store, blocks=blocks, policies=policies, left_out=left_out
+    )
+
+
+def _targets(scenario: Scenario) -> tuple[Target, ...]:
+    """The targets of several applications, which are stated; none where there is one."""
+    return tuple(
+        Target(ms=one.slo.latency_ms, quantile=one.slo.quantile, application=one.name)
+        for one in scenario.applications
+        if scenario.others and one.slo.latency_ms is not None
     )
 
 
@@ -214,6 +228,7 @@ class Comparison:
         for block in self.blocks:
             measured = measure_recording(self.store.path(block))
             measures.setdefault(block.condition, []).append(measured)
+        measures.setdefault(BACKGROUND, measures[ALONE])  # without a background, nothing is done
         return measures
 
     def outcome(self, scenario: Scenario) -> ComparisonOutcome:
@@ -225,6 +240,7 @@ class Comparison:
             slo_ms=self.controller_slo_ms(scenario),
             slo_quantile=scenario.protected.slo.quantile,
             seed=self.request.seed,
+            targets=_targets(scenario),
         )
         facts = {arm.label: self._facts(arm, measures[arm.label]) for arm in self.request.arms}
         nodes = list(dict.fromkeys(self.store.node(block) for block in self.blocks))

@@ -125,6 +125,8 @@ class ComparisonRequest:
         """The scenario, with the target that was asked for.
 
         Raises:
-            ScenarioError: If there is no such scenario, or its file has a mistake.
+            ScenarioError: If there is no such scenario, its file has a mistake, or it protects
+                several applications and is to run on a twin or by a measured target.
         """
-        return load_scenario(self.scenario).with_target(self.target)
+        scenario = load_scenario(self.scenario, several=self.mode == "live")
+        return scenario.with_target(self.target)

@@ -15,6 +15,7 @@ from stallward.evaluation.measures.block_measures import Array
 from stallward.evaluation.measures.bootstrap import RUN_WINDOWS
 from stallward.evaluation.measures.contrasts import Estimate, Estimates, contrasts, spread
 from stallward.evaluation.measures.estimates import (
+    ApplicationFigures,
     ComparisonEstimates,
     Condition,
     ConditionFigures,
@@ -26,6 +27,7 @@ from stallward.evaluation.measures.intervals import (
     share_interval,
 )
 from stallward.evaluation.results.comparison import (
+    ApplicationMetrics,
     ArmFacts,
     ArmResult,
     BackgroundTotals,
@@ -73,11 +75,17 @@ def tabulate(
             {arm: figures[arm].estimates for arm in estimates.arms},
             estimates.units,
             min(
-                (_attainment_units(conditions[arm], figures[arm]) for arm in estimates.arms),
+                (_attainment_units(conditions[arm], figures[arm].met) for arm in estimates.arms),
                 default=0,
             ),
             jointly=estimates.rounds > 1,
         ),
+        applications={
+            name: tuple(_application(conditions[name], one) for one in figures[name].applications)
+            for name in figures
+            if figures[name].applications
+        }
+        or None,
     )
 
 
@@ -129,7 +137,7 @@ def _metrics(
         impact_ample_mean=impact(own.mean_ms, ample.mean_ms),
         impact_ample_p95=impact(own.p95_ms, ample.p95_ms),
         impact_ample_p99=impact(own.p99_ms, ample.p99_ms),
-        slo_attainment=_attainment(arm, figures),
+        slo_attainment=_attainment(arm, figures.met, own.slo_attainment),
         background_work=level(own.background_work),
         psi_some_share=share("psi_some_s"),
         paused_share=share("paused_s"),
@@ -141,16 +149,29 @@ def _spread(arm: Condition, ample: Condition, met: Sequence[Array]) -> Spread:
     return spread(arm.p99s_ms(), ample.p99s_ms(), shares)
 
 
-def _attainment(arm: Condition, figures: ConditionFigures) -> Interval:
-    windows = sum(m.size for m in figures.met)
-    return share_interval(
-        int(sum(m.sum() for m in figures.met)),
-        windows,
-        figures.estimates.slo_attainment.draws,
-        units=_attainment_units(arm, figures),
+def _application(condition: Condition, figures: ApplicationFigures) -> ApplicationMetrics:
+    def level(one: Estimate) -> Interval:
+        return interval(one.value, one.draws, blocks=condition.units, scale=Scale.LOG)
+
+    return ApplicationMetrics(
+        application=figures.target.application,
+        slo_ms=figures.target.ms,
+        slo_quantile=figures.target.quantile,
+        slo_attainment=_attainment(condition, figures.met, figures.attainment),
+        p95_ms=level(figures.p95_ms),
+        p99_ms=level(figures.p99_ms),
     )
 
 
-def _attainment_units(arm: Condition, figures: ConditionFigures) -> int:
+def _attainment(arm: Condition, met: Sequence[Array], share: Estimate) -> Interval:
+    return share_interval(
+        int(sum(m.sum() for m in met)),
+        sum(m.size for m in met),
+        share.draws,
+        units=_attainment_units(arm, met),
+    )
+
+
+def _attainment_units(arm: Condition, met: Sequence[Array]) -> int:
     """The independent units of attainment: blocks, or runs of windows of a single block."""
-    return sum(m.size for m in figures.met) // RUN_WINDOWS if arm.single else arm.units
+    return sum(m.size for m in met) // RUN_WINDOWS if arm.single else arm.units

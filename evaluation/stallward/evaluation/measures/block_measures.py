@@ -10,7 +10,8 @@ counts as slower than every answered one.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -86,6 +87,8 @@ class BlockMeasures:
     back."""
     fallback_share: float = 0.0
     """Share of ticks at which the default controller decided, including the burn-in."""
+    others: Mapping[str, BlockMeasures] = field(default_factory=dict)
+    """Name of a further protected application -> the same measures with its requests."""
 
     @property
     def windows(self) -> int:
@@ -223,4 +226,10 @@ def measure_recording(path: Path) -> BlockMeasures:
         RecordingError: If it cannot be opened.
         MeasureError: If it is too short to be measured.
     """
-    return reduce(series_of(load_recording(path)))
+    recording = load_recording(path)
+    series = series_of(recording)
+    others = {
+        name: reduce(replace(series, scheduled_s=one.scheduled_s, finished_s=one.end_s, ok=one.ok))
+        for name, one in recording.others.items()
+    }
+    return replace(reduce(series), others=others)

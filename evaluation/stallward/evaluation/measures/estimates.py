@@ -9,7 +9,7 @@ which misses the variation between blocks.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -29,7 +29,7 @@ from stallward.evaluation.measures.bootstrap import (
     pooled_quantiles,
 )
 from stallward.evaluation.measures.contrasts import Estimate, Estimates
-from stallward.evaluation.measures.slo import slo_windows_met
+from stallward.evaluation.measures.slo import slo_seconds_met, slo_windows_met
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
@@ -42,6 +42,8 @@ class Target:
 
     ms: float
     quantile: float
+    application: str = ""
+    """Whose target it is, where there are several applications."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +64,10 @@ class Condition:
     counts: Counts
     """How often each resample draws each block, or each window of a single block."""
     rng: np.random.Generator
+
+    def of(self, application: str) -> Condition:
+        """The same with the requests of a further application."""
+        return replace(self, blocks=tuple(one.others[application] for one in self.blocks))
 
     @property
     def single(self) -> bool:
@@ -138,13 +144,28 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationFigures:
+    """The figures of one of several applications under one condition."""
+
+    target: Target
+    p95_ms: Estimate
+    p99_ms: Estimate
+    attainment: Estimate
+    met: tuple[Array, ...]
+    """For each block: for each window, 1 if it met the target, else 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConditionFigures:
     """The figures of one condition, computed once."""
 
     estimates: Estimates
-    """The estimates that arms are compared by."""
+    """The estimates that arms are compared by. Latencies are those of the first application."""
     met: tuple[Array, ...]
-    """For each block: for each window, 1 if it met the target, else 0."""
+    """For each block: for each window, 1 if it met the target, else 0. With several applications,
+    for each second, whether all of them met theirs."""
+    applications: tuple[ApplicationFigures, ...] = ()
+    """The figures of each of several applications; empty for one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +173,7 @@ class ComparisonEstimates:
     """The estimates of all conditions of a comparison."""
 
     target: Target
-    """The target of each window."""
+    """The target of each window, that of the first application."""
     arms: tuple[str, ...]
     """Labels of the arms."""
     conditions: Mapping[str, Condition]
@@ -178,6 +199,7 @@ def estimate(
     slo_ms: float,
     seed: int,
     slo_quantile: float = 0.95,
+    targets: Sequence[Target] = (),
 ) -> ComparisonEstimates:
     """Estimate everything a comparison measures.
 
@@ -188,6 +210,7 @@ def estimate(
         seed: Seeds the resampling. Comparisons with the same seed and the same number of rounds
             have the same resamples in the same rows.
         slo_quantile: The quantile that has to meet the target in each window.
+        targets: Those of all applications, where there are several, in their order.
 
     Raises:
         MeasureError: If a condition has no block, or no request was answered alone or ample.
@@ -201,7 +224,9 @@ def estimate(
             )
     slo = Target(ms=slo_ms, quantile=slo_quantile)
     own = conditions[BACKGROUND].rates("units")
-    figures = {name: _figures(conditions[name], own, slo) for name in (ALONE, AMPLE, *arms)}
+    figures = {
+        name: _figures(conditions[name], own, slo, targets) for name in (ALONE, AMPLE, *arms)
+    }
     return ComparisonEstimates(
         target=slo, arms=tuple(arms), conditions=conditions, figures=figures
     )
@@ -227,8 +252,15 @@ def _conditions(
     return conditions
 
 
-def _figures(condition: Condition, own: tuple[Array, Array], slo: Target) -> ConditionFigures:
-    latency, met = condition.latency(), _met(condition, slo)
+def _figures(
+    condition: Condition, own: tuple[Array, Array], slo: Target, targets: Sequence[Target]
+) -> ConditionFigures:
+    applications = tuple(
+        _application(condition if index == 0 else condition.of(target.application), target)
+        for index, target in enumerate(targets)
+    )
+    latency = condition.latency()
+    met = _all_met(condition, targets) if targets else _met(condition, slo)
     estimates = Estimates(
         p50_ms=latency.p50_ms,
         p95_ms=latency.p95_ms,
@@ -237,7 +269,42 @@ def _figures(condition: Condition, own: tuple[Array, Array], slo: Target) -> Con
         background_work=_work(condition, own),
         slo_attainment=condition.mean(met),
     )
-    return ConditionFigures(estimates=estimates, met=met)
+    return ConditionFigures(estimates=estimates, met=met, applications=applications)
+
+
+def _application(condition: Condition, target: Target) -> ApplicationFigures:
+    latency, met = condition.latency(), _met(condition, target)
+    return ApplicationFigures(
+        target=target,
+        p95_ms=latency.p95_ms,
+        p99_ms=latency.p99_ms,
+        attainment=condition.mean(met),
+        met=met,
+    )
+
+
+def _all_met(condition: Condition, targets: Sequence[Target]) -> tuple[Array, ...]:
+    """For each block: for each second, 1 if all applications met their targets, else 0."""
+    together = []
+    for block in condition.blocks:
+        each = [
+            slo_seconds_met(
+                one.scheduled_s,
+                one.latency_ms,
+                one.ok,
+                start_s=0.0,
+                end_s=one.duration_s,
+                slo_ms=target.ms,
+                quantile=target.quantile,
+            )
+            for one, target in zip(
+                (block, *(block.others[target.application] for target in targets[1:])),
+                targets,
+                strict=True,
+            )
+        ]
+        together.append(np.logical_and.reduce(each).astype(np.float64))
+    return tuple(together)
 
 
 def _met(arm: Condition, slo: Target) -> tuple[Array, ...]:

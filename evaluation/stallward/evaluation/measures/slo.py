@@ -35,6 +35,13 @@ def slo_windows(
     Returns:
         The window of each request, shape ``(requests,)``.
     """
+    return _windows(scheduled_s, start_s, end_s, quantile)[0]
+
+
+def _windows(
+    scheduled_s: Array, start_s: float, end_s: float, quantile: float
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The window of each request, and that of each second of the block."""
     seconds = np.floor(scheduled_s - start_s).astype(np.int64)
     count = np.bincount(seconds, minlength=max(int(np.ceil(end_s - start_s)), 1))
     window_of = np.empty(count.size, dtype=np.int64)
@@ -46,7 +53,7 @@ def slo_windows(
             window, held, opened = window + 1, 0, second + 1
     if opened < count.size and window > 0:
         window_of[opened:] = window - 1
-    return window_of[seconds]
+    return window_of[seconds], window_of
 
 
 def slo_windows_met(
@@ -74,3 +81,30 @@ def slo_windows_met(
     total = np.bincount(window)
     present = total > 0
     return np.asarray(good[present] >= quantile * total[present] - 1e-9)
+
+
+def slo_seconds_met(
+    scheduled_s: Array,
+    latency_ms: Array,
+    ok: NDArray[np.bool_],
+    *,
+    start_s: float,
+    end_s: float,
+    slo_ms: float,
+    quantile: float = 0.95,
+) -> NDArray[np.bool_]:
+    """For each second of a block, whether the window that it is in met the SLO.
+
+    So applications with windows of different lengths can be looked at together.
+
+    Returns:
+        One entry per second, of which the last may be shorter; a window without requests met
+        nothing.
+    """
+    window, of_second = _windows(scheduled_s, start_s, end_s, quantile)
+    count = int(of_second[-1]) + 1
+    within = (ok & (latency_ms <= slo_ms)).astype(np.float64)
+    good = np.bincount(window, weights=within, minlength=count)
+    total = np.bincount(window, minlength=count)
+    met = (total > 0) & (good >= quantile * total - 1e-9)
+    return np.asarray(met[of_second])

@@ -28,7 +28,18 @@ from stallward.evaluation.report.charts import (
 )
 from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import put_page, render_template
-from stallward.evaluation.report.text import COLUMNS, Kind, headline, number, seconds, span, target
+from stallward.evaluation.report.text import (
+    APPLICATION_HEADERS,
+    COLUMNS,
+    Kind,
+    about_applications,
+    application_rows,
+    headline,
+    number,
+    seconds,
+    span,
+    target,
+)
 from stallward.evaluation.report.timeline import Timeline, timeline_chart, timeline_of
 from stallward.evaluation.results.comparison import (
     ArmResult,
@@ -57,7 +68,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
     lifted = [label for label, arm in table.arms.items() if arm.facts.budgets_lifted]
     memory = f"{node.memory_total_bytes / 2**30:.1f} GiB" if node.memory_total_bytes else ""
     background = ", ".join(f"{name} ({unit})" for name, unit in method.unit_of_group.items())
-    target_text = f"{target(table)} in each window ({table.slo_source})"
+    target_text = _targets(table)
     if method.controller_slo_ms != table.slo_ms:  # older results judged by another target
         target_text += f"; controllers were given {number(method.controller_slo_ms, 'ms')} ms"
     blocks = (
@@ -81,6 +92,15 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         Fact(name="† killed by the kernel under an arm's limit", text=_limit_kills(table)),
     ]
     return [fact for fact in facts if fact.text]
+
+
+def _targets(table: Table) -> str:
+    if table.applications is None:
+        return f"{target(table)} in each window ({table.slo_source})"
+    return ", ".join(
+        f"{one.application} p{100 * one.slo_quantile:g} at most {number(one.slo_ms, 'ms')} ms"
+        for one in table.applications[AMPLE]
+    )
 
 
 def _intervals(table: Table) -> str:
@@ -255,6 +275,9 @@ def render_report(
         styles=list(style.values()),
         columns=COLUMNS,
         rows=_rows(table, style),
+        application_headers=APPLICATION_HEADERS,
+        applications=application_rows(result),
+        about_applications=about_applications(result),
         latency_chart=cdf_chart(latencies_ms, style, table.slo_ms),
         trade_chart=trade_chart(table, style),
         work_chart=work_chart(table, style),

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from stallward.evaluation.arms import AMPLE
 from stallward.evaluation.results.comparison import (
     ArmResult,
     ComparisonResult,
@@ -152,6 +153,37 @@ def result_rows(result: ComparisonResult) -> tuple[tuple[str, ...], list[tuple[s
         counts = [str(arm.facts.ended_processes)] if ends else []
         rows.append((label, *(cell(c.of(arm.metrics), c.kind) for c in COLUMNS), *counts))
     return headers, rows
+
+
+APPLICATION_HEADERS: Final = ("arm", "application", "target ms", "SLO met", "p95 ms", "p99 ms")
+"""The headers of the table of each application."""
+
+
+def application_rows(result: ComparisonResult) -> list[tuple[str, ...]]:
+    """Rows of the table of each application, for :data:`APPLICATION_HEADERS`; empty for one."""
+    return [
+        (
+            condition,
+            one.application,
+            number(one.slo_ms, "ms"),
+            cell(one.slo_attainment, "share"),
+            cell(one.p95_ms, "ms"),
+            cell(one.p99_ms, "ms"),
+        )
+        for condition, applications in (result.table.applications or {}).items()
+        for one in applications
+    ]
+
+
+def about_applications(result: ComparisonResult) -> str:
+    """What the table of a comparison says of several applications; empty for one."""
+    if result.table.applications is None:
+        return ""
+    first = result.table.applications[AMPLE][0].application
+    return (
+        "SLO met above: seconds in which all applications met their targets. "
+        f"The latencies there are those of {first}."
+    )
 
 
 def headline(result: ComparisonResult) -> str:

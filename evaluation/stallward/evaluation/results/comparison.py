@@ -47,7 +47,8 @@ class Metrics:
     impact_ample_p99: Interval
     """Growth of the p99 against ample memory."""
     slo_attainment: Interval
-    """Share of windows that met the target."""
+    """Share of windows that met the target; of seconds in which each of several applications met
+    its own."""
     background_work: Interval
     """Mean over groups of their rate, relative to their rate with the node to themselves."""
     psi_some_share: Interval
@@ -138,6 +139,22 @@ class References:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationMetrics:
+    """The figures of one of several applications under one condition."""
+
+    application: str
+    """Its name."""
+    slo_ms: float
+    """Its target."""
+    slo_quantile: float
+    """The quantile of each window that has to meet it."""
+    slo_attainment: Interval
+    """Share of windows that met it."""
+    p95_ms: Interval
+    p99_ms: Interval
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contrast:
     """One arm against another: its figures over the other's, resampled together."""
 
@@ -222,6 +239,9 @@ class Table:
     """Label of an arm -> its result."""
     contrasts: tuple[Contrast, ...] = ()
     """The contrasts of all pairs of arms."""
+    applications: Omitted[Mapping[str, tuple[ApplicationMetrics, ...]]] = None
+    """``alone``, ``ample`` or the label of an arm -> the figures of each application; ``None``
+    where there is one. All latencies beside these are those of the first one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

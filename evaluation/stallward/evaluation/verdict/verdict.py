@@ -86,6 +86,7 @@ def run_verdict(
     Raises:
         StallwardError: If no scenario can be run, or ``out`` belongs to another plan.
     """
+    slots = {name: max(len(load_scenario(name).background), 1) for name in plan.scenarios}
     best_static = static_best(policy) if plan.fixed_setting else None
     fitting = part(report, 0.0, _FIT_SHARE)
     if oracle_of is not None:
@@ -93,7 +94,10 @@ def run_verdict(
     oracles = {name: _chosen_oracle(out, name) for name in plan.scenarios}
     roles = {
         name: _roles(
-            plan, name, best_static, _hindsight(plan, name, out, recordings, fit_seconds, fitting)
+            plan,
+            slots[name],
+            best_static,
+            _hindsight(plan, name, out, recordings, fit_seconds, fitting),
         )
         for name in plan.scenarios
     }
@@ -146,12 +150,11 @@ def run_verdict(
 
 
 def _roles(
-    plan: VerdictPlan, name: str, best_static: Setting | None, hindsight: Sequence[str]
+    plan: VerdictPlan, slots: int, best_static: Setting | None, hindsight: Sequence[str]
 ) -> dict[str, str]:
     """Role of each arm of a scenario in the verdict -> its label; each label occurs once."""
     labels = {label: label for label in plan.arms}
     if best_static is not None:
-        slots = max(len(load_scenario(name).background), 1)
         labels[STATIC_BEST] = best_static.for_slots(slots).spec
     for label in hindsight:
         labels["mpc" if label.startswith("mpc:") else label] = label
