@@ -122,5 +122,5 @@ def test_what_can_protect_only_one_refuses_several(tmp_path: Path) -> None:
     assert load_split().part_of(load_scenario(path, several=True)) == "test"
     scenario = load_scenario(path, several=True)
     assert scenario.with_target("stated") is scenario
-    with pytest.raises(ScenarioError, match="several applications"):
+    with pytest.raises(ScenarioError, match="stated and not measured"):
         scenario.with_target("tight")

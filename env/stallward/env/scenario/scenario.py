@@ -285,7 +285,12 @@ class Scenario:
         """
         if target == "stated" or self.protected.slo.latency_ms is None:
             return self
-        self.check_one_application()
+        if self.others:
+            raise ScenarioError(
+                f"The scenario {self.name} protects several applications, whose targets are "
+                "stated and not measured.",
+                next_step="Leave out `--target tight`.",
+            )
         slo = replace(self.protected.slo, latency_ms=None)
         return replace(
             self, protected=replace(self.protected, slo=slo), content=workload_of(self.content)

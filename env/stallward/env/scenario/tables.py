@@ -207,7 +207,7 @@ class SloTable:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectedTable:
-    """Table ``protected``: the protected application. An entry of several has ``name``, too."""
+    """Table ``protected``: the protected application. Entries of several have a ``name`` as well."""
 
     server: ProgramTable
     ready: _Template
