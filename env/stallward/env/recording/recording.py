@@ -7,7 +7,7 @@ A recording is written whole or not at all. Its files:
 - ``actions.parquet``: one row for each tick: what was desired, granted and applied, and the
   propensity;
 - ``requests.parquet``: one row for each request of the protected application;
-- ``requests-NAME.parquet``: the same of each further application, where there are several;
+- ``requests-NAME.parquet``: the same for each further application, where there are several;
 - ``units.parquet``: cumulative work units of every background slot.
 
 Times are CLOCK_MONOTONIC. Columns without any value are left out of the files.
