@@ -82,6 +82,16 @@ def test_what_comes_out_is_what_was_added(url: str) -> None:
     assert dataset_hash(found.values()) == dataset_hash(map(RecordingFolder.open, PATHS))
 
 
+def test_a_recording_of_several_applications_is_refused(url: str, tmp_path: Path) -> None:
+    path = shutil.copytree(PATHS[0], tmp_path / PATHS[0].name)
+    run = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps({**run, "other_applications": ["web"]}))
+    shutil.copy(path / "requests.parquet", path / "requests-web.parquet")
+    ((refused, why),) = add(url, [path]).refused
+    assert refused == path
+    assert "a catalogue keeps those of one" in why
+
+
 def test_a_recording_is_added_once(url: str) -> None:
     add(url, PATHS[:2])
     again = add(url, [*PATHS[:3], PATHS[2]])
