@@ -5,10 +5,11 @@ Run: ``python -m stallward.env.workloads.c_source DIR --files 3 --functions 2500
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator
 from pathlib import Path
+
+from stallward.env.workloads.command_line import arguments
 
 _OPERATORS = ("+", "-", "*", "^", "&", "|")
 
@@ -44,12 +45,7 @@ def write_c_file(path: Path, *, functions: int, seed: int) -> None:
 
 def main() -> None:
     """Write the files into the folder named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=3)
-    parser.add_argument("--functions", type=int, default=2500)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=3, functions=2500, seed=1)
     args.folder.mkdir(parents=True, exist_ok=True)
     for index in range(args.files):
         path = args.folder / f"source-{index}.c"

@@ -10,11 +10,11 @@ With ``--threads 2`` two threads share the work on each image.
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Any
 
 from stallward.agent.inference import import_runtime
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.detector_images import read_image
 from stallward.env.workloads.services.line_server import serve
 
@@ -67,11 +67,7 @@ class Detector:
 
 def main() -> None:
     """Serve until killed."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--threads", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--data", "--socket", threads=1)
     detector = Detector(args.data, args.threads)
     detector.answer(b"0")
     serve(detector.answer, args.socket)

@@ -10,13 +10,13 @@ Run: ``python -m stallward.env.workloads.duckdb_loop --memory-mib 250 --scratch 
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 _COLUMNS: Final = 3
@@ -74,14 +74,9 @@ class Window:
 
 def main() -> None:
     """Do steps until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--memory-mib", type=int, default=250)
-    parser.add_argument("--window-mib", type=int, default=500)
-    parser.add_argument("--rows", type=int, default=300_000)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--report", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(
+        __doc__, "--scratch", "--report", memory_mib=250, window_mib=500, rows=300_000, seed=1
+    )
     report = UnitReport(args.report)
     report.add(0)
     window = Window(

@@ -6,11 +6,12 @@ Run: ``python -m stallward.env.workloads.nginx_server --root DIR --run DIR``; th
 
 from __future__ import annotations
 
-import argparse
 import os
 import shutil
 import sys
 from pathlib import Path
+
+from stallward.env.workloads.command_line import arguments
 
 _CONFIGURATION = """
 daemon off;
@@ -44,10 +45,7 @@ def configuration(root: Path, run: Path, user: str) -> str:
 
 def main() -> None:
     """Write the configuration, and replace this process by the server."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--run", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--root", "--run")
     program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if program is None:
         sys.exit("nginx is not installed; try `apt-get install nginx-light`")

@@ -5,10 +5,11 @@ Run: ``python -m stallward.env.workloads.random_file PATH --mib 700 --seed 1``
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 
 import numpy as np
+
+from stallward.env.workloads.command_line import arguments
 
 
 def write_random_file(path: Path, *, size_mib: int, seed: int) -> None:
@@ -21,11 +22,7 @@ def write_random_file(path: Path, *, size_mib: int, seed: int) -> None:
 
 def main() -> None:
     """Write the file named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--mib", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "path", mib=None, seed=1)
     write_random_file(args.path, size_mib=args.mib, seed=args.seed)
 
 

@@ -7,9 +7,10 @@ Run: ``python -m stallward.env.workloads.text_file PATH --mib 256 --seed 1``
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
+
+from stallward.env.workloads.command_line import arguments
 
 _POOL = 100_000
 _HALF_BYTES = 48
@@ -30,11 +31,7 @@ def write_text_file(path: Path, *, size_mib: int, seed: int) -> None:
 
 def main() -> None:
     """Write the file named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--mib", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "path", mib=None, seed=1)
     write_text_file(args.path, size_mib=args.mib, seed=args.seed)
 
 

@@ -5,9 +5,10 @@ Run: ``python -m stallward.env.workloads.web_files DIR --files 8000 --kib 32 --s
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
+
+from stallward.env.workloads.command_line import arguments
 
 LAST_NAME = "last"
 LAST_TEXT = b"that was all\n"
@@ -26,12 +27,7 @@ def write_web_files(folder: Path, *, files: int, kib: int, seed: int) -> None:
 
 def main() -> None:
     """Write the files into the folder named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, required=True)
-    parser.add_argument("--kib", type=int, default=32)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=None, kib=32, seed=1)
     write_web_files(args.folder, files=args.files, kib=args.kib, seed=args.seed)
 
 

@@ -5,11 +5,11 @@ Run: ``python -m stallward.env.workloads.jobs.circuit FILE --stages 60 --seed 1`
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import arguments
 
 _BITS: Final = 32
 _OPERATORS: Final = ("+", "-", "^", "&", "|", "*")
@@ -39,11 +39,7 @@ def circuit(*, stages: int, seed: int) -> Iterator[str]:
 
 def main() -> None:
     """Write the circuit named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--stages", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "file", stages=None, seed=1)
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with args.file.open("w", encoding="ascii") as file:
         file.writelines(circuit(stages=args.stages, seed=args.seed))

@@ -8,7 +8,6 @@ cache already, charged to somebody else, and a sandbox would use them for free.
 
 from __future__ import annotations
 
-import argparse
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 
 from stallward.env.errors import WorkloadError
 from stallward.env.workloads.c_source import write_c_file
+from stallward.env.workloads.command_line import arguments
 
 _PROGRAMS: Final = ("cc1", "as")
 """What ``gcc -c`` runs: the compiler, and the assembler."""
@@ -69,12 +69,7 @@ def _program(name: str) -> str:
 
 def main() -> None:
     """Write the tree that the command line names."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=12)
-    parser.add_argument("--functions", type=int, default=30)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=12, functions=30, seed=1)
     write_tree(args.folder, files=args.files, functions=args.functions, seed=args.seed)
 
 

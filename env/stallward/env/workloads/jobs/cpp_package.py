@@ -8,10 +8,11 @@ Run: ``python -m stallward.env.workloads.jobs.cpp_package DIR --files 40 --seed 
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import arguments
 
 _HEADERS: Final = (
     "algorithm", "functional", "iostream", "map", "memory", "numeric", "optional", "regex",
@@ -73,11 +74,7 @@ def write_package(folder: Path, *, files: int, seed: int) -> None:
 
 def main() -> None:
     """Write the package into the folder named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=40, seed=1)
     write_package(args.folder, files=args.files, seed=args.seed)
 
 

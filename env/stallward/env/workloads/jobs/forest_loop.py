@@ -8,13 +8,12 @@ Run: ``python -m stallward.env.workloads.jobs.forest_loop --rows 50000 --trees 4
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 _FEATURES: Final = 30
@@ -58,12 +57,7 @@ class Grower:
 
 def main() -> None:
     """Grow trees until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=50_000)
-    parser.add_argument("--trees", type=int, default=40)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--report", rows=50_000, trees=40, seed=1)
     report = UnitReport(args.report)
     report.add(0)
     grower = Grower(rows=args.rows, trees=args.trees, seed=args.seed)

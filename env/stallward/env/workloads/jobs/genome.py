@@ -5,11 +5,12 @@ Run: ``python -m stallward.env.workloads.jobs.genome FILE --bases 40000000 --see
 
 from __future__ import annotations
 
-import argparse
 from pathlib import Path
 from typing import Final
 
 import numpy as np
+
+from stallward.env.workloads.command_line import arguments
 
 _LINE_BASES: Final = 100
 _LINES_AT_ONCE: Final = 100_000
@@ -34,11 +35,7 @@ def write_genome(path: Path, *, bases: int, seed: int) -> None:
 
 def main() -> None:
     """Write the genome named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--bases", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "file", bases=None, seed=1)
     write_genome(args.file, bases=args.bases, seed=args.seed)
 
 

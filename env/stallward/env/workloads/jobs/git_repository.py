@@ -8,13 +8,14 @@ Run: ``python -m stallward.env.workloads.jobs.git_repository DIR --files 4 --ver
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import arguments
 
 _LINE_BYTES: Final = 64
 _CHANGED_SHARE: Final = 0.02
@@ -63,13 +64,7 @@ def make_repository(folder: Path, *, files: int, versions: int, kib: int, seed: 
 
 def main() -> None:
     """Make the repository named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, default=4)
-    parser.add_argument("--versions", type=int, default=100)
-    parser.add_argument("--kib", type=int, default=1024)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=4, versions=100, kib=1024, seed=1)
     make_repository(
         args.folder, files=args.files, versions=args.versions, kib=args.kib, seed=args.seed
     )

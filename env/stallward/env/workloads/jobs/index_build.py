@@ -9,12 +9,12 @@ Run: ``python -m stallward.env.workloads.jobs.index_build --rows 800000 --cache-
 
 from __future__ import annotations
 
-import argparse
 import random
 import sqlite3
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 BATCH_ROWS: Final = 1000
@@ -71,13 +71,7 @@ class Builder:
 
 def main() -> None:
     """Insert rows until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=800_000)
-    parser.add_argument("--cache-mib", type=int, default=100)
-    parser.add_argument("--scratch", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--scratch", "--report", rows=800_000, cache_mib=100, seed=1)
     report = UnitReport(args.report)
     report.add(0)
     builder = Builder(args.scratch, rows=args.rows, cache_mib=args.cache_mib, seed=args.seed)

@@ -8,13 +8,12 @@ Run: ``python -m stallward.env.workloads.jobs.lightgbm_loop --rows 400000 --repo
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Any, Final
 
 import lightgbm
 import numpy as np
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 _FEATURES: Final = 40
@@ -63,11 +62,7 @@ class Trainer:
 
 def main() -> None:
     """Grow trees until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rows", type=int, default=400_000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--report", rows=400_000, seed=1)
     report = UnitReport(args.report)
     report.add(0)
     trainer = Trainer(rows=args.rows, seed=args.seed)

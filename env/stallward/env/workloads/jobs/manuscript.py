@@ -5,11 +5,11 @@ Run: ``python -m stallward.env.workloads.jobs.manuscript FILE --chapters 200 --s
 
 from __future__ import annotations
 
-import argparse
 import random
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import arguments
 
 _WORDS: Final = 3_000
 _PARAGRAPHS: Final = 20
@@ -36,11 +36,7 @@ def chapters(*, count: int, seed: int) -> Iterator[str]:
 
 def main() -> None:
     """Write the manuscript named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("file", type=Path)
-    parser.add_argument("--chapters", type=int, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "file", chapters=None, seed=1)
     args.file.parent.mkdir(parents=True, exist_ok=True)
     with args.file.open("w", encoding="utf-8") as file:
         file.writelines(chapters(count=args.chapters, seed=args.seed))

@@ -8,12 +8,11 @@ Run: ``python -m stallward.env.workloads.jobs.matrix_loop --mib 300 --seed 1 --r
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 _SIDE: Final = 1024
@@ -45,11 +44,7 @@ class Matrices:
 
 def main() -> None:
     """Multiply until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--mib", type=int, default=300)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--report", mib=300, seed=1)
     report = UnitReport(args.report)
     report.add(0)
     matrices = Matrices(mib=args.mib, seed=args.seed)

@@ -5,10 +5,11 @@ Run: ``python -m stallward.env.workloads.jobs.small_files DIR --files 20000 --ki
 
 from __future__ import annotations
 
-import argparse
 import random
 from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import arguments
 
 _FILES_OF_A_FOLDER: Final = 200
 _WORDS: Final = 5_000
@@ -37,12 +38,7 @@ def write_tree(folder: Path, *, files: int, kib: int, seed: int) -> None:
 
 def main() -> None:
     """Write the tree named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--files", type=int, required=True)
-    parser.add_argument("--kib", type=int, default=16)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "folder", files=None, kib=16, seed=1)
     write_tree(args.folder, files=args.files, kib=args.kib, seed=args.seed)
 
 

@@ -8,12 +8,11 @@ Run: ``python -m stallward.env.workloads.jobs.torch_loop --mib 600 --seed 1 --re
 
 from __future__ import annotations
 
-import argparse
-from pathlib import Path
 from typing import Final
 
 import torch
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.report import UnitReport
 
 _COMPONENTS: Final = 64
@@ -59,11 +58,7 @@ class Recommender:
 
 def main() -> None:
     """Train until killed, with the options of the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--mib", type=int, default=600)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, required=True)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--report", mib=600, seed=1)
     torch.set_num_threads(1)
     report = UnitReport(args.report)
     report.add(0)

@@ -6,13 +6,12 @@ heap of fixed size.
 
 from __future__ import annotations
 
-import os
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import needed, run
+from stallward.env.workloads.services.programs import become, needed, run
 
 _PACKAGE: Final = "default-jdk-headless"
 
@@ -43,10 +42,15 @@ def main() -> None:
     if args.action == "prepare":
         prepare(args.folder)
         return
-    command = serve_command(
-        args.folder, args.socket, accounts=args.accounts, heap_mib=args.heap_mib, seed=args.seed
+    become(
+        serve_command(
+            args.folder,
+            args.socket,
+            accounts=args.accounts,
+            heap_mib=args.heap_mib,
+            seed=args.seed,
+        )
     )
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
 
 
 if __name__ == "__main__":

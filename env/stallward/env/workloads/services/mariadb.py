@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import needed, run
+from stallward.env.workloads.services.programs import become, needed, run
 
 _PACKAGE: Final = "mariadb-server"
 _ROWS_AT_ONCE: Final = 100_000
@@ -109,8 +109,7 @@ def main() -> None:
     if args.action == "prepare":
         prepare(args.folder, rows=args.rows, seed=args.seed)
         return
-    command = serve_command(args.folder, args.socket, buffers_mib=args.buffers_mib)
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    become(serve_command(args.folder, args.socket, buffers_mib=args.buffers_mib))
 
 
 if __name__ == "__main__":

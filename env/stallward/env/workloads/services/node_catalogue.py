@@ -5,12 +5,11 @@ Run: ``python -m stallward.env.workloads.services.node_catalogue --socket PATH -
 
 from __future__ import annotations
 
-import argparse
-import os
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.services.programs import needed
+from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.services.programs import become, needed
 
 
 def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> list[str]:
@@ -27,16 +26,10 @@ def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> l
 
 def main() -> None:
     """Replace this process by the server."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--articles", type=int, default=200_000)
-    parser.add_argument("--heap-mib", type=int, default=2048)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    command = serve_command(
-        args.socket, articles=args.articles, heap_mib=args.heap_mib, seed=args.seed
+    args = arguments(__doc__, "--socket", articles=200_000, heap_mib=2048, seed=1)
+    become(
+        serve_command(args.socket, articles=args.articles, heap_mib=args.heap_mib, seed=args.seed)
     )
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
 
 
 if __name__ == "__main__":

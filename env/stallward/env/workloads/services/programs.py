@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 _WAIT_S: Final = 60.0
 
@@ -37,6 +37,11 @@ def run(argv: list[str]) -> None:
         sys.exit(f"{argv[0]} failed: {(process.stderr or process.stdout).strip()[-500:]}")
 
 
+def become(command: list[str]) -> NoReturn:
+    """Replace this process by a program, without a shell."""
+    os.execv(command[0], command)  # noqa: S606
+
+
 def become_server(command: list[str], *, port: int, ready: Path) -> None:
     """Replace this process by a server on the loopback address.
 
@@ -49,7 +54,7 @@ def become_server(command: list[str], *, port: int, ready: Path) -> None:
         if _listens(port):
             ready.touch()
         os._exit(0)
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    become(command)
 
 
 def connected(path: Path, *, wait_s: float = 30.0) -> socket.socket:

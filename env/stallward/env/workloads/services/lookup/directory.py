@@ -7,7 +7,6 @@ read everything.
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +15,7 @@ from urllib.parse import quote
 
 from stallward.env.workloads.services.command_line import prepare_or_serve
 from stallward.env.workloads.services.mapped_files import read_once
-from stallward.env.workloads.services.programs import needed, run
+from stallward.env.workloads.services.programs import become, needed, run
 
 _PACKAGE: Final = "slapd"
 _DESCRIPTION_BYTES: Final = 600
@@ -99,7 +98,7 @@ def main() -> None:
         return
     command = serve_command(args.folder, args.socket)
     read_once(args.folder / "ldap" / _DATABASE_NAME)
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    become(command)
 
 
 if __name__ == "__main__":

@@ -6,14 +6,13 @@ knotd on the loopback address; PATH is its control socket, which is there once i
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import needed
+from stallward.env.workloads.services.programs import become, needed
 
 ZONE: Final = "shop"
 LAST_TEXT: Final = "that was all"
@@ -80,8 +79,7 @@ def main() -> None:
     if args.action == "prepare":
         prepare(args.folder, names=args.names, seed=args.seed)
         return
-    command = serve_command(args.folder, args.socket, port=args.port)
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    become(serve_command(args.folder, args.socket, port=args.port))
 
 
 if __name__ == "__main__":

@@ -6,12 +6,12 @@ Erlang's virtual machine, which runs ``routes.erl`` beside this file.
 
 from __future__ import annotations
 
-import argparse
 import os
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.command_line import arguments
 from stallward.env.workloads.services.programs import needed
 
 _FLAGS: Final = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
@@ -30,11 +30,7 @@ def serve_command(socket: Path, *, routes: int, seed: int) -> list[str]:
 
 def main() -> None:
     """Replace this process by the server."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--routes", type=int, default=200_000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
+    args = arguments(__doc__, "--socket", routes=200_000, seed=1)
     command = serve_command(args.socket, routes=args.routes, seed=args.seed)
     # Escript also wants a home; the cookie that Erlang may keep there is not needed.
     environment = {"HOME": str(args.socket.parent), **os.environ, "ERL_FLAGS": _FLAGS}

@@ -7,12 +7,11 @@ binary protocol, in one thread.
 
 from __future__ import annotations
 
-import argparse
-import os
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.services.programs import needed
+from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.services.programs import become, needed
 
 
 def serve_command(socket: Path, *, rows: int, memory_mib: int, seed: int) -> list[str]:
@@ -28,16 +27,8 @@ def serve_command(socket: Path, *, rows: int, memory_mib: int, seed: int) -> lis
 
 def main() -> None:
     """Replace this process by the server."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--rows", type=int, default=200_000)
-    parser.add_argument("--memory-mib", type=int, default=1024)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    command = serve_command(
-        args.socket, rows=args.rows, memory_mib=args.memory_mib, seed=args.seed
-    )
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    args = arguments(__doc__, "--socket", rows=200_000, memory_mib=1024, seed=1)
+    become(serve_command(args.socket, rows=args.rows, memory_mib=args.memory_mib, seed=args.seed))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ all.
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.env.workloads.key_value_fill import values
-from stallward.env.workloads.services.programs import connected, needed
+from stallward.env.workloads.services.programs import become, connected, needed
 
 SENSORS: Final = 8
 """How many sensors a room has."""
@@ -143,8 +142,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.action == "serve":
-        command = serve_command(args.socket)
-        os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+        become(serve_command(args.socket))
     client = Client(args.socket)
     fill(client, rooms=args.rooms, message_bytes=args.message_bytes, seed=args.seed)
     client.close()

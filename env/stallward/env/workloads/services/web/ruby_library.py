@@ -5,12 +5,11 @@ Run: ``python -m stallward.env.workloads.services.web.ruby_library --socket PATH
 
 from __future__ import annotations
 
-import argparse
-import os
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.services.programs import needed
+from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.services.programs import become, needed
 
 
 def serve_command(socket: Path, *, books: int, seed: int) -> list[str]:
@@ -25,13 +24,8 @@ def serve_command(socket: Path, *, books: int, seed: int) -> list[str]:
 
 def main() -> None:
     """Replace this process by the server."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--books", type=int, default=150_000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    command = serve_command(args.socket, books=args.books, seed=args.seed)
-    os.execv(command[0], command)  # noqa: S606 - no shell on purpose
+    args = arguments(__doc__, "--socket", books=150_000, seed=1)
+    become(serve_command(args.socket, books=args.books, seed=args.seed))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ lacks it makes itself, as it would make the page of an error, and keeps it for a
 from __future__ import annotations
 
 import argparse
-import os
 import random
 import re
 import socket
@@ -16,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.programs import connected, needed
+from stallward.env.workloads.services.programs import become, connected, needed
 
 LAST_TEXT: Final = "that was all"
 """The end of the page ``/last``, by which a client sees that it has all pages before it, too."""
@@ -105,10 +104,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.action == "serve":
-        command = serve_command(
-            args.socket, page_kib=args.page_kib, memory_mib=args.memory_mib, seed=args.seed
+        become(
+            serve_command(
+                args.socket, page_kib=args.page_kib, memory_mib=args.memory_mib, seed=args.seed
+            )
         )
-        os.execv(command[0], command)  # noqa: S606 - no shell on purpose
     fill(args.socket, pages=args.pages)
 
 
