@@ -39,6 +39,7 @@ from stallward.actuator.service.metrics.counts import (
 from stallward.actuator.service.metrics.exposition import DaemonMetrics, available_bytes
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
 from stallward.actuator.service.metrics.table import METRICS, metrics_page
+from stallward.actuator.service.target_seconds import TargetSeconds
 from stallward.agent.controller import Decision
 from stallward.agent.desired import RELEASED
 from stallward.agent.latency_histogram import LOG_WIDTH, LOWEST_MS, LatencyHistogram
@@ -120,6 +121,8 @@ def metrics_of(link: LoopLink, counts: TickCounts) -> DaemonMetrics:
     config = MetricsConfig(slots=("hog0", "hog1"), slo_ms=60.0)
     metrics = DaemonMetrics(counts=counts, link=link, refused={"NOT_FOUND": 4}, config=config)
     metrics.own_status = lambda: pb.StatusResponse(
+        met_s=2.5,
+        applications=[pb.ApplicationStatus(name="db", met_s=1.0, missed_s=0.5)],
         problems=["metrics: in use"],
         canary=pb.CanaryStatus(watching=True, attainment=0.9, attainment_before=0.95),
         experiment=pb.ExperimentPhase(block=2, blocks=6, arm=pb.EXPERIMENT_ARM_TREATMENT),
@@ -201,6 +204,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
         "stallward_problems": 2,
         "stallward_latency_step_seconds": 0.001,
         "stallward_policy_info,shadow,november,abababababab": 1,
+        "stallward_target_seconds_total,true": 2.5,
         "stallward_canary_watching": 1,
         "stallward_canary_turned_off": 0,
         "stallward_canary_attainment_ratio,now": 0.9,
@@ -231,7 +235,7 @@ def test_ticks_are_counted(link: LoopLink) -> None:
 
 def test_the_time_within_the_target_and_above_it_is_counted() -> None:
     """Each tick counts for the time since the one before; gaps, and time without requests, do not."""
-    counts = TickCounts(60.0)
+    target = TargetSeconds()
     for number, (time_s, p95_ms, slo_ms) in enumerate(
         (
             (10.0, 20.0, 60.0),
@@ -244,9 +248,9 @@ def test_the_time_within_the_target_and_above_it_is_counted() -> None:
         )
     ):
         latency = LatencySample(completed=5, completed_total=5, p95_ms=p95_ms)
-        counts.take(tick(number, at(time_s, latency=latency), slo_ms=slo_ms))
-    assert counts.target.met_s == pytest.approx(0.2)
-    assert counts.target.missed_s == pytest.approx(0.5)
+        target.take(tick(number, at(time_s, latency=latency), slo_ms=slo_ms))
+    assert target.met_s == pytest.approx(0.2)
+    assert target.missed_s == pytest.approx(0.5)
 
 
 def two_applications(met_ms: float, missed_ms: float) -> tuple[ApplicationSample, ...]:
@@ -269,12 +273,19 @@ def two_applications(met_ms: float, missed_ms: float) -> tuple[ApplicationSample
 
 
 def test_each_of_several_applications_has_its_own_figures(link: LoopLink) -> None:
-    counts = TickCounts(60.0)
-    link.listeners.append(counts.take)
+    counts, target = TickCounts(60.0), TargetSeconds()
+    link.listeners += [counts.take, target.take]
     for number in range(5):
         both = two_applications(9.0, 41.0 if number else 1.0)
         link._fan_out(tick(number, at(10.0 + number, applications=both)))
-    shown = values(metrics_of(link, counts))
+    metrics = metrics_of(link, counts)
+    metrics.own_status = lambda: pb.StatusResponse(
+        applications=[
+            pb.ApplicationStatus(name=name, met_s=met_s, missed_s=missed_s)
+            for name, (met_s, missed_s) in target.of.items()
+        ]
+    )
+    shown = values(metrics)
     assert shown["stallward_application_slo_seconds,db"] == 0.01
     assert shown["stallward_application_p95_seconds,web"] == pytest.approx(0.041)
     assert shown["stallward_application_memory_bytes,db"] == 3 << 20

@@ -203,15 +203,24 @@ class Servicer(ExperimentServicer):
         status.refused.update(self.refusals.counts)
         own = self.own_status()
         status.missing.extend(own.problems)
+        times = {one.name: one for one in own.applications}
+        own.ClearField("applications")  # merging would list them twice
         status.MergeFrom(own)
         for one in status.applications:
-            one.met_s, one.missed_s = self._target.of.get(one.name, (0.0, 0.0))
+            one.MergeFrom(times.get(one.name, one))
         status.records_dropped += self._link.watchers.skipped
         return status
 
     def own_status(self) -> pb.StatusResponse:
         """The part of the status that the service knows, and not the loop."""
-        own = pb.StatusResponse(met_s=self._target.met_s, missed_s=self._target.missed_s)
+        own = pb.StatusResponse(
+            met_s=self._target.met_s,
+            missed_s=self._target.missed_s,
+            applications=[
+                pb.ApplicationStatus(name=name, met_s=met_s, missed_s=missed_s)
+                for name, (met_s, missed_s) in self._target.of.items()
+            ],
+        )
         if self.canary is not None:
             own.canary.CopyFrom(self.canary.status())
         unkept = ""

@@ -1,4 +1,4 @@
-"""The time in which the target was met, and in which it was missed. Pure."""
+"""The time between ticks, and in which of it the target was met or missed. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,20 @@ _LONGEST_TICK_S: Final = 30.0
 """A longer time between two records is not counted as a tick: there was no loop."""
 
 
+class TickTime:
+    """Measures the time between one tick and the next."""
+
+    def __init__(self) -> None:
+        self._last_s: float | None = None
+
+    def passed_s(self, record: pb.TickRecord) -> float:
+        """Take one tick; the time since the tick before, 0 if ticks are missing in between."""
+        now_s = record.sample.time_s
+        passed_s = 0.0 if self._last_s is None else now_s - self._last_s
+        self._last_s = now_s
+        return passed_s if 0.0 <= passed_s <= _LONGEST_TICK_S else 0.0
+
+
 class TargetSeconds:
     """Adds up, tick by tick, the time in which the p95 of the last second met the target."""
 
@@ -17,29 +31,24 @@ class TargetSeconds:
         self.met_s = 0.0
         self.missed_s = 0.0
         """Without requests a time is neither."""
-        self.passed_s = 0.0
-        """The time since the tick before; 0 if ticks are missing in between."""
         self.of: dict[str, tuple[float, float]] = {}
         """The same two times of each application, where there are several."""
-        self._last_s: float | None = None
+        self._time = TickTime()
 
     def take(self, record: pb.TickRecord) -> None:
         """Take one tick."""
-        now_s = record.sample.time_s
-        passed_s = 0.0 if self._last_s is None else now_s - self._last_s
-        self._last_s = now_s
-        self.passed_s = passed_s if 0.0 <= passed_s <= _LONGEST_TICK_S else 0.0
+        passed_s = self._time.passed_s(record)
         for one in record.sample.applications:
             met_s, missed_s = self.of.get(one.name, (0.0, 0.0))
             if one.latency.HasField("p95_ms"):
                 met = one.latency.p95_ms <= one.slo_ms
-                met_s += self.passed_s if met else 0.0
-                missed_s += 0.0 if met else self.passed_s
+                met_s += passed_s if met else 0.0
+                missed_s += 0.0 if met else passed_s
             self.of[one.name] = (met_s, missed_s)
         latency = record.sample.latency
         if not (record.HasField("slo_ms") and latency.HasField("p95_ms")):
             return
         if latency.p95_ms <= record.slo_ms:
-            self.met_s += self.passed_s
+            self.met_s += passed_s
         else:
-            self.missed_s += self.passed_s
+            self.missed_s += passed_s

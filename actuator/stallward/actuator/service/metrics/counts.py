@@ -9,7 +9,7 @@ from typing import Final
 
 from stallward.actuator.service.metrics.request_times import RequestTimes
 from stallward.actuator.service.metrics.table import LATE_S, PHASE_BOUNDS_S, PHASES
-from stallward.actuator.service.target_seconds import TargetSeconds
+from stallward.actuator.service.target_seconds import TickTime
 from stallward.proto.v1 import stallward_pb2 as pb
 
 # ---------- The labels of metrics for the reasons of a tick; each label has only a few values
@@ -118,7 +118,7 @@ class TickCounts:
         self.paused_s: dict[int, float] = {}
         self.requests = 0
         self.request_times = RequestTimes(slo_ms)
-        self.target = TargetSeconds()
+        self._time = TickTime()
         self._foreign: frozenset[str] = frozenset()
         self._paused: tuple[bool, ...] = ()
         self._completed: dict[str, int] = {}
@@ -140,9 +140,8 @@ class TickCounts:
             if result.missing:  # the node does not have it, which stallward_missing_signals counts
                 continue
             self.moves[lever_kind(result.lever), result.ok] += 1
-        self.target.take(record)
         self._take_foreign(record.sample)
-        self._take_pauses(record.sample, self.target.passed_s)
+        self._take_pauses(record.sample, self._time.passed_s(record))
         self._take_requests(record.sample)
 
     def _take_foreign(self, sample: pb.Sample) -> None:

@@ -112,16 +112,6 @@ class DaemonMetrics(Collector):
             [((n,), counts.paused_s.get(i, 0.0)) for i, n in slots],
         )
         yield "stallward_requests_total", [((), counts.requests)]
-        met = [(("true",), counts.target.met_s), (("false",), counts.target.missed_s)]
-        yield "stallward_target_seconds_total", met
-        yield (
-            "stallward_application_target_seconds_total",
-            [
-                ((name, met), seconds)
-                for name, times in counts.target.of.items()
-                for met, seconds in zip(("true", "false"), times, strict=True)
-            ],
-        )
 
     def _phases(self) -> Family:
         metric = _BY_NAME["stallward_tick_phase_seconds"]
@@ -147,6 +137,14 @@ def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, 
 
 def _own_rows(own: pb.StatusResponse) -> Iterator[tuple[str, Rows]]:
     """The rows of what the service knows, and not the loop."""
+    met = [(("true",), own.met_s), (("false",), own.missed_s)]
+    yield "stallward_target_seconds_total", met
+    each = [
+        ((one.name, within), seconds)
+        for one in own.applications
+        for within, seconds in (("true", one.met_s), ("false", one.missed_s))
+    ]
+    yield "stallward_application_target_seconds_total", each
     if own.HasField("canary"):
         canary = own.canary
         yield "stallward_canary_watching", [((), canary.watching)]
