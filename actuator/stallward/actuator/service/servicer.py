@@ -207,7 +207,8 @@ class Servicer(ExperimentServicer):
         own.ClearField("applications")  # merging would list them twice
         status.MergeFrom(own)
         for one in status.applications:
-            one.MergeFrom(times.get(one.name, one))
+            if one.name in times:
+                one.MergeFrom(times[one.name])
         status.records_dropped += self._link.watchers.skipped
         return status
 

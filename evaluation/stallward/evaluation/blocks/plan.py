@@ -22,8 +22,6 @@ from stallward.evaluation.errors import PlanError
 CALIBRATION_ROUND: Final = 0
 """The round of the block that only measures the target; the others count from 1."""
 
-RESUME_OR_RENAME: Final = "Repeat its settings to resume it, or name another directory."
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:

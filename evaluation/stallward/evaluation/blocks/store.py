@@ -8,16 +8,11 @@ from pathlib import Path
 from typing import Final
 
 from stallward.env.recording.run_info import NodeInfo
-from stallward.evaluation.blocks.plan import (
-    RESUME_OR_RENAME,
-    FinishedBlock,
-    PlannedBlock,
-    Settings,
-)
-from stallward.evaluation.errors import PlanError, ResultError
+from stallward.evaluation.blocks.plan import FinishedBlock, PlannedBlock, Settings
+from stallward.evaluation.errors import PlanError
+from stallward.evaluation.results.plan_file import PLAN_FILE, RESUME_OR_RENAME, claim
 from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
 
-PLAN_FILE: Final = "plan.json"
 BLOCK_FILE: Final = "block.json"
 SPOILED_FILE: Final = "spoiled.json"
 """The file that counts how often each block was discarded as invalid (see ``rerun.py``), by the
@@ -115,23 +110,7 @@ class BlockStore:
 
 
 def _claim(root: Path, settings: Settings) -> None:
-    if root.is_file():
-        raise PlanError(f"{root} is a file.", next_step="Name a directory with --out.")
-    if not holds_object(root / PLAN_FILE):
-        if root.exists() and any(root.iterdir()):
-            raise PlanError(
-                f"{root} is not empty and holds no comparison.",
-                next_step="Name an empty or a new directory with --out.",
-            )
-        root.mkdir(parents=True, exist_ok=True)
-        save(root / PLAN_FILE, settings)
-        return
-    try:
-        existing = load(Settings, root / PLAN_FILE)
-    except ResultError as error:
-        raise PlanError(
-            f"{root} holds another comparison: {error.cause}", next_step=RESUME_OR_RENAME
-        ) from error
+    existing = claim(root, settings, "comparison")
     for key in Settings.__dataclass_fields__:
         existing_value, value = getattr(existing, key), getattr(settings, key)
         if existing_value != value:

@@ -15,7 +15,7 @@ from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, pl
 from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
 from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
 from stallward.evaluation.blocks.side_by_side import run_blocks
-from stallward.evaluation.blocks.store import PLAN_FILE, BlockStore
+from stallward.evaluation.blocks.store import BlockStore
 from stallward.evaluation.comparison.left_out import leave_out
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
 from stallward.evaluation.comparison.runner import OpenRunner, open_runner, twin_fitted
@@ -23,12 +23,8 @@ from stallward.evaluation.comparison.summary import tabulate
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import ComparisonEstimates, Target, estimate
 from stallward.evaluation.report.html import write_report
-from stallward.evaluation.results.comparison import (
-    RESULT_FILE,
-    ArmFacts,
-    ComparisonResult,
-    Method,
-)
+from stallward.evaluation.results.comparison import RESULT_FILE, ArmFacts, ComparisonResult, Method
+from stallward.evaluation.results.plan_file import PLAN_FILE
 from stallward.evaluation.results.serialise import save
 from stallward.training.parallel.executor import Executor
 from stallward.training.progress import Report, part, silent, timed

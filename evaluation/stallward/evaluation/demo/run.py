@@ -22,7 +22,6 @@ from stallward.env.recording.node_facts import node_info
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import Arm, parse_arms
-from stallward.evaluation.blocks.store import PLAN_FILE
 from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.demo.first_screen import DEFAULT, FRESH, first_screen, wrap
@@ -30,6 +29,7 @@ from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.report.html import REPORT_FILE, write_report
 from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.results.comparison import RESULT_FILE, ComparisonResult
+from stallward.evaluation.results.plan_file import PLAN_FILE
 from stallward.models.registry import twin_names
 from stallward.training.pipeline.fit import fit_twin
 from stallward.training.pipeline.train import export_policy, load_twins, train_policy

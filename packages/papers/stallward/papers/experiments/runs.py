@@ -7,17 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
-from stallward.evaluation.errors import PlanError, ResultError
-from stallward.evaluation.results.serialise import holds_object, load, load_if_there, save
+from stallward.evaluation.errors import PlanError
+from stallward.evaluation.results.plan_file import RESUME_OR_RENAME, claim
+from stallward.evaluation.results.serialise import load_if_there, save
 from stallward.training.progress import Report
 
 T = TypeVar("T")
-PLAN_FILE: Final = "plan.json"
-_RESUME_OR_RENAME: Final = "Repeat its settings to resume it, or name another folder with --out."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +50,12 @@ class RunStore:
     def __init__(self, root: Path, plan: ExperimentPlan) -> None:
         self.root = root
         self._runs = root / "runs"
-        _claim(root, plan)
+        existing = claim(root, plan, "experiment")
+        if existing != plan:
+            raise PlanError(
+                f"{root} holds the experiment {existing.experiment!r} with other settings.",
+                next_step=RESUME_OR_RENAME,
+            )
         self._runs.mkdir(exist_ok=True)
 
     def _path(self, key: str) -> Path:
@@ -64,32 +68,6 @@ class RunStore:
     def put(self, key: str, run: object) -> None:
         """Keep a finished run."""
         save(self._path(key), run)
-
-
-def _claim(root: Path, plan: ExperimentPlan) -> None:
-    if root.is_file():
-        raise PlanError(f"{root} is a file.", next_step="Name a folder with --out.")
-    if not holds_object(root / PLAN_FILE):
-        if root.exists() and any(root.iterdir()):
-            raise PlanError(
-                f"{root} is not empty and holds no experiment.",
-                next_step="Name an empty or a new folder with --out.",
-            )
-        root.mkdir(parents=True, exist_ok=True)
-        save(root / PLAN_FILE, plan)
-        return
-    try:
-        existing = load(ExperimentPlan, root / PLAN_FILE)
-    except ResultError as error:
-        raise PlanError(
-            f"{root} holds no experiment of this version: {error.cause}",
-            next_step=_RESUME_OR_RENAME,
-        ) from error
-    if existing != plan:
-        raise PlanError(
-            f"{root} holds the experiment {existing.experiment!r} with other settings.",
-            next_step=_RESUME_OR_RENAME,
-        )
 
 
 # ---------- The runs of an experiment that makes each of its settings several times
