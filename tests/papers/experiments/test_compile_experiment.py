@@ -19,11 +19,7 @@ from stallward.evaluation.results.serialise import load
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch import BatchProgram, BatchResult
 from stallward.papers.experiments.batch_session import BatchConfiguration
-from stallward.papers.experiments.compile.experiment import (
-    RESULT_FILE,
-    CompileRequest,
-    run_compile_experiment,
-)
+from stallward.papers.experiments.compile.experiment import CompileRequest, run_compile_experiment
 from stallward.papers.experiments.compile.page import (
     NOT_REPEATED,
     arms_table,
@@ -34,6 +30,7 @@ from stallward.papers.experiments.compile.published import FOUND
 from stallward.papers.experiments.compile.result import CompileResult
 from stallward.papers.experiments.compile.steps import ARMS, UNPATCHED, plan_steps
 from stallward.papers.experiments.machine_use import MachineUse
+from stallward.papers.experiments.runs import RESULT_FILE
 
 pytestmark = pytest.mark.reaches()
 

@@ -17,19 +17,15 @@ from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.dasec.experiment import (
-    RESULT_FILE,
     DasecExperimentRequest,
     run_dasec_experiment,
 )
 from stallward.papers.experiments.dasec.page import dasec_page, headline
 from stallward.papers.experiments.dasec.result import DasecExperimentResult
 from stallward.papers.experiments.dasec.steps import ARMS, RATIOS
-from stallward.papers.experiments.dasec.tables import (
-    latency_table,
-    summary_table,
-    thread_table,
-)
+from stallward.papers.experiments.dasec.tables import latency_table, summary_table, thread_table
 from stallward.papers.experiments.dasec.texts import ARM_LABELS, NOT_REPEATED
+from stallward.papers.experiments.runs import RESULT_FILE
 
 pytestmark = pytest.mark.reaches()
 

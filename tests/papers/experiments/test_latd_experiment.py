@@ -20,19 +20,12 @@ from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.charts import BesideRow, beside_chart
-from stallward.papers.experiments.latd.experiment import (
-    RESULT_FILE,
-    LatdExperimentRequest,
-    run_latd_experiment,
-)
+from stallward.papers.experiments.latd.experiment import LatdExperimentRequest, run_latd_experiment
 from stallward.papers.experiments.latd.page import NOT_REPEATED, headline, latd_page
 from stallward.papers.experiments.latd.result import LatdExperimentResult
 from stallward.papers.experiments.latd.steps import ISOLATED, SCENARIOS
-from stallward.papers.experiments.latd.tables import (
-    memory_table,
-    scenario_table,
-    sweep_table,
-)
+from stallward.papers.experiments.latd.tables import memory_table, scenario_table, sweep_table
+from stallward.papers.experiments.runs import RESULT_FILE
 
 pytestmark = pytest.mark.reaches()
 

@@ -14,11 +14,8 @@ from stallward.evaluation.report.experiment_page import render_experiment_page
 from stallward.evaluation.results.serialise import load
 from stallward.papers.controllers.contention import read_contention
 from stallward.papers.errors import ReplicationError
-from stallward.papers.experiments.swap.experiment import (
-    RESULT_FILE,
-    SwapExperimentRequest,
-    run_swap_experiment,
-)
+from stallward.papers.experiments.runs import RESULT_FILE
+from stallward.papers.experiments.swap.experiment import SwapExperimentRequest, run_swap_experiment
 from stallward.papers.experiments.swap.page import (
     NOT_REPEATED,
     case_study_table,

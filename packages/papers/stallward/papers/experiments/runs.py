@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,21 @@ from stallward.evaluation.results.serialise import load_if_there, save
 from stallward.training.progress import Report
 
 T = TypeVar("T")
+RESULT_FILE: Final = "result.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentRequest:
+    """What the user asks of every experiment."""
+
+    out: Path
+    """The folder of the experiment, new or to be resumed."""
+    repeats: int = 3
+    """How often every setting runs."""
+    minutes: float = 600.0
+    """After how long no further run is begun."""
+    seed: int = 1
+    """Seeds the order of the runs, and what is random in them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,29 +141,53 @@ def plan_repeats(settings: Sequence[N], repeats: int, seed: int) -> list[Repeat[
 # ---------- Making the runs that are missing, as far as there is time
 
 
-S = TypeVar("S")
+class Planned(Protocol):
+    """One planned run."""
+
+    @property
+    def key(self) -> str:
+        """The name of its file."""
+        ...
+
+
+S = TypeVar("S", bound=Planned)
+R = TypeVar("R")
 
 
 def make_missing(
-    missing: Sequence[S],
-    make: Callable[[S], None],
+    store: RunStore,
+    kind: type[T],
+    steps: Sequence[S],
+    opener: Callable[[], AbstractContextManager[R]],
+    make: Callable[[R, S], T],
     *,
     minutes: float,
     report: Report,
     describe: Callable[[S], str],
+    prepare: Callable[[R, Sequence[S]], None] = lambda _session, _missing: None,
 ) -> None:
     """Make one run after the other until none is missing, or the time is over.
 
     Args:
-        missing: The runs that are missing, in their order.
-        make: Makes one and keeps it.
+        store: Keeps the runs.
+        kind: Their class.
+        steps: All runs, in their order.
+        opener: Opens what runs the programs.
+        make: Makes one.
         minutes: After how long no further run is begun.
         report: Told about progress.
         describe: What one of them is, in a few words.
+        prepare: Makes what the missing ones need.
     """
-    began_s = time.monotonic()
-    for number, step in enumerate(missing):
-        if time.monotonic() - began_s >= 60.0 * minutes:
-            return
-        report(describe(step), number / len(missing))
-        make(step)
+    missing = [step for step in steps if store.get(kind, step.key) is None]
+    if not missing or minutes <= 0.0:
+        return
+    report("preparing programs", 0.0)
+    with opener() as session:
+        prepare(session, missing)
+        began_s = time.monotonic()
+        for number, step in enumerate(missing):
+            if time.monotonic() - began_s >= 60.0 * minutes:
+                return
+            report(describe(step), number / len(missing))
+            store.put(step.key, make(session, step))

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 import numpy as np
@@ -41,7 +40,13 @@ from stallward.papers.experiments.compile.steps import (
     plan_steps,
 )
 from stallward.papers.experiments.figures import mean_over_runs, over_cases, ratio_of_means
-from stallward.papers.experiments.runs import ExperimentPlan, RunStore, make_missing
+from stallward.papers.experiments.runs import (
+    RESULT_FILE,
+    ExperimentPlan,
+    ExperimentRequest,
+    RunStore,
+    make_missing,
+)
 from stallward.training.progress import Report, silent
 
 # ---------- From finished compilations to figures with intervals, and the fit of the thesis.
@@ -133,7 +138,6 @@ def _fit(seconds: Array, mib: Array, power: float) -> PowerFit:
     )
 
 
-RESULT_FILE: Final = "result.json"
 LEAST_MIB: Final = 32
 """Below that the programs of a sandbox cannot even start."""
 MOST_MIB: Final = 4096
@@ -161,23 +165,17 @@ OpenSession = Callable[[], AbstractContextManager[CompileRunner]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileRequest:
+class CompileRequest(ExperimentRequest):
     """The request of the user.
 
     Raises:
         PlanError: If a size of memory is out of range, or given twice.
     """
 
-    out: Path
-    """The folder of the experiment, new or to be resumed."""
     sizes_mib: tuple[int, ...] = SIZES_MIB
     """The sizes of memory."""
     repeats: int = 5
     """How often each arm runs at each size."""
-    minutes: float = 600.0
-    """After how long no further run is begun."""
-    seed: int = 1
-    """Seeds the order of the runs."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot run."""
@@ -208,27 +206,22 @@ def run_compile_experiment(
     """
     store = RunStore(request.out, _plan(request))
     steps = plan_steps(request.sizes_mib, request.repeats, request.seed)
-    missing = [step for step in steps if store.get(CompileRun, step.key) is None]
-    if missing and request.minutes > 0:
-        report("preparing programs", 0.0)
-        with (opener or (lambda: _open(request)))() as session:
 
-            def make(step: Step) -> None:
-                result = session.run(
-                    MemorySize(zone_mib=step.zone_mib),
-                    {0: Compilation()},
-                    arm=step.controller,
-                    seed=request.seed,
-                )
-                store.put(step.key, _as_run(result, session.node))
+    def make(session: CompileRunner, step: Step) -> CompileRun:
+        size = MemorySize(zone_mib=step.zone_mib)
+        result = session.run(size, {0: Compilation()}, arm=step.controller, seed=request.seed)
+        return _as_run(result, session.node)
 
-            make_missing(
-                missing,
-                make,
-                minutes=request.minutes,
-                report=report,
-                describe=lambda step: f"{step.zone_mib} MiB: {step.arm}",
-            )
+    make_missing(
+        store,
+        CompileRun,
+        steps,
+        opener or (lambda: _open(request)),
+        make,
+        minutes=request.minutes,
+        report=report,
+        describe=lambda step: f"{step.zone_mib} MiB: {step.arm}",
+    )
     result = _result(store, steps, request)
     save(request.out / RESULT_FILE, result)
     return result

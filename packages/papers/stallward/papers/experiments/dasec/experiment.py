@@ -54,7 +54,9 @@ from stallward.papers.experiments.dasec.steps import (
 from stallward.papers.experiments.dasec.threads import ThreadWatch
 from stallward.papers.experiments.figures import one_minus, over_cases
 from stallward.papers.experiments.runs import (
+    RESULT_FILE,
     ExperimentPlan,
+    ExperimentRequest,
     Repeat,
     RunStore,
     make_missing,
@@ -277,7 +279,6 @@ def _divide_cpu(sandbox: Sandbox, division: Division) -> Sandbox:
     return replace(sandbox, shared_dirs=(*sandbox.shared_dirs, shared))
 
 
-RESULT_FILE: Final = "result.json"
 _EXPERIMENT: Final = "dasec"
 
 
@@ -295,21 +296,13 @@ OpenSession = Callable[[], AbstractContextManager[ApplicationRunner]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DasecExperimentRequest:
+class DasecExperimentRequest(ExperimentRequest):
     """The request of the user."""
 
-    out: Path
-    """The folder of the experiment, new or to be resumed."""
     applications: tuple[Application, ...] = APPLICATIONS
     """Which applications."""
     division: Division = "thread"
     """How the CPU is divided."""
-    repeats: int = 3
-    """How often every setting runs."""
-    minutes: float = 600.0
-    """After how long no further run is begun."""
-    seed: int = 1
-    """Seeds the order of the runs, and the arrivals."""
     cpus: int = os.cpu_count() or 1
     """How many threads a batch job has: one for each processor."""
 
@@ -331,25 +324,25 @@ def run_dasec_experiment(
     """
     store = RunStore(request.out, _plan(request))
     steps = plan_repeats(settings_of(request.applications), request.repeats, request.seed)
-    missing = [step for step in steps if store.get(DasecRun, step.key) is None]
 
     def opened() -> AbstractContextManager[ApplicationRunner]:
         return open_dasec_session(division=request.division, cpus=request.cpus)
 
-    if missing and request.minutes > 0.0:
-        report("preparing programs", 0.0)
-        with (opener or opened)() as session:
-            for application in sorted({step.setting.application for step in missing}):
-                session.prepare(application)
-            make_missing(
-                missing,
-                lambda step: store.put(
-                    step.key, session.run(step.setting, request.seed + step.repeat)
-                ),
-                minutes=request.minutes,
-                report=report,
-                describe=lambda step: step.words,
-            )
+    def prepare(session: ApplicationRunner, missing: Sequence[Repeat[Setting]]) -> None:
+        for application in sorted({step.setting.application for step in missing}):
+            session.prepare(application)
+
+    make_missing(
+        store,
+        DasecRun,
+        steps,
+        opener or opened,
+        lambda session, step: session.run(step.setting, request.seed + step.repeat),
+        minutes=request.minutes,
+        report=report,
+        describe=lambda step: step.words,
+        prepare=prepare,
+    )
     result = _result(request, store)
     save(request.out / RESULT_FILE, result)
     return result

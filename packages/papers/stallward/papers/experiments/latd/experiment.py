@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Protocol
 
 from stallward.evaluation.results.serialise import save
@@ -30,7 +29,9 @@ from stallward.papers.experiments.latd.workload import (
     Machine,
 )
 from stallward.papers.experiments.runs import (
+    RESULT_FILE,
     ExperimentPlan,
+    ExperimentRequest,
     Repeat,
     RunStore,
     make_missing,
@@ -38,7 +39,6 @@ from stallward.papers.experiments.runs import (
 )
 from stallward.training.progress import Report, silent
 
-RESULT_FILE: Final = "result.json"
 _EXPERIMENT: Final = "latd"
 
 
@@ -53,19 +53,11 @@ OpenSession = Callable[[], AbstractContextManager[DetectorRunner]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatdExperimentRequest:
+class LatdExperimentRequest(ExperimentRequest):
     """The request of the user."""
 
-    out: Path
-    """The folder of the experiment, new or to be resumed."""
     part: Part = "all"
     """Which of the experiments."""
-    repeats: int = 3
-    """How often every setting runs."""
-    minutes: float = 600.0
-    """After how long no further run is begun."""
-    seed: int = 1
-    """Seeds the order of the runs, the arrivals and the hogs."""
     machine: Machine = USUAL
     """What it runs on."""
     measured_s: float = MEASURED_S
@@ -89,23 +81,20 @@ def run_latd_experiment(
     """
     store = RunStore(request.out, _plan(request))
     steps = plan_repeats(settings_of(request.part), request.repeats, request.seed)
-    missing = [step for step in steps if store.get(LatdRun, step.key) is None]
 
     def opened() -> AbstractContextManager[DetectorRunner]:
         return open_detector_session(request.machine, request.measured_s)
 
-    if missing and request.minutes > 0.0:
-        report("preparing programs", 0.0)
-        with (opener or opened)() as session:
-            make_missing(
-                missing,
-                lambda step: store.put(
-                    step.key, session.run(step.setting, request.seed + step.repeat)
-                ),
-                minutes=request.minutes,
-                report=report,
-                describe=lambda step: step.words,
-            )
+    make_missing(
+        store,
+        LatdRun,
+        steps,
+        opener or opened,
+        lambda session, step: session.run(step.setting, request.seed + step.repeat),
+        minutes=request.minutes,
+        report=report,
+        describe=lambda step: step.words,
+    )
     result = _result(request, store)
     save(request.out / RESULT_FILE, result)
     return result

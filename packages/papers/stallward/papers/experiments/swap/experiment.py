@@ -16,7 +16,13 @@ from stallward.papers.controllers.contention import ContentionFile, MeasuredAppl
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.batch import BatchResult
 from stallward.papers.experiments.batch_session import open_batch_session
-from stallward.papers.experiments.runs import ExperimentPlan, RunStore, make_missing
+from stallward.papers.experiments.runs import (
+    RESULT_FILE,
+    ExperimentPlan,
+    ExperimentRequest,
+    RunStore,
+    make_missing,
+)
 from stallward.papers.experiments.swap.analysis import (
     configuration_figures,
     measured_applications,
@@ -43,7 +49,6 @@ from stallward.papers.experiments.swap.steps import (
 )
 from stallward.training.progress import Report, silent
 
-RESULT_FILE: Final = "result.json"
 Part = Literal["all", "case-study", "case-study-random", "case-study-zipf", "larger"]
 _EXPERIMENT: Final = "swap-assign"
 
@@ -70,19 +75,13 @@ OpenSession = Callable[[], AbstractContextManager[BatchRunner]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwapExperimentRequest:
+class SwapExperimentRequest(ExperimentRequest):
     """The request of the user."""
 
-    out: Path
-    """The folder of the experiment, new or to be resumed."""
     part: Part = "all"
     """Which of the two experiments."""
     repeats: int = 5
     """How often each arm runs in each configuration."""
-    minutes: float = 600.0
-    """After how long no further run is begun."""
-    seed: int = 1
-    """Seeds the order of the runs and the data."""
 
     @property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -109,11 +108,7 @@ def run_swap_experiment(
     """
     experiment = _Experiment(request)
     steps = plan_steps(request.configurations, request.repeats, request.seed)
-    missing = [step for step in steps if experiment.stored(step) is None]
-    if missing:
-        report("preparing programs", 0.0)
-        with (opener or _open)() as session:
-            experiment.run(session, missing, report)
+    experiment.run(steps, opener or _open, report)
     result = experiment.result(steps)
     save(request.out / RESULT_FILE, result)
     return result
@@ -138,18 +133,21 @@ class _Experiment:
         """The finished run of a step."""
         return self._store.get(BatchRun, step.key)
 
-    def run(self, session: BatchRunner, missing: Sequence[Step], report: Report) -> None:
+    def run(self, steps: Sequence[Step], opener: OpenSession, report: Report) -> None:
         """Make runs until none is missing, or the time is over."""
         make_missing(
-            missing,
-            lambda step: self._make(session, step),
+            self._store,
+            BatchRun,
+            steps,
+            opener,
+            self._make,
             minutes=self._request.minutes,
             report=report,
             describe=_describe,
         )
 
-    def _make(self, session: BatchRunner, step: Step) -> None:
-        """Make one run and keep it."""
+    def _make(self, session: BatchRunner, step: Step) -> BatchRun:
+        """Make one run."""
         programs = dict(enumerate(step.configuration.programs))
         if step.slot is not None:
             programs = {step.slot: programs[step.slot]}
@@ -159,7 +157,7 @@ class _Experiment:
         result = session.run(
             step.configuration, programs, arm=arm, seed=self._request.seed + step.repeat
         )
-        self._store.put(step.key, _as_run(result, programs, session.node))
+        return _as_run(result, programs, session.node)
 
     def _contention_path(self, configuration: Configuration) -> Path:
         return (self._request.out / f"contention-{configuration.name}.json").absolute()
