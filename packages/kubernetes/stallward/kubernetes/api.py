@@ -11,7 +11,6 @@ Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-d
 from __future__ import annotations
 
 import http.client
-import random
 import threading
 import time
 import urllib.parse
@@ -24,9 +23,9 @@ from stallward.kubernetes.pod import key_of, parse_pods, take_pod
 from stallward.kubernetes.server import (
     CONNECT_S,
     FIRST_RETRY_S,
-    MOST_RETRY_S,
     Advice,
     ClusterServer,
+    Retries,
     told_config,
 )
 from stallward.kubernetes.store import PodStore
@@ -73,7 +72,7 @@ class ApiPods:
         self._config = config
         self._server = ClusterServer("The API server", server, config, _ADVICE)
         self._node = node
-        self._retry_s = retry_s
+        self._retries = Retries(retry_s)
         self._silent_s = silent_s
         self._version = ""
         """The version that a watch goes on from."""
@@ -85,22 +84,17 @@ class ApiPods:
 
     def run(self, store: PodStore, ended: threading.Event) -> None:
         """Follow the pods until ``ended``."""
-        failures = 0
         while not ended.is_set():
             try:
                 self.look(store)
                 listed_s = time.monotonic()
-                failures = 0
+                self._retries.succeed()
                 while not ended.is_set() and self._left_s(listed_s) > 0.0:
                     self._watch(store, self._left_s(listed_s), ended)
             except ApiGoneError:
-                ended.wait(self._retry_s)
+                ended.wait(self._retries.first_s)
             except (ApiError, PodsError) as error:
-                store.fail(f"{error} What is known stays in force.")
-                longest_s = min(self._retry_s * 2.0**failures, MOST_RETRY_S)
-                failures += 1
-                # The daemons of a cluster must not all come back at the same time.
-                ended.wait(random.uniform(longest_s / 2.0, longest_s))  # noqa: S311
+                self._retries.fail(error, store, ended)
 
     def _left_s(self, listed_s: float) -> float:
         return listed_s + self._config.resync_s - time.monotonic()
@@ -156,8 +150,10 @@ class ApiPods:
             self._server.get(self._path_of_pods(query), self._silent_s, take)
         except ApiSilentError as error:
             raise ApiGoneError("The watch was silent for too long.") from error
-        if time.monotonic() - began_s < self._retry_s:
-            ended.wait(self._retry_s)  # a server that ends each watch at once is not hammered
+        if time.monotonic() - began_s < self._retries.first_s:
+            ended.wait(
+                self._retries.first_s
+            )  # a server that ends each watch at once is not hammered
 
     def _event(self, event: Any, store: PodStore) -> None:
         kind = event.get("type") if isinstance(event, dict) else None

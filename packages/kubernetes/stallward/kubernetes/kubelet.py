@@ -11,7 +11,6 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/kubelet-authn-au
 from __future__ import annotations
 
 import http.client
-import random
 import threading
 import time
 from typing import Any, Final
@@ -23,9 +22,9 @@ from stallward.kubernetes.pod import parse_pods
 from stallward.kubernetes.server import (
     CONNECT_S,
     FIRST_RETRY_S,
-    MOST_RETRY_S,
     Advice,
     ClusterServer,
+    Retries,
     told_config,
 )
 from stallward.kubernetes.store import PodStore
@@ -65,7 +64,7 @@ class KubeletPods:
     ) -> None:
         self._server = ClusterServer("The kubelet", server, config, _ADVICE)
         self._period_s = period_s
-        self._retry_s = retry_s
+        self._retries = Retries(retry_s)
 
     @property
     def name(self) -> str:
@@ -74,19 +73,15 @@ class KubeletPods:
 
     def run(self, store: PodStore, ended: threading.Event) -> None:
         """Follow the pods until ``ended``."""
-        failures = 0
         while not ended.is_set():
             try:
                 began_s = time.monotonic()
                 self.look(store)
-                failures = 0
+                self._retries.succeed()
                 # However long a list tenants make, reading it takes a fifth of a processor at most.
                 ended.wait(max(self._period_s, 4.0 * (time.monotonic() - began_s)))
             except PodsError as error:
-                store.fail(f"{error} What is known stays in force.")
-                longest_s = min(self._retry_s * 2.0**failures, MOST_RETRY_S)
-                failures += 1
-                ended.wait(random.uniform(longest_s / 2.0, longest_s))  # noqa: S311
+                self._retries.fail(error, store, ended)
 
     def look(self, store: PodStore) -> None:
         """Ask once.

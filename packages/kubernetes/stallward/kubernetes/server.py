@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import random
 import ssl
+import threading
 import urllib.parse
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +21,11 @@ from stallward.agent.errors import UnbelievedFileError
 from stallward.agent.printable import printable
 from stallward.kubernetes.errors import ApiError, ApiGoneError, ApiSilentError
 from stallward.kubernetes.items import parsed
+from stallward.kubernetes.store import PodStore
 
 CONNECT_S: Final = 10.0
 FIRST_RETRY_S: Final = 0.5
-MOST_RETRY_S: Final = 15.0
+_MOST_RETRY_S: Final = 15.0
 _MOST_CONFIG_BYTES: Final = 4 << 20
 _MOST_TOKEN_BYTES: Final = 1 << 16
 _GONE: Final = 410
@@ -40,6 +43,30 @@ class Advice:
     """By the status of the answer."""
     certificate: str = ""
     """If its certificate is not of the authority."""
+
+
+class Retries:
+    """How long to wait after failures.
+
+    Args:
+        first_s: After the first one; it doubles after each further one.
+    """
+
+    def __init__(self, first_s: float) -> None:
+        self.first_s = first_s
+        self._failures = 0
+
+    def succeed(self) -> None:
+        """The next failure is a first one."""
+        self._failures = 0
+
+    def fail(self, error: Exception, store: PodStore, ended: threading.Event) -> None:
+        """Tell the store of a failure, and wait."""
+        store.fail(f"{error} What is known stays in force.")
+        longest_s = min(self.first_s * 2.0**self._failures, _MOST_RETRY_S)
+        self._failures += 1
+        # The daemons of a cluster must not all come back at the same time.
+        ended.wait(random.uniform(longest_s / 2.0, longest_s))  # noqa: S311
 
 
 class ClusterServer:
