@@ -13,6 +13,7 @@ DEFAULT_CONFIG: Final = Path("/etc/stallward/stallward.toml")
 LONGEST_S = 7 * 86400.0
 """The longest time in seconds that an option takes."""
 
+ConfigFile = Annotated[Path, typer.Option(help="The daemon's TOML file.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document instead.")]
 Seed = Annotated[
     int, typer.Option(min=0, max=2**31 - 1, help="Everything random follows from it.")

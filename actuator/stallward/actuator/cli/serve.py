@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.options import DEFAULT_CONFIG, check_config
+from stallward.actuator.cli.options import DEFAULT_CONFIG, ConfigFile, check_config
 from stallward.actuator.cli.start_text import start_lines
 from stallward.actuator.config.load import load_config
 from stallward.actuator.config.profiles import with_profiles
@@ -22,7 +22,7 @@ from stallward.actuator.targets.sources import follower_of_pods
 
 
 def serve(
-    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    config: ConfigFile = DEFAULT_CONFIG,
 ) -> None:
     """Run the actuator daemon in the foreground (needs root).
 
@@ -42,7 +42,7 @@ def serve(
 
 
 def restore(
-    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    config: ConfigFile = DEFAULT_CONFIG,
     journal: Annotated[
         Path | None, typer.Option(help="Its journal, where there is no such file any more.")
     ] = None,

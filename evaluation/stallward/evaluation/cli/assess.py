@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.options import DEFAULT_CONFIG, Json, check_config
+from stallward.actuator.cli.options import DEFAULT_CONFIG, ConfigFile, Json, check_config
 from stallward.actuator.config.load import load_config
 from stallward.agent.errors import UsageError
 from stallward.evaluation.assess.assessment import assess as assess_parts
@@ -25,7 +25,7 @@ def assess(
         list[Path] | None,
         typer.Argument(help="A daemon's record.dir, or recordings [record.dir of --config]."),
     ] = None,
-    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    config: ConfigFile = DEFAULT_CONFIG,
     out: Annotated[
         Path | None, typer.Option(help="Also write a page with a timeline (HTML).")
     ] = None,

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from stallward.actuator.cli import output
-from stallward.actuator.cli.options import DEFAULT_CONFIG, check_config
+from stallward.actuator.cli.options import DEFAULT_CONFIG, ConfigFile, check_config
 from stallward.actuator.cli.unit.install import install_unit
 from stallward.actuator.cli.unit.text import Installation, unit_text
 from stallward.actuator.config.load import load_config
@@ -18,7 +18,7 @@ from stallward.actuator.kernel.hierarchies import detect
 
 
 def unit(
-    config: Annotated[Path, typer.Option(help="The daemon's TOML file.")] = DEFAULT_CONFIG,
+    config: ConfigFile = DEFAULT_CONFIG,
     program: Annotated[
         Path | None, typer.Option(help="The stallward command [the one that runs].")
     ] = None,
