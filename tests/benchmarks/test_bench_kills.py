@@ -264,6 +264,16 @@ def test_a_few_kills_while_system_calls_fail_leave_nothing() -> None:
 @pytest.mark.live
 @pytest.mark.reaches
 @pytest.mark.timeout(180)
+def test_a_few_kills_of_a_daemon_that_protects_two_applications_leave_nothing() -> None:
+    tally = Tally()
+    bench_kills(tally, kills=4, several=True, seed=11)
+    assert [kill.problems for kill in tally.kills] == [()] * 4
+    assert any(kill.held for kill in tally.kills)
+
+
+@pytest.mark.live
+@pytest.mark.reaches
+@pytest.mark.timeout(180)
 def test_a_few_kills_while_programs_are_ended_leave_nothing() -> None:
     tally = Tally()
     bench_kills(tally, kills=8, arms=(one_controller(ENDING_STORM, ends=True),), seed=3)

@@ -253,6 +253,9 @@ def kills(
         bool,
         typer.Option("--faults", help="Let the daemon's system calls fail around each kill."),
     ] = False,
+    several: Annotated[
+        bool, typer.Option("--several", help="Protect two applications, not one.")
+    ] = False,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -274,6 +277,7 @@ def kills(
                 instants=IN_TURN if arms else Instants(),
                 all_groups=bool(arms),
                 faults=faults,
+                several=several,
                 seed=seed,
                 report=report,
             )

@@ -56,6 +56,7 @@ def bench_kills(
     instants: Instants | None = None,
     all_groups: bool = False,
     faults: bool = False,
+    several: bool = False,
     seed: int = 1,
     report: Report = silent,
 ) -> None:
@@ -72,6 +73,7 @@ def bench_kills(
             in a comparison. Some arms need the CPU limits.
         faults: Whether system calls of the daemon fail around each kill. Then everything must be
             restored a second after the last of them.
+        several: Whether the last group of the background is protected as well.
         seed: Seeds the choice of targets and times.
         report: Called with the progress.
 
@@ -97,6 +99,7 @@ def bench_kills(
             rng,
             instants or Instants(),
             Faults(sandbox.folder, sandbox.folder / "kills.journal") if faults else None,
+            several=several,
         ) as campaign,
     ):
         turns = deque(arms)

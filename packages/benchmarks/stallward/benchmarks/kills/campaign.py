@@ -51,7 +51,9 @@ TARGET_MS: Final = 20.0
 _FLOOR_BYTES: Final = 4 << 20
 
 
-def campaign_config(sandbox: Sandbox, arm: KilledArm, *, faults_s: float = 0.0) -> DaemonConfig:
+def campaign_config(
+    sandbox: Sandbox, arm: KilledArm, *, faults_s: float = 0.0, several: bool = False
+) -> DaemonConfig:
     """The daemon that is killed; a restarted loop acts only after the checks of a kill.
 
     A controller of the application's threads has the consent that it needs.
@@ -60,21 +62,32 @@ def campaign_config(sandbox: Sandbox, arm: KilledArm, *, faults_s: float = 0.0) 
         sandbox: The sandbox that it controls.
         arm: Its controller.
         faults_s: How long system calls fail after a kill at most.
+        several: Whether the last group of the background is protected as well.
     """
     folder = sandbox.folder
+    lines = LinesLatency(path=latency_log(sandbox), latency="0")
+    protected: ProtectedConfig | tuple[ProtectedConfig, ...]
+    protected = ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,))
+    slots = sandbox.slots
+    if several:
+        slots, last = slots[:-1], slots[-1]
+        protected = (
+            replace(protected, name="first", latency=lines),
+            ProtectedConfig(name="last", group=last.name),
+        )
     # Starting takes as long again, and then STORM waits; another controller acts at once.
     delay_s = CHECK_S / 4 if arm.controller.startswith(STORM) else 1.25 * CHECK_S
     delay_s += faults_s
     return DaemonConfig(
         node=NodeConfig.at(sandbox.paths, zone=sandbox.zone.name),
-        protected=ProtectedConfig(group=sandbox.protected.name, groups=(sandbox.load.name,)),
+        protected=protected,
         background=tuple(
             SlotConfig(name=f"slot{index}", group=group.name, floor_bytes=_FLOOR_BYTES)
-            for index, group in enumerate(sandbox.slots)
+            for index, group in enumerate(slots)
         ),
         service=ServiceConfig(socket=folder / "kills.sock"),
         journal=JournalConfig(path=folder / "kills.journal"),
-        latency=LinesLatency(path=latency_log(sandbox), latency="0"),
+        latency=None if several else lines,
         control=ControlConfig(controller=arm.controller, slo_ms=TARGET_MS, seed=1),
         guard=Budgets(
             lift_budgets=True,
@@ -150,6 +163,7 @@ class Campaign:
         rng: Draws the order and the times of the kills.
         instants: When it kills.
         faults: Lets the daemon's system calls fail around each kill; ``None`` for no faults.
+        several: Whether the last group of the background is protected as well.
 
     Attributes:
         ended: Label of an arm -> how many programs of the background ended beside it, and were
@@ -163,9 +177,12 @@ class Campaign:
         rng: random.Random,
         instants: Instants,
         faults: Faults | None = None,
+        *,
+        several: bool = False,
     ) -> None:
         self._sandbox = sandbox
         self._faults = faults
+        self._several = several
         self._groups = tuple(
             group.name for group in (sandbox.zone, sandbox.protected, *sandbox.slots)
         )
@@ -276,7 +293,7 @@ class Campaign:
     def _running_daemon(self, arm: KilledArm) -> Daemon:
         if self._daemon is None:
             faults_s = 0.0 if self._faults is None else MOST_AFTER_S
-            config = campaign_config(self._sandbox, arm, faults_s=faults_s)
+            config = campaign_config(self._sandbox, arm, faults_s=faults_s, several=self._several)
             self._config_path.write_text(config_toml(config), encoding="utf-8")
             self._daemon = Daemon(config, owned=self._sandbox.folder)
             with contextlib.ExitStack() as stack:
