@@ -19,6 +19,7 @@ import pytest
 from own_names import own_name
 from pod_sandbox import MIB, UNLIMITED, PodSandbox, frozen, limit_of, pod_sandbox
 
+from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.tables import JournalConfig
 from stallward.actuator.guardian.restorer import RestorerOptions
@@ -119,6 +120,12 @@ class Held:
         return not frozen(self.group) and limit_of(self.group) in UNLIMITED
 
 
+def _is_known(client: ActuatorClient) -> bool:
+    """Whether the loop knows what the first slot uses while it runs."""
+    tick = client.status().last_tick
+    return tick is not None and tick.sample.slot_states[0].reference_bytes is not None
+
+
 @pytest.fixture
 def held(box: PodSandbox, own: OwnPod, run_dir: Path) -> Iterator[Held]:
     journal = run_dir / "journal"
@@ -128,6 +135,8 @@ def held(box: PodSandbox, own: OwnPod, run_dir: Path) -> Iterator[Held]:
     with Daemon(config) as daemon:
         own.enter(own.daemon, psutil.Process(daemon.pids.guardian))
         with daemon.client() as client:
+            # A group that is paused before the loop has seen it run has no reference for a limit.
+            assert wait_for(lambda: _is_known(client)), daemon.last_words()
             client.apply(HELD, lease_s=60.0, holder="test")
             held = Held(group=background, journal=journal, own=own)
             assert wait_for(lambda: frozen(background)), daemon.last_words()

@@ -30,12 +30,9 @@ from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.targets.config import KubernetesConfig, PodsOptions, keys_of
 from stallward.actuator.targets.kubelet_groups import find_pod_group
 from stallward.actuator.targets.messages import MOST_ODD, BoundPod, PodsReport, pack
-from stallward.kubernetes.api import ApiPods
 from stallward.kubernetes.assign import Assignment, Placed, assign
 from stallward.kubernetes.identity import believed
-from stallward.kubernetes.kubelet import KubeletPods
 from stallward.kubernetes.pod import Pod
-from stallward.kubernetes.pod_file import PodFile
 from stallward.kubernetes.server import server_of
 from stallward.kubernetes.store import PodSource, PodStore
 
@@ -174,6 +171,8 @@ def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> Pod
         NodeError: If it is not known what to ask, or whom.
     """
     if config.path is not None:
+        from stallward.kubernetes.pod_file import PodFile  # noqa: PLC0415
+
         return PodFile(config.path)
     server, node = server_of(config, environment), config.node or environment.get("NODE_NAME")
     if config.source == "kubelet":
@@ -182,6 +181,8 @@ def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> Pod
                 "The configuration names pods, but the address of the kubelet is not known.",
                 next_step="Set NODE_IP from status.hostIP, or server under [kubernetes].",
             )
+        from stallward.kubernetes.kubelet import KubeletPods  # noqa: PLC0415 - OpenSSL is 4 MiB
+
         return KubeletPods(config, server)
     if server is None:
         raise NodeError(
@@ -194,6 +195,8 @@ def make_source(config: KubernetesConfig, environment: Mapping[str, str]) -> Pod
             "The configuration names pods, but the node's name is not known.",
             next_step="Set NODE_NAME from spec.nodeName, or node under [kubernetes].",
         )
+    from stallward.kubernetes.api import ApiPods  # noqa: PLC0415 - OpenSSL is 4 MiB
+
     return ApiPods(config, server, node)
 
 
