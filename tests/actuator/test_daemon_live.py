@@ -238,6 +238,9 @@ def little_sandbox(tmp_path: Path, data: dict[str, Path]) -> Iterator[LittleSand
             process.wait()
         for group in (*hogs, app, zone):
             group.remove()
+        # A test that fails between a kill and the next start must not change the machine.
+        for name in ("swappiness", "overcommit_memory"):
+            Path("/proc/sys/vm", name).write_text(before[name])
 
 
 SQUEEZE = DesiredState(
