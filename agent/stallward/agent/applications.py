@@ -19,10 +19,9 @@ from stallward.agent.observation.demand import FORGET_S, Demand, held_bytes
 from stallward.agent.sample import ApplicationSample, GroupSample, LatencySample, Sample
 
 MAX_ELAPSED_S: Final = 1.0
-"""A longer time between two samples counts as this long."""
+"""A longer time between two samples or decisions counts as this long."""
 ANON_SHARE: Final = 0.75
-"""From this share of anonymous memory on an application lives on it: its pages are kept. The same
-threshold as that of ``partition``."""
+"""From this share of anonymous memory on an application lives on it: its pages are kept."""
 ANON_BAND: Final = 0.05
 """How far the share must be from the threshold to change that."""
 SMOOTHING_S: Final = 10.0

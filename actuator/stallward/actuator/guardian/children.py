@@ -177,7 +177,6 @@ class Channels:
             latency_fds=latency_fds,
             latency_source=" and ".join(one.source for one in config.latencies if one),
             applications=tuple(one.name for one in config.applications) if several else (),
-            targets_ms=config.targets_ms if several else (),
             metrics=config.service.metrics or "",
             slo_ms=config.control.slo_ms,
             slots=tuple(slot.name for slot in config.background),

@@ -97,8 +97,6 @@ class ServiceOptions:
     """The configured source of latencies; empty for none."""
     applications: tuple[str, ...] = ()
     """The names of the applications, where there are several."""
-    targets_ms: tuple[float, ...] = ()
-    """Their latency targets."""
     metrics: str = ""
     """The address at which metrics are served; empty if they are not."""
     slo_ms: float

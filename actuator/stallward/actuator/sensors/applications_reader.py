@@ -13,7 +13,7 @@ from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.sensors.files.signal_file import AnySignal
 from stallward.actuator.sensors.group_reader import PROTECTED, GroupReader
-from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.actuator.sensors.pods_reader import CombinedGroups, with_sums
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.agent.sample import (
@@ -111,15 +111,7 @@ class ApplicationsReader:
             # A process tree has no stalls of its own: also while none of it is there, or a signal
             # would be lost whenever it comes.
             together = replace(together, psi=PsiTotals())
-        run_delay_us, read_bytes, written_bytes = self.processes.sums
-        known = together.io_read_bytes is not None
-        return replace(
-            together,
-            run_delay_us=run_delay_us,
-            pss_bytes=self.pss_bytes,
-            io_read_bytes=together.io_read_bytes if known else read_bytes,
-            io_written_bytes=together.io_written_bytes if known else written_bytes,
-        )
+        return with_sums(together, self.processes, self.pss_bytes)
 
 
 def _at(tree: GroupSample, now_s: float) -> GroupSample:

@@ -235,12 +235,23 @@ class PodsReader:
         slot = self._combined.combine(self.pods)
         if slot.turn_read_s is None:
             return slot
-        run_delay_us, read_bytes, written_bytes = self.processes.sums
-        known = slot.io_read_bytes is not None
-        return replace(
-            slot,
-            run_delay_us=run_delay_us,
-            pss_bytes=self.pss_bytes,
-            io_read_bytes=slot.io_read_bytes if known else read_bytes,
-            io_written_bytes=slot.io_written_bytes if known else written_bytes,
-        )
+        return with_sums(slot, self.processes, self.pss_bytes)
+
+
+def with_sums(group: GroupSample, processes: GroupProcesses, pss_bytes: int | None) -> GroupSample:
+    """The sample of several groups with what is summed over their processes.
+
+    Args:
+        group: The sample.
+        processes: The processes of all of them.
+        pss_bytes: Their proportional share of memory; ``None`` if it is not known.
+    """
+    run_delay_us, read_bytes, written_bytes = processes.sums
+    known = group.io_read_bytes is not None
+    return replace(
+        group,
+        run_delay_us=run_delay_us,
+        pss_bytes=pss_bytes,
+        io_read_bytes=group.io_read_bytes if known else read_bytes,
+        io_written_bytes=group.io_written_bytes if known else written_bytes,
+    )

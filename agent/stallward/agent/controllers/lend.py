@@ -15,10 +15,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.agent.applications import MAX_ELAPSED_S
 from stallward.agent.control_law.thresholds import as_values, make_thresholds, spans
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import (
-    MAX_ELAPSED_S,
     PartitionController,
     PartitionThresholds,
 )

@@ -29,12 +29,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.applications import lives_on_anon
+from stallward.agent.applications import (
+    ANON_BAND,
+    ANON_SHARE,
+    MAX_ELAPSED_S,
+    lives_on_anon,
+)
 from stallward.agent.control_law.thresholds import (
     as_values,
     make_thresholds,
@@ -69,11 +73,6 @@ from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 from stallward.agent.sharing.wording import mib, reason
 
-MAX_ELAPSED_S: Final = 1.0
-"""A longer time between two decisions counts as this long."""
-KEEP_ANON_BAND: Final = 0.05
-"""How far the anonymous share of the demand must be from its threshold to change the tuning."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionThresholds(
@@ -105,7 +104,7 @@ class PartitionThresholds(
         logarithmic=True, whole=True,
     )  # fmt: skip
     keep_anon_share: float = tuned(
-        0.75, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
+        ANON_SHARE, "share of the demand that must be anonymous for its pages to be kept", 0.0, 1.0
     )
 
 
@@ -278,7 +277,7 @@ class PartitionController:
         threshold = self._thresholds.keep_anon_share
         share = 1.0 - file_bytes / max(demand_bytes, 1.0)
         keeps = lives_on_anon(sample, share, threshold) - threshold
-        if abs(keeps) > KEEP_ANON_BAND:
+        if abs(keeps) > ANON_BAND:
             self._keeps_anon = keeps > 0.0
         return KEEP_ANON if self._keeps_anon else FLUSH
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.agent.controllers.partition import KEEP_ANON_BAND, MAX_ELAPSED_S
+from stallward.agent.applications import ANON_BAND, MAX_ELAPSED_S
 from stallward.agent.desired import (
     FLUSH,
     KEEP_ANON,
@@ -96,7 +96,7 @@ def partition(
     reserve = sharing.reserve_share * zone
     lendable = estimates.idle_bytes(frame, demand)
     keeps = 1.0 - lendable / maximum(demand, 1.0) - numbers.keep_anon_share
-    clear = maximum(keeps, -keeps) > KEEP_ANON_BAND
+    clear = maximum(keeps, -keeps) > ANON_BAND
     sharing.keeps_anon = where(clear, where(keeps > 0.0, 1.0, 0.0), sharing.keeps_anon)
     own_profile = where(sharing.keeps_anon > 0.0, _KEEP_ANON, _FLUSH)
     profile = where(is_nan(profile), own_profile, profile)
