@@ -33,7 +33,9 @@ from stallward.agent.desired import DesiredState, SlotDesire
 HELD = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=12 * MIB, cpu_weight=1),) * 2)
 LEASE_S = 60.0
 FIRST = 3
-"""After so many rollouts even the loop of a busy machine has opened what it needs."""
+"""After so many rollouts a loop has opened what it needs."""
+STEADY_S = 1.0
+"""A loop that has opened and closed nothing for so long has ended what a rollout began."""
 SETTLING_S = 10.0
 PATIENCE_S = 30.0
 KILL_EVERY = 50
@@ -48,8 +50,8 @@ class Soak:
     kills: int
     """How often the loop was killed."""
     files: int
-    """How many more files the loop has open in the end than after the first rollouts; with kills,
-    in the loop of that time."""
+    """How many more files a loop had open in the end than after its first rollouts: the most of all
+    loops, as each kill begins another."""
     left_held: int
     """Pods that were still held when the daemon had ended."""
     journal_left: bool
@@ -58,7 +60,7 @@ class Soak:
 
 def soak(box: PodSandbox, rollouts: int, *, kill_every: int = KILL_EVERY) -> Soak:
     """Replace the pods of two slots, so often in all."""
-    draw, kills, files = random.Random(7), 0, 0
+    draw, kills, files, more_files = random.Random(7), 0, 0, 0
     bound_s: list[float] = []
     # Otherwise the guard lets a pod go that has been paused for long.
     config = replace(box.config(), guard=Budgets(lift_budgets=True))
@@ -78,19 +80,21 @@ def soak(box: PodSandbox, rollouts: int, *, kill_every: int = KILL_EVERY) -> Soa
             bound_s.append(holding.wait(lambda new=new: frozen(new)))  # type: ignore[misc]
             pods[slot] = (number + 3, new)
             assert all(frozen(group) for _, group in pods), "the other pod was let go"
-            if number <= FIRST:
-                files = max(files, _open_files(daemon))
+            if number % kill_every == FIRST:
+                files = _steady_files(daemon)
             if number % kill_every == 0:
                 kills += 1
+                more_files = max(more_files, _steady_files(daemon) - files)
                 _kill_loop(daemon)
                 holding.begin_anew()
                 holding.wait(lambda: all(frozen(group) for _, group in pods))
-        files = _settled_files(daemon, files) - files
+        if rollouts % kill_every > FIRST:
+            more_files = max(more_files, _steady_files(daemon) - files)
     groups = [group for _, group in pods]
     return Soak(
         bound_s=tuple(bound_s),
         kills=kills,
-        files=files,
+        files=more_files,
         left_held=sum(_is_held(group) for group in groups),
         journal_left=(box.folder / "journal").exists(),
     )
@@ -138,14 +142,18 @@ def _open_files(daemon: Daemon) -> int:
     return psutil.Process(daemon.pids.loop).num_fds()
 
 
-def _settled_files(daemon: Daemon, wanted: int) -> int:
-    """The fewest open files within some seconds: on a busy machine a later tick closes the last."""
-    deadline_s = time.monotonic() + SETTLING_S
-    fewest = _open_files(daemon)
-    while fewest > wanted and time.monotonic() < deadline_s:
-        time.sleep(0.1)
-        fewest = min(fewest, _open_files(daemon))
-    return fewest
+def _steady_files(daemon: Daemon) -> int:
+    """The open files once their number no longer changes, after some seconds at most.
+
+    A busy loop freezes a pod some ticks before it has opened the files of its sensors.
+    """
+    began_s = changed_s = time.monotonic()
+    found = _open_files(daemon)
+    while (now_s := time.monotonic()) < min(changed_s + STEADY_S, began_s + SETTLING_S):
+        time.sleep(0.05)
+        if (files := _open_files(daemon)) != found:
+            found, changed_s = files, now_s
+    return found
 
 
 def _is_held(group: Cgroup) -> bool:

@@ -147,7 +147,7 @@ def test_pods_that_share_a_slot_are_all_restored_whatever_is_killed(box: PodSand
 
 
 def test_slots_follow_rollout_after_rollout_and_kills_of_the_loop(box: PodSandbox) -> None:
-    found = soak(box, 12, kill_every=5)
-    assert (len(found.bound_s), found.kills) == (12, 2)
+    found = soak(box, 14, kill_every=7)
+    assert (len(found.bound_s), found.kills) == (14, 2)
     assert (found.left_held, found.journal_left) == (0, False)
     assert found.files <= 3
