@@ -34,9 +34,8 @@ from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue, Frozen, JournalEntry, Noted, Stopped
 from stallward.actuator.kernel.files import write_text
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.held_setting import HeldSetting, PlainFile
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import PlainFile
 
 SHM = Path("/dev/shm")
 
@@ -179,7 +178,7 @@ def test_a_setting_is_touched_just_before_it_is_written(
             raise KernelFileError(where, "refused", number=22)
         write_text(where, value)
 
-    monkeypatch.setattr("stallward.actuator.levers.base.setting_files.write_text", write)
+    monkeypatch.setattr("stallward.actuator.levers.base.held_setting.write_text", write)
     with pytest.raises(KernelFileError):
         one.move("refused")
     assert setting.memory.in_force(setting.held.entries) == (), "nothing was changed"

@@ -15,7 +15,7 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.cgroup_dirs import MOST_DEPTH, Walk, few_below, remove_dirs
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.memory.oom_control import reset_inherited, waiting_inside
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 
 DEEP = 300
 

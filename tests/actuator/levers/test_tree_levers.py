@@ -12,10 +12,10 @@ import pytest
 
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.node_levers import TreeSlot
-from stallward.actuator.levers.process.terminate import TerminateLever
+from stallward.actuator.levers.process.stop import TerminateLever
 from stallward.agent.desired import DesiredState, SlotDesire
 
 PROC = Path("/proc")

@@ -29,7 +29,7 @@ from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.target import protected_pids
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.node import Node
 from stallward.agent.controller import check_node

@@ -14,8 +14,7 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
-from stallward.actuator.levers.base.lever import ASIDE_S, Lever, PlannedWrite
+from stallward.actuator.levers.base.lever import ASIDE_S, ExemptProcesses, Lever, PlannedWrite
 from stallward.actuator.levers.base.originals import (
     Originals,
     ReleaseJournal,
@@ -23,8 +22,8 @@ from stallward.actuator.levers.base.originals import (
     TouchJournal,
 )
 from stallward.actuator.levers.base.plugin import KNOWN, LeverEntry, why_not_loaded
-from stallward.actuator.levers.cgroup_levers import Site
 from stallward.actuator.levers.node_levers import NodeLevers, retire
+from stallward.actuator.levers.slot_levers import Site
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.errors import StallwardError

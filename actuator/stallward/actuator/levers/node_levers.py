@@ -19,9 +19,9 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.kernel.target import AnyTarget, is_unbound
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import FileLever
 from stallward.actuator.levers.base.lever import (
+    ExemptProcesses,
     Lever,
     LeverDefaults,
     SlotLevers,
@@ -32,18 +32,18 @@ from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.plugin import LeverSite, ProcessSource
 from stallward.actuator.levers.cgroup import cpu_and_io
 from stallward.actuator.levers.cgroup.vm_settings import swappiness, vm_levers
-from stallward.actuator.levers.cgroup_levers import GroupSlot, Site
 from stallward.actuator.levers.process.oom_score import OomScoreLever
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
     PageAdviceSpec,
+    TreeSqueeze,
     why_no_advice,
 )
 from stallward.actuator.levers.process.stop import ProcessStopLever
-from stallward.actuator.levers.process.tree_pause import TreePause
-from stallward.actuator.levers.process.tree_signals import send
-from stallward.actuator.levers.process.tree_squeeze import TreeSqueeze
-from stallward.actuator.levers.process_levers import (
+from stallward.actuator.levers.process.tree_pause import TreePause, send
+from stallward.actuator.levers.slot_levers import (
+    GroupSlot,
+    Site,
     SlotProcesses,
     process_levers,
     protected_thread_levers,

@@ -14,7 +14,7 @@ from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses, daemon_pids
+from stallward.actuator.levers.base.lever import ExemptProcesses, daemon_pids
 
 """The name of the protected application's process tree in messages."""
 

@@ -19,7 +19,7 @@ from stallward.actuator.errors import ActuatorError
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, PauseHistory, SlotTracker
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import unbound
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots

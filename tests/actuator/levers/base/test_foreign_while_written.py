@@ -13,9 +13,8 @@ from stallward.actuator.errors import ForeignError, KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.memory import watched_write
-from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile, ReclaimingFile
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LimitFile, ReclaimingFile
 
 OURS, THEIRS, FIRST = str(200 << 20), str(800 << 20), str(400 << 20)
 

@@ -11,10 +11,9 @@ import pytest
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.files import write_text
 from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
-from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LimitFile
-from stallward.actuator.levers.cgroup.limit_writer import LimitSpec, LimitWriter
+from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, LimitWriter
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.agent.desired import MIB
 

@@ -14,10 +14,9 @@ import pytest
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import write_text
+from stallward.actuator.levers.base.held_setting import LimitFile
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import LimitFile
-from stallward.actuator.levers.cgroup.limit_writer import LimitSpec
-from stallward.actuator.levers.cgroup.memory_limit import MemoryLimitLever
+from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState, SlotDesire

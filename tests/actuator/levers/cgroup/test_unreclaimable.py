@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.levers.cgroup.unreclaimable import why_unreclaimable
+from stallward.actuator.levers.cgroup.reclaim import why_unreclaimable
 
 MORE_SWAP = "Give the node more swap."
 

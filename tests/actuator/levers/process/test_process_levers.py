@@ -36,10 +36,9 @@ from stallward.actuator.levers.process.page_advice import (
     advise_ranges,
     private_ranges,
 )
-from stallward.actuator.levers.process.terminate import TerminateLever, TerminateSpec
-from stallward.actuator.levers.process.thread_lever import ThreadLever, ThreadSpec
-from stallward.actuator.levers.process.thread_wishes import ForAll
-from stallward.actuator.levers.process_levers import SlotProcesses, process_levers
+from stallward.actuator.levers.process.stop import TerminateLever, TerminateSpec
+from stallward.actuator.levers.process.thread_lever import ForAll, ThreadLever, ThreadSpec
+from stallward.actuator.levers.slot_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire
 

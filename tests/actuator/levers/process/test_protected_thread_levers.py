@@ -26,7 +26,7 @@ from stallward.actuator.kernel.scheduling import (
 )
 from stallward.actuator.kernel.threads.timeslice import why_no_slice
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.process_levers import protected_thread_levers
+from stallward.actuator.levers.slot_levers import protected_thread_levers
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.threads import ThreadDesire, ThreadRef

@@ -20,10 +20,9 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_table import ProcessTable, read_seen
 from stallward.actuator.kernel.process_trees import Forest
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.process.tree_pause import CONFIRM_S, TreePause
-from stallward.actuator.levers.process.tree_signals import BATCH, send
+from stallward.actuator.levers.process.tree_pause import BATCH, CONFIRM_S, TreePause, send
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire
 
 PROC = Path("/proc")

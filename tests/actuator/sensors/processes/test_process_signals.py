@@ -18,7 +18,7 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
+from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.process_files import (

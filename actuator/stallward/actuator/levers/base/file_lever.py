@@ -9,10 +9,9 @@ from functools import partial
 from typing import Final
 
 from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
-from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.held_setting import HeldSetting, Setting
 from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import Setting
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState

@@ -16,7 +16,7 @@ from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.file_lever import FileSpec
-from stallward.actuator.levers.base.setting_files import (
+from stallward.actuator.levers.base.held_setting import (
     KeyedFile,
     PlainFile,
     ProtectionFile,

@@ -27,10 +27,9 @@ from stallward.actuator.kernel.memory.oom_control import (
     reset_inherited,
     waiting_inside,
 )
-from stallward.actuator.levers.base.held_setting import HeldSetting
+from stallward.actuator.levers.base.held_setting import HeldSetting, PlainFile
 from stallward.actuator.levers.base.lever import ASIDE_S
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import PlainFile
 from stallward.agent.errors import StallwardError
 
 

@@ -16,9 +16,13 @@ from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import Frozen
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import FileWriter, OpenFile, read_text, why_unreadable
-from stallward.actuator.levers.base.exempt_processes import ExemptProcesses
 from stallward.actuator.levers.base.file_lever import RETRY_S, Aside
-from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
+from stallward.actuator.levers.base.lever import (
+    ASIDE_S,
+    ExemptProcesses,
+    LeverDefaults,
+    PlannedWrite,
+)
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState

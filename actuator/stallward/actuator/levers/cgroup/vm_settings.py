@@ -16,9 +16,9 @@ from typing import Final
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
+from stallward.actuator.levers.base.held_setting import PairFile, PlainFile
 from stallward.actuator.levers.base.lever import ASIDE_S
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.setting_files import PairFile, PlainFile
 from stallward.agent.desired import DesiredState
 
 _PLAIN: Final = ("swappiness", "overcommit_memory")
