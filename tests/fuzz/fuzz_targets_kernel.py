@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import fuzz_reference as reference
+from fresh_parsers import parse_stat_v1, parse_stat_v2, parse_vmstat
 from fuzz_mutations import Material
 from fuzz_target import Folder, Target, sound, sound_signed
 
@@ -16,10 +17,9 @@ from stallward.actuator.kernel.files import OpenFile, read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.files.flat import parse_frozen, parse_single
-from stallward.actuator.sensors.files.memcg import parse_limit_v1, parse_stat_v1, parse_stat_v2
+from stallward.actuator.sensors.files.memcg import parse_limit_v1
 from stallward.actuator.sensors.files.psi import parse_psi
 from stallward.actuator.sensors.files.signal_file import SignalFile
-from stallward.actuator.sensors.files.vmstat import parse_vmstat
 
 PATH: Final = Path("/proc/x")
 SAMPLES: Final = Path(__file__).parent / "samples"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import fuzz_reference as reference
+from fresh_parsers import parse_cpu_stat, parse_stat_v2, parse_vmstat
 from fuzz_target import Target, sound
 from fuzz_targets_kernel import (
     FLAT_KEYS,
@@ -25,19 +26,17 @@ from fuzz_targets_kernel import (
 from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files import process_files
 from stallward.actuator.sensors.files.cpu import (
-    parse_cpu_stat,
     parse_machine_cpu,
     parse_throttled_v1,
 )
 from stallward.actuator.sensors.files.io_stat import parse_io_stat
 from stallward.actuator.sensors.files.memcg import (
-    StatParser,
     parse_events_v2,
     parse_oom_control_v1,
-    parse_stat_v2,
+    stat_parser,
 )
 from stallward.actuator.sensors.files.meminfo import FIELDS_OF_KEYS, MeminfoParser, parse_meminfo
-from stallward.actuator.sensors.files.vmstat import VmStatParser, parse_vmstat
+from stallward.actuator.sensors.files.vmstat import vmstat_parser
 from stallward.actuator.sensors.processes.members import parse_pids
 from stallward.actuator.sensors.processes.threads import parse_thread
 
@@ -154,8 +153,8 @@ def targets() -> tuple[Target, ...]:
     stat_v2 = sample("memory-stat-v2.txt", "memory-stat-v2-old.txt")
     meminfo = sample("meminfo.txt", "meminfo-container.txt")
     status = sample("status.txt")
-    again_vmstat = _twice(VmStatParser, parse_vmstat, vmstat[0])
-    again_v2 = _twice(lambda: StatParser(v2=True), parse_stat_v2, stat_v2[0])
+    again_vmstat = _twice(vmstat_parser, parse_vmstat, vmstat[0])
+    again_v2 = _twice(lambda: stat_parser(v2=True), parse_stat_v2, stat_v2[0])
     again_meminfo = _twice(MeminfoParser, parse_meminfo, meminfo[0])
     event_keys = {"oom_kills": "oom_kill", "high_events": "high", "max_events": "max"}
     cpu_keys = {

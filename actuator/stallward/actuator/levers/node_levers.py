@@ -35,9 +35,7 @@ from stallward.actuator.levers.cgroup.vm_settings import swappiness, vm_levers
 from stallward.actuator.levers.process.oom_score import OomScoreLever
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
-    PageAdviceSpec,
     TreeSqueeze,
-    why_no_advice,
 )
 from stallward.actuator.levers.process.stop import ProcessStopLever
 from stallward.actuator.levers.process.tree_pause import TreePause, send
@@ -125,12 +123,10 @@ class TreeSlot:
         """The levers on the slot's single processes."""
         slot = SlotProcesses(
             name=self._tree.name,
-            members=self._tree.pids,
-            holds=self._holds,
+            source=self.source(),
             populated=lambda: bool(self._tree.pids()),
             kill=self._kill,
             desire_of=self._desire,
-            check=self._check,
             proc=self._proc,
         )
         return process_levers(slot, self._originals)
@@ -388,17 +384,8 @@ class NodeLevers:
         def advice(granted: DesiredState) -> PageAdvice | None:
             return "willneed" if granted.protected_willneed else None
 
-        proc = self._site.paths.proc
-        return PageAdviceLever(
-            PageAdviceSpec(
-                name=f"pages:{cpu_and_io.short(target)}",
-                members=pages.members,
-                holds=pages.holds,
-                advice_of=advice,
-                proc=proc,
-                missing=why_no_advice(proc),
-            )
-        )
+        name, proc = f"pages:{cpu_and_io.short(target)}", self._site.paths.proc
+        return PageAdviceLever(name, pages, advice, proc)
 
     def _make_shared(self) -> tuple[Lever, ...]:
         site, originals, protected = self._site, self._originals, self._protected_now

@@ -48,10 +48,8 @@ from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import swappiness
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
-    PageAdviceSpec,
-    why_no_advice,
 )
-from stallward.actuator.levers.process.stop import TerminateLever, TerminateSpec
+from stallward.actuator.levers.process.stop import TerminateLever
 from stallward.actuator.levers.process.thread_lever import ForAll, ForSome, ThreadLever, ThreadSpec
 from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.desired import DesiredState, SlotDesire
@@ -66,18 +64,14 @@ class SlotProcesses:
 
     name: str
     """The slot's name, as in the names of its levers."""
-    members: Members
-    """Returns the slot's processes."""
-    holds: Callable[[int], bool]
-    """Asks the kernel whether a process is one of them now."""
+    source: ProcessSource
+    """The slot's processes."""
     populated: Callable[[], bool]
-    """Whether a process is left, be it one that ``members`` cannot name."""
+    """Whether a process is left, be it one that ``source`` cannot name."""
     kill: Callable[[], tuple[int, ...]]
     """Kills all processes; returns those that are left."""
     desire_of: Callable[[DesiredState], SlotDesire]
     """Takes the slot's part from a desired state."""
-    check: Callable[[], None]
-    """Called before acting; raises to refuse it."""
     proc: Path
     """The /proc directory."""
     folder: Path | None = None
@@ -110,36 +104,33 @@ def process_levers(slot: SlotProcesses, originals: Originals) -> tuple[Lever, ..
             ThreadSpec(
                 name=f"{what}:{slot.name}",
                 what=what,
-                members=slot.members,
+                members=slot.source.members,
                 folder=slot.folder,
                 wishes_of=wishes_of,
                 proc=slot.proc,
                 missing=_why_not_undone(slot.proc),
-                check=slot.check,
+                check=slot.source.check,
             ),
             originals,
         )
         for what, wishes_of in ((NICE, nice), (CPUS, cpus))
     ]
-    advice = PageAdviceSpec(
-        name=f"pages:{slot.name}",
-        members=slot.members,
-        holds=slot.holds,
-        advice_of=lambda granted: slot.desire_of(granted).page_advice,
-        proc=slot.proc,
-        missing=why_no_advice(slot.proc),
-        check=slot.check,
+    return (
+        *threads,
+        PageAdviceLever(
+            f"pages:{slot.name}",
+            slot.source,
+            lambda granted: slot.desire_of(granted).page_advice,
+            slot.proc,
+        ),
+        TerminateLever(
+            f"terminate:{slot.name}",
+            slot.source,
+            populated=slot.populated,
+            kill=slot.kill,
+            signal_of=end,
+        ),
     )
-    terminate = TerminateSpec(
-        name=f"terminate:{slot.name}",
-        members=slot.members,
-        holds=slot.holds,
-        populated=slot.populated,
-        kill=slot.kill,
-        signal_of=end,
-        check=slot.check,
-    )
-    return (*threads, PageAdviceLever(advice), TerminateLever(terminate))
 
 
 def _why_not_undone(proc: Path) -> str:
@@ -374,12 +365,10 @@ class GroupSlot:
         """The levers on the slot's single processes."""
         slot = SlotProcesses(
             name=self._short,
-            members=self._members,
-            holds=self._holds,
+            source=self.source(),
             populated=self._group.populated,
             kill=self._group.kill,
             desire_of=self._desire,
-            check=self._check,
             proc=self._site.paths.proc,
             folder=self._group.unified_dir,
             weight_by_nice=bool(self._weight.missing),

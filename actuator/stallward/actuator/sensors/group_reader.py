@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import is_unbound
-from stallward.actuator.sensors.files.cpu import CpuStat, CpuStatParser, parse_throttled_v1
+from stallward.actuator.sensors.files.cpu import CpuStat, cpu_stat_parser, parse_throttled_v1
 from stallward.actuator.sensors.files.flat import parse_frozen
 from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.memcg import GroupMemory, MemoryEvents, MemoryReader
@@ -87,7 +87,7 @@ class GroupReader:
         if unified is not None:
             self._psi = PsiReader(unified, ".pressure", machine=group.is_root)
             self._cpu = SignalFile(
-                unified / "cpu.stat", CpuStatParser(), CpuStat(), one_piece=True
+                unified / "cpu.stat", cpu_stat_parser(), CpuStat(), one_piece=True
             )
             self._frozen = SignalFile(unified / "cgroup.events", parse_frozen, None)
         if self._v2 and unified is not None:

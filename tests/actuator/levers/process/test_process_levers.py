@@ -30,13 +30,13 @@ from stallward.actuator.kernel.scheduling import (
 )
 from stallward.actuator.levers.base.lever import Lever, Members
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.plugin import ProcessSource
 from stallward.actuator.levers.process.page_advice import (
     PageAdviceLever,
-    PageAdviceSpec,
     advise_ranges,
     private_ranges,
 )
-from stallward.actuator.levers.process.stop import TerminateLever, TerminateSpec
+from stallward.actuator.levers.process.stop import TerminateLever
 from stallward.actuator.levers.process.thread_lever import ForAll, ThreadLever, ThreadSpec
 from stallward.actuator.levers.slot_levers import SlotProcesses, process_levers
 from stallward.actuator.record.lever_result import LeverResult
@@ -311,12 +311,10 @@ def test_a_cpu_weight_becomes_a_nice_value_where_the_slot_has_no_weight(family: 
     def nice_lever(*, weight_by_nice: bool) -> Lever:
         slot = SlotProcesses(
             name="bg",
-            members=family.pids,
-            holds=lambda pid: pid in family.pids(),
+            source=ProcessSource(members=family.pids, holds=lambda pid: pid in family.pids()),
             populated=lambda: True,
             kill=lambda: (),
             desire_of=lambda granted: granted.slot(0),
-            check=lambda: None,
             proc=PROC,
             weight_by_nice=weight_by_nice,
         )
@@ -425,15 +423,8 @@ time.sleep(60)
 
 
 def advice_lever(family: Children, members: Callable[[], tuple[int, ...]]) -> PageAdviceLever:
-    return PageAdviceLever(
-        PageAdviceSpec(
-            name="pages:bg",
-            members=members,
-            holds=lambda pid: pid in members(),
-            advice_of=lambda granted: granted.slot(0).page_advice,
-            proc=PROC,
-        )
-    )
+    source = ProcessSource(members=members, holds=lambda pid: pid in members())
+    return PageAdviceLever("pages:bg", source, lambda granted: granted.slot(0).page_advice, PROC)
 
 
 @needs_root
@@ -502,16 +493,12 @@ def end_lever(
         return ()
 
     return TerminateLever(
-        TerminateSpec(
-            name="terminate:bg",
-            members=members,
-            holds=holds or (lambda pid: pid in members()),
-            populated=populated,
-            kill=kill,
-            signal_of=_ending,
-            grace_s=grace_s,
-            check=check,
-        )
+        "terminate:bg",
+        ProcessSource(members=members, holds=holds or (lambda pid: pid in members()), check=check),
+        populated=populated,
+        kill=kill,
+        signal_of=_ending,
+        grace_s=grace_s,
     )
 
 

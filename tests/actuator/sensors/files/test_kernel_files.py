@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from fresh_parsers import parse_cpu_stat, parse_stat_v1, parse_stat_v2, parse_vmstat
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import OpenFile, read_bytes, read_text, write_text
@@ -16,7 +17,6 @@ from stallward.actuator.kernel.process_identity import start_time_ticks, stat_fi
 from stallward.actuator.sensors.files.cpu import (
     CpuStat,
     MachineCpu,
-    parse_cpu_stat,
     parse_machine_cpu,
     parse_throttled_v1,
 )
@@ -34,13 +34,11 @@ from stallward.actuator.sensors.files.memcg import (
     parse_events_v2,
     parse_limit_v1,
     parse_oom_control_v1,
-    parse_stat_v1,
-    parse_stat_v2,
 )
 from stallward.actuator.sensors.files.meminfo import MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.files.psi import PsiReader, parse_psi
 from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.files.vmstat import VmStat, parse_vmstat
+from stallward.actuator.sensors.files.vmstat import VmStat
 from stallward.agent.sample import PsiTotals
 
 P = Path("/the/file")

@@ -7,18 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fresh_parsers import parse_cpu_stat, parse_stat_v1, parse_stat_v2, parse_vmstat
 
 from stallward.actuator.errors import PartlyReadError, SensorError
-from stallward.actuator.sensors.files.cpu import CpuStat, parse_cpu_stat
+from stallward.actuator.sensors.files.cpu import CpuStat
 from stallward.actuator.sensors.files.flat import MAX_COUNT
 from stallward.actuator.sensors.files.io_stat import IoBytes
 from stallward.actuator.sensors.files.memcg import (
     GroupMemory,
     MemoryEvents,
-    StatParser,
     parse_events_v2,
-    parse_stat_v1,
-    parse_stat_v2,
+    stat_parser,
 )
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo, parse_meminfo
 from stallward.actuator.sensors.files.process_files import (
@@ -28,7 +27,7 @@ from stallward.actuator.sensors.files.process_files import (
 )
 from stallward.actuator.sensors.files.psi import parse_psi
 from stallward.actuator.sensors.files.signal_file import SignalFile, parse_partly
-from stallward.actuator.sensors.files.vmstat import VmStat, VmStatParser, parse_vmstat
+from stallward.actuator.sensors.files.vmstat import VmStat, vmstat_parser
 
 P = Path("/the/file")
 NEGATIVE = 2**64 - 205_824
@@ -172,7 +171,7 @@ def test_a_bad_counter_of_memory_stat_is_absent_alone(
     key: bytes, absent: set[str], text: object
 ) -> None:
     content, good = flat(V1, **{key.decode(): text}), parse_stat_v1(flat(V1), P)
-    layout = StatParser(v2=False)
+    layout = stat_parser(v2=False)
     layout(flat(V1), P)
     for parser in (parse_stat_v1, layout):
         error = partly(parser, content)
@@ -196,7 +195,7 @@ def test_lines_that_nobody_asks_for_cost_nothing() -> None:
 
 def test_a_bad_counter_of_vmstat_is_absent_alone() -> None:
     content = b"pswpin 3\nallocstall_dma 1\nallocstall_normal %d\npgmajfault 8\n" % NEGATIVE
-    learned = VmStatParser()
+    learned = vmstat_parser()
     learned(content.replace(b"%d" % NEGATIVE, b"1"), P)
     for parser in (parse_vmstat, learned):
         error = partly(parser, content)

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Final
 
 from stallward.actuator.errors import ForeignError, LeverError, NotTakenError
-from stallward.actuator.levers.base.held_setting import HeldSetting, Setting
-from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
+from stallward.actuator.levers.base.held_setting import HeldSetting, PlainFile
+from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded, Worker
 from stallward.actuator.record.lever_result import LeverResult, attempt
@@ -55,6 +55,20 @@ class Aside:
         """Stop stepping aside: another value is wanted, or the time is over."""
         self.value = ""
 
+    def states(self, lever: str, now_s: float, value: str = "") -> tuple[LeverState, ...]:
+        """The foreign value that is in force instead of the lever's, if there is one.
+
+        Args:
+            lever: The lever's name.
+            now_s: The time.
+            value: What is shown; the foreign value by default.
+        """
+        if not self.foreign:
+            return ()
+        age_s = now_s - self.since_s
+        value = value or self.value
+        return (LeverState(lever=lever, value=value, held_for_s=age_s, foreign=True),)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSpec:
@@ -62,7 +76,7 @@ class FileSpec:
 
     name: str
     """E.g. ``cpu_weight:hog0``."""
-    settings: tuple[Setting, ...]
+    settings: tuple[PlainFile, ...]
     """The settings to write; empty where the lever is missing."""
     value_of: Callable[[DesiredState], str | None]
     """Takes the lever's value from a desired state; ``None`` stands for the original."""
@@ -74,7 +88,7 @@ class FileSpec:
     """Called before each change, but not before a restore; raises to refuse the change."""
 
 
-class FileLever:
+class FileLever(LeverDefaults):
     """The lever that a :class:`FileSpec` describes.
 
     Args:
@@ -84,7 +98,7 @@ class FileLever:
     """
 
     def __init__(self, spec: FileSpec, originals: Originals, *, aside_s: float = ASIDE_S) -> None:
-        self.name = spec.name
+        self.name, self.why_missing = spec.name, spec.missing
         self._spec = spec
         self._held = tuple(HeldSetting(setting, originals) for setting in spec.settings)
         self._aside = Aside(wait_s=aside_s)
@@ -95,11 +109,6 @@ class FileLever:
         self._worker: Worker[str | None] | None = None
         if spec.blocking:
             self._worker = Worker(spec.name, self._work)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why the lever cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def held(self) -> bool:
@@ -116,7 +125,7 @@ class FileLever:
         return not self._retry_at_s and not (self._aside.foreign and self._wanted is not None)
 
     @property
-    def foreign_total(self) -> int:
+    def foreign_total(self) -> int:  # type: ignore[override]
         """How many foreign changes there were while the lever was held."""
         return self._aside.total
 
@@ -163,7 +172,7 @@ class FileLever:
 
     def _step_aside(self, error: ForeignError, value: str, now_s: float) -> LeverResult:
         self._aside.step(error.value, now_s)
-        return LeverResult(lever=self.name, value=value, ok=False, error=str(error))
+        return self._result(value, str(error))
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One write per file that would change."""
@@ -208,12 +217,8 @@ class FileLever:
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
         """The value that is held, or the foreign value that the lever has stepped aside from."""
-        aside = self._aside
-        if aside.foreign:
-            age_s = now_s - aside.since_s
-            return (
-                LeverState(lever=self.name, value=aside.value, held_for_s=age_s, foreign=True),
-            )
+        if self._aside.foreign:
+            return self._aside.states(self.name, now_s)
         taken = next((held.taken for held in self._held if held.taken is not None), None)
         if taken is None:
             return ()
@@ -244,8 +249,7 @@ class FileLever:
         if failed or not tried:
             return tuple(failed)
         taken = next((h.taken for h in self._held if h.taken is not None), None)
-        took_ms = (time.monotonic() - started_s) * 1e3
-        return (LeverResult(lever=self.name, value=taken or ORIGINAL, took_ms=took_ms),)
+        return (self._result(taken or ORIGINAL, took_s=time.monotonic() - started_s),)
 
     def _check(self) -> None:
         if not self._held:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 from stallward.actuator.errors import (
     ForeignError,
@@ -26,58 +26,9 @@ from stallward.actuator.levers.base.originals import Originals
 # ---------- Files that hold a setting: how it is read, written, compared and put back
 
 
-class Setting(Protocol):
-    """One setting in one file."""
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-
-    @property
-    def in_group(self) -> bool:
-        """Whether the file belongs to a cgroup and is removed with it."""
-
-    @property
-    def exact(self) -> bool:
-        """Whether any value but the one that was written, as rounded, is somebody else's."""
-
-    def read(self) -> str | None:
-        """Return the value in force; ``None`` if the setting is not there.
-
-        Raises:
-            KernelFileError: If it is there but cannot be read.
-        """
-
-    def write(self, value: str) -> str | None:
-        """Set a value; return what another program set while this one was being written.
-
-        Raises:
-            KernelFileError: If the kernel refuses.
-        """
-
-    def same(self, taken: str, asked: str) -> bool:
-        """Whether ``taken`` is what the kernel makes of ``asked``; rounding does not count."""
-
-    def bounded(self, value: str, original: JournalEntry) -> str:
-        """Return ``value``, or the original where ``value`` would undo what that is for."""
-
-    def original(self) -> JournalEntry | None:
-        """Return the entry that restores the value of now; ``None`` if there is no setting."""
-
-    def put_back(self, entry: JournalEntry) -> None:
-        """Restore the value that ``entry`` holds.
-
-        Raises:
-            KernelFileError: If the kernel refuses.
-        """
-
-    def is_back(self, entry: JournalEntry) -> bool:
-        """Whether the value that ``entry`` holds is in force again."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainFile:
-    """A file with one value."""
+    """A file with one value; other settings are read, written or compared in another way."""
 
     path: Path
     """The file."""
@@ -91,16 +42,24 @@ class PlainFile:
     """Whether the kernel takes each value as it is, or as rounded: another one is foreign."""
 
     def read(self) -> str | None:
-        """Read the whole file."""
+        """Return the value in force; ``None`` if the setting is not there.
+
+        Raises:
+            KernelFileError: If it is there but cannot be read.
+        """
         return read_text(self.path)
 
     def write(self, value: str) -> str | None:
-        """Write the whole file."""
+        """Set a value; return what another program set while this one was being written.
+
+        Raises:
+            KernelFileError: If the kernel refuses.
+        """
         write_text(self.path, value)
         return None
 
     def same(self, taken: str, asked: str) -> bool:
-        """Whether both are equal as text, or as numbers within the tolerance."""
+        """Whether ``taken`` is what the kernel makes of ``asked``: equal but for rounding."""
         if taken.split() == asked.split():
             return True
         return _number(taken) and _number(asked) and abs(int(taken) - int(asked)) < self.tolerance
@@ -113,12 +72,16 @@ class PlainFile:
         return value
 
     def original(self) -> JournalEntry | None:
-        """Return an entry with the content of now."""
+        """Return the entry that restores the value of now; ``None`` if there is no setting."""
         value = self.read()
         return None if value is None else FileValue(self.path, value)
 
     def put_back(self, entry: JournalEntry) -> None:
-        """Write the content back."""
+        """Restore the value that ``entry`` holds.
+
+        Raises:
+            KernelFileError: If the kernel refuses.
+        """
         if isinstance(entry, FileValue):
             write_text(entry.path, entry.value)
 
@@ -202,21 +165,14 @@ class QuotaFile(PlainFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyedFile:
+class KeyedFile(PlainFile):
     """A file with one line ``KEY VALUE`` per key, e.g. per disk."""
 
-    path: Path
-    """The file."""
     key: str
     """The key, e.g. ``254:0``."""
     default: str
     """The value where there is no line for the key."""
-    in_group: bool = True
-    """Whether the file belongs to a cgroup and is removed with it."""
     cap: bool = True
-    """Whether a number is never set above the original."""
-    exact: bool = False
-    """Whether any value but the one that was written is somebody else's."""
 
     def read(self) -> str | None:
         """Return the value of the key."""
@@ -294,7 +250,7 @@ class HeldSetting:
         originals: Keeps the journal.
     """
 
-    def __init__(self, setting: Setting, originals: Originals) -> None:
+    def __init__(self, setting: PlainFile, originals: Originals) -> None:
         self.setting = setting
         self._originals = originals
         self._entry: JournalEntry | None = None

@@ -177,15 +177,23 @@ class SlotLevers:
 
 
 class LeverDefaults:
-    """The defaults of a lever that is never missing, finishes at once and has no file to check."""
+    """The defaults of a lever that finishes at once and has no file to check."""
 
     name = ""
     foreign_total = 0
+    why_missing = ""
+    """Why the lever cannot be used here; empty if it can."""
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """Empty: the lever is never missing."""
-        return ()
+        """Why the lever cannot be used here, after its name; empty if it can."""
+        return (f"{self.name}: {self.why_missing}",) if self.why_missing else ()
+
+    def _result(self, value: str, error: str = "", *, took_s: float = 0.0) -> LeverResult:
+        """The result of a change, which failed if there is an error."""
+        return LeverResult(
+            lever=self.name, value=value, ok=not error, error=error, took_ms=took_s * 1e3
+        )
 
     @property
     def remark(self) -> str:

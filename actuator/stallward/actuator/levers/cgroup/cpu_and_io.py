@@ -7,6 +7,7 @@ in the v1 hierarchy of a controller, the lever is missing and says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,6 @@ from stallward.actuator.levers.base.held_setting import (
     PlainFile,
     ProtectionFile,
     QuotaFile,
-    Setting,
 )
 from stallward.agent.desired import DesiredState, SlotDesire
 
@@ -98,7 +98,7 @@ def io_weight(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) ->
         return str(weight if iocost else min(weight, _MOST_BFQ_WEIGHT))
 
     keyed = KeyedFile(path=path, key="default", default="100", cap=False)
-    setting: Setting = PlainFile(path=path) if v1 else keyed
+    setting: PlainFile = PlainFile(path=path) if v1 else keyed
     return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
 
 
@@ -145,16 +145,9 @@ def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         size = desire_of(granted).swap_max_bytes
         return None if size is None else str(size)
 
-    return FileSpec(
-        name=f"swap_max:{short(group)}",
-        settings=()
-        if missing
-        else (PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True, exact=True),),
-        value_of=value_of,
-        missing=missing,
-        blocking=True,
-        check=check,
-    )
+    setting = PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True, exact=True)
+    spec = _spec(f"swap_max:{short(group)}", setting, value_of, missing, check)
+    return replace(spec, blocking=True)
 
 
 def protection(group: Cgroup, *, hard: bool, application: int = 0) -> FileSpec:
@@ -221,7 +214,7 @@ def _controller_file(group: Cgroup, controller: str, name: str) -> tuple[Path, s
 
 def _spec(
     name: str,
-    setting: Setting,
+    setting: PlainFile,
     value_of: Callable[[DesiredState], str | None],
     missing: str,
     check: Check,

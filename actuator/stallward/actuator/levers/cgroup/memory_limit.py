@@ -30,9 +30,9 @@ from stallward.actuator.errors import (
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.levers.base.file_lever import ORIGINAL, RETRY_S, Aside
 from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile, PlainFile
-from stallward.actuator.levers.base.lever import ASIDE_S, LeverDefaults, PlannedWrite
+from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.worker import Superseded, Worker
+from stallward.actuator.levers.base.worker import Superseded, Worker, WorkerLever
 from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.reclaim import (
     LEAST_LEFT_BYTES,
@@ -238,7 +238,7 @@ _RESCUE_S: Final = 0.5
 """How long the thread may take that writes the original beside a hanging one."""
 
 
-class MemoryLimitLever(LeverDefaults):
+class MemoryLimitLever(WorkerLever[int | None]):
     """A memory limit of one group, which a thread writes.
 
     Args:
@@ -256,7 +256,7 @@ class MemoryLimitLever(LeverDefaults):
         aside_s: float = ASIDE_S,
         lock: threading.Lock | None = None,
     ) -> None:
-        self.name = spec.name
+        self.name, self.why_missing = spec.name, spec.missing
         self._spec = spec
         self._limit = None if spec.setting is None else HeldSetting(spec.setting, originals)
         self._lock = lock or threading.Lock()
@@ -266,11 +266,6 @@ class MemoryLimitLever(LeverDefaults):
         self._failed_at_s = 0.0
         self._since_s = 0.0
         self._worker: Worker[int | None] = Worker(spec.name, self._work)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why this lever cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def remark(self) -> str:
@@ -324,8 +319,7 @@ class MemoryLimitLever(LeverDefaults):
         if self._limit is None:
             if wanted is None or not new:
                 return ()
-            error = self._spec.missing
-            return (LeverResult(lever=self.name, value=str(wanted), ok=False, error=error),)
+            return (self._result(str(wanted), self.why_missing),)
         self._failed_at_s = 0.0
         self._aside.end()
         if wanted is not None or self.held:
@@ -339,10 +333,6 @@ class MemoryLimitLever(LeverDefaults):
             return self._aside.over(now_s)
         return self._failed_at_s > 0 and now_s >= self._failed_at_s + RETRY_S
 
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """The results of the writing thread since the last call."""
-        return self._worker.poll(now_s)
-
     def look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Read the limit; step aside if there was a foreign change."""
         limit = self._limit
@@ -352,7 +342,7 @@ class MemoryLimitLever(LeverDefaults):
         try:
             self._look(limit, now_s)
         except StallwardError as error:
-            return (LeverResult(lever=self.name, value=before or "", ok=False, error=str(error)),)
+            return (self._result(before or "", str(error)),)
         finally:
             self._lock.release()
         if before is not None and not limit.held and self._wanted is not None:
@@ -415,24 +405,19 @@ class MemoryLimitLever(LeverDefaults):
 
     def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
         """Wait for the writing thread; if it hangs, another thread writes the original."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        elif self._limit is not None:
-            write = self._limit.overtake
-            rescue: Worker[None] = Worker(self.name, lambda *_: (self._attempt(None, write),))
-            rescue.ask(None)
-            rescue.wait(deadline_s + _RESCUE_S)
-            return (*self._worker.poll(time.monotonic()), *rescue.poll(time.monotonic()))
-        return self._worker.poll(time.monotonic())
+        results = super().finish(deadline_s)
+        if self._limit is None or not self._worker.busy:
+            return results
+        write = self._limit.overtake
+        rescue: Worker[None] = Worker(self.name, lambda *_: (self._attempt(None, write),))
+        rescue.ask(None)
+        rescue.wait(deadline_s + _RESCUE_S)
+        return (*results, *self._worker.poll(time.monotonic()), *rescue.poll(time.monotonic()))
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
         """A foreign value, or a hard limit that is held."""
-        aside = self._aside
-        if aside.foreign:
-            age_s = now_s - aside.since_s
-            return (
-                LeverState(lever=self.name, value=aside.value, held_for_s=age_s, foreign=True),
-            )
+        if self._aside.foreign:
+            return self._aside.states(self.name, now_s)
         taken = None if self._limit is None else self._limit.taken
         if taken is None or self._spec.in_slot_state:
             return ()
@@ -465,7 +450,4 @@ class MemoryLimitLever(LeverDefaults):
             self._writer.in_force = wanted
         taken = self._limit.taken if self._limit is not None else None
         value = ORIGINAL if wanted is None else str(wanted) if error else taken or str(wanted)
-        took_ms = (time.monotonic() - started_s) * 1e3
-        return LeverResult(
-            lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms
-        )
+        return self._result(value, error, took_s=time.monotonic() - started_s)

@@ -41,11 +41,6 @@ class OomControlFile(PlainFile):
         """Return ``1`` if the group's processes wait, ``0`` if the kernel kills."""
         return oom_control(self.path).get(KILL_DISABLED)
 
-    def original(self) -> JournalEntry | None:
-        """Return an entry with the value of now."""
-        value = self.read()
-        return None if value is None else FileValue(self.path, value)
-
     def is_back(self, entry: JournalEntry) -> bool:
         """Whether the original value is in force."""
         return isinstance(entry, FileValue) and self.read() == entry.value

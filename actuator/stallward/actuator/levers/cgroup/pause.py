@@ -141,7 +141,7 @@ class PauseLever(LeverDefaults):
         self._wanted_of = wanted_of
         self._confirm_s = confirm_s
         self._exempt = exempt or ExemptProcesses()
-        self._freezer, self._missing = find_freezer(group)
+        self._freezer, self.why_missing = find_freezer(group)
         self._wanted = False
         self._pending: tuple[bool, float] | None = None
         self._retry_at_s = 0.0
@@ -154,11 +154,6 @@ class PauseLever(LeverDefaults):
         """Whether at the last check another program had frozen the group."""
         if self._freezer is not None and not self._foreign_freeze:
             originals.note(Frozen(self._freezer.path))
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why this lever cannot be used; empty if it can."""
-        return (f"{self.name}: {self._missing}",) if self._missing else ()
 
     @property
     def idle(self) -> bool:
@@ -216,7 +211,7 @@ class PauseLever(LeverDefaults):
     def _ask(self, freeze: bool) -> None:
         freezer = self._freezer
         if freezer is None:
-            raise LeverError(self._missing)
+            raise LeverError(self.why_missing)
         if freeze:
             self._exempt.check(self._group)
             self._originals.ensure(Frozen(freezer.path))
@@ -255,7 +250,7 @@ class PauseLever(LeverDefaults):
             return ()  # the group was removed or made anew: it is paused again if still wanted
         self._aside.step("0", now_s)
         error = f"another program thawed it; not paused again for {self._aside.wait_s:g} s"
-        return (LeverResult(lever=self.name, value="1", ok=False, error=error),)
+        return (self._result("1", error),)
 
     def poll(self, now_s: float) -> tuple[LeverResult, ...]:
         """Check whether the request took effect; undo a freeze that did not in time."""
@@ -275,12 +270,7 @@ class PauseLever(LeverDefaults):
             error = f"not frozen after {waited_s:.1f} s, thawed again. {undone.error}".strip()
         else:
             error = f"still frozen after {waited_s:.1f} s: {self._frozen_ancestor()}"
-        value = "1" if freeze else "0"
-        return (
-            LeverResult(
-                lever=self.name, value=value, ok=False, error=error, took_ms=waited_s * 1e3
-            ),
-        )
+        return (self._result("1" if freeze else "0", error, took_s=waited_s),)
 
     def _frozen_ancestor(self) -> str:
         root, name = self._group.hierarchy.unified_root, self._group.name
@@ -321,8 +311,4 @@ class PauseLever(LeverDefaults):
 
     def states(self, now_s: float) -> tuple[LeverState, ...]:
         """A foreign thaw, if there is one: the slot's state shows the rest."""
-        aside = self._aside
-        if not aside.foreign:
-            return ()
-        age_s = now_s - aside.since_s
-        return (LeverState(lever=self.name, value="0", held_for_s=age_s, foreign=True),)
+        return self._aside.states(self.name, now_s, "0")

@@ -12,7 +12,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -186,15 +186,12 @@ class ReclaimLever(OneShotLever[int, _Request]):
         """Whether that entry is of this lever, and not of the lever of the limit."""
         self._step_bytes = 0
         """That limit."""
-        super().__init__(spec.name, spec.missing, cancel=_Request(None, None))
+        super().__init__(spec.name, spec.missing, spec.target_of, cancel=_Request(None, None))
 
     @property
     def held(self) -> bool:
         """Whether a temporary limit may be in force or about to be."""
         return self._taken_from is not None or (self._spec.limit is not None and self._worker.busy)
-
-    def _target(self, granted: DesiredState) -> int | None:
-        return self._spec.target_of(granted)
 
     def _request(self, target: int, granted: DesiredState) -> _Request:
         return _Request(target, granted.tuning.swappiness)
@@ -224,16 +221,7 @@ class ReclaimLever(OneShotLever[int, _Request]):
         result = attempt(self.name, str(request.target_bytes), lambda: reached.append(run()))
         if result.ok and reached == [None]:
             return None
-        value = str(reached[0]) if reached else result.value
-        return (
-            LeverResult(
-                lever=self.name,
-                value=value,
-                ok=result.ok,
-                error=result.error,
-                took_ms=result.took_ms,
-            ),
-        )
+        return (replace(result, value=str(reached[0])) if reached else result,)
 
     def _evict(self, request: _Request, superseded: Superseded) -> int | None:
         """Evict down to the target; return the usage, or ``None`` if a newer request came in."""

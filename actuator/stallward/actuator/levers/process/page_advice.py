@@ -15,7 +15,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,11 +32,10 @@ from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.lever import (
     ExemptProcesses,
-    LeverDefaults,
-    Members,
     PlannedWrite,
 )
-from stallward.actuator.levers.base.worker import OneShotLever, Superseded, Worker
+from stallward.actuator.levers.base.plugin import ProcessSource
+from stallward.actuator.levers.base.worker import OneShotLever, Superseded, Worker, WorkerLever
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState, PageAdvice
 
@@ -88,51 +87,32 @@ def why_no_advice(proc: Path) -> str:
     return ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageAdviceSpec:
-    """The description of a lever of page advice."""
-
-    name: str
-    """The lever's name, e.g. ``pages:hog0``."""
-    members: Members
-    """Returns the processes whose pages are advised on."""
-    holds: Callable[[int], bool]
-    """Asks the kernel whether a process is one of them now."""
-    advice_of: Callable[[DesiredState], PageAdvice | None]
-    """Takes the advice from a desired state."""
-    proc: Path
-    """The /proc directory."""
-    missing: str = ""
-    """Why the lever cannot be used; empty if it can."""
-    check: Callable[[], None] = field(default=lambda: None)
-    """Called before each process; raises to refuse it."""
-    advise: Advise = process_madvise
-    """The system call."""
-
-
 class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
     """Gives an advice once whenever another one is wanted.
 
     Args:
-        spec: The description.
+        name: The lever's name, e.g. ``pages:hog0``.
+        source: The processes whose pages are advised on.
+        advice_of: Takes the advice from a desired state.
+        proc: The /proc directory.
     """
 
-    def __init__(self, spec: PageAdviceSpec) -> None:
-        self._spec = spec
-        super().__init__(spec.name, spec.missing, cancel=None)
-
-    def _target(self, granted: DesiredState) -> PageAdvice | None:
-        return self._spec.advice_of(granted)
-
-    def _request(self, target: PageAdvice, granted: DesiredState) -> PageAdvice:
-        return target
+    def __init__(
+        self,
+        name: str,
+        source: ProcessSource,
+        advice_of: Callable[[DesiredState], PageAdvice | None],
+        proc: Path,
+    ) -> None:
+        self._source, self._proc = source, proc
+        super().__init__(name, why_no_advice(proc), advice_of, cancel=None)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write if an advice would be given."""
         advice = self._new_target(granted)
         if advice is None:
             return ()
-        target = f"process_madvise on {len(self._spec.members())} processes"
+        target = f"process_madvise on {len(self._source.members())} processes"
         undo = "nothing to undo: pages come back when they are needed"
         return (PlannedWrite(lever=self.name, target=target, before="", after=advice, undo=undo),)
 
@@ -142,7 +122,7 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
         if advice is None:
             return ()
         started_s, total, errors = time.monotonic(), 0, []
-        for pid in self._spec.members():
+        for pid in self._source.members():
             if superseded():
                 return None
             advised: list[int] = []
@@ -154,27 +134,24 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
             total += sum(advised)
             if not result.ok:
                 errors.append(result.error)
-        took_ms = (time.monotonic() - started_s) * 1e3
         value, error = f"{advice} {total} bytes", errors[0] if errors else ""
-        return (
-            LeverResult(lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms),
-        )
+        return (self._result(value, error, took_s=time.monotonic() - started_s),)
 
     def _one(self, pid: int, advice: PageAdvice, superseded: Superseded) -> int:
         """Advise on one process; return the bytes advised on."""
-        self._spec.check()
+        self._source.check()
         try:
             pidfd = os.pidfd_open(pid)
         except OSError:
             return 0
         try:
             # The descriptor pins the process; only now are its membership and its ranges read.
-            maps = read_bytes(self._spec.proc / str(pid) / "maps")
-            if not self._spec.holds(pid) or maps is None:
+            maps = read_bytes(self._proc / str(pid) / "maps")
+            if not self._source.holds(pid) or maps is None:
                 return 0
             ranges = list(private_ranges(maps, files=advice != "willneed"))
             number = ADVICE_NUMBERS[advice]
-            return advise_ranges(self._spec.advise, pidfd, ranges, number, superseded)
+            return advise_ranges(process_madvise, pidfd, ranges, number, superseded)
         except ProcessLookupError:
             return 0
         except OSError as error:
@@ -243,9 +220,8 @@ AGAIN_S: Final = 1.0
 NEAR_BYTES: Final = MIB
 """A tree that exceeds its limit by no more than this is left alone."""
 _RANGES_PER_CALL: Final = 64
-_COLD: Final = 20
-_PAGEOUT: Final = 21
-"""MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
+_COLD: Final = ADVICE_NUMBERS["cold"]
+_PAGEOUT: Final = ADVICE_NUMBERS["pageout"]
 """Errors at which a call is skipped: a range is locked, has huge pages, or was unmapped
 meanwhile."""
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -257,7 +233,7 @@ class _Request:
     paused: bool
 
 
-class TreeSqueeze(LeverDefaults):
+class TreeSqueeze(WorkerLever["_Request"]):
     """The memory limit of one process tree.
 
     Args:
@@ -295,13 +271,8 @@ class TreeSqueeze(LeverDefaults):
         self._request = _Request(None, paused=False)
         self._failed = False
         self._again_at_s = 0.0
-        self._why = why_no_advice(proc)
+        self.why_missing = why_no_advice(proc)
         self._worker: Worker[_Request] = Worker(self.name, self._work)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why a tree cannot be squeezed here; empty if it can."""
-        return (f"{self.name}: {self._why}",) if self._why else ()
 
     hard = False
     """No limit is set: nothing fails."""
@@ -313,7 +284,7 @@ class TreeSqueeze(LeverDefaults):
     @property
     def limit_bytes(self) -> int | None:
         """The limit to which the tree is squeezed while it is paused; ``None`` while it runs."""
-        holds = self._request.paused and not self._failed and not self._why
+        holds = self._request.paused and not self._failed and not self.why_missing
         return self._request.limit_bytes if holds else None
 
     @property
@@ -330,10 +301,10 @@ class TreeSqueeze(LeverDefaults):
         """Start squeezing, repeat it once a second, or stop."""
         request = _Request(*self._request_of(granted))
         changed, self._request = request != self._request, request
-        if self._why:
+        if self.why_missing:
             if not changed or request.limit_bytes is None:
                 return ()
-            return (self._result(str(request.limit_bytes), self._why, 0.0),)
+            return (self._result(str(request.limit_bytes), self.why_missing),)
         wanted = request.limit_bytes is not None
         again = wanted and not self._once and now_s >= self._again_at_s
         if changed or (again and not self._worker.busy):
@@ -343,14 +314,10 @@ class TreeSqueeze(LeverDefaults):
                 self._worker.ask(request)
         return ()
 
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """The results of the worker thread since the last call."""
-        return self._worker.poll(now_s)
-
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write if pages would be paged out or marked."""
         request = _Request(*self._request_of(granted))
-        if request.limit_bytes is None or request == self._request or self._why:
+        if request.limit_bytes is None or request == self._request or self.why_missing:
             return ()
         way = "paged out" if request.paused else "cold"
         plan = PlannedWrite(
@@ -369,17 +336,6 @@ class TreeSqueeze(LeverDefaults):
             self._worker.ask(self._request)
         return ()
 
-    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the worker thread."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        return self._worker.poll(time.monotonic())
-
-    def _result(self, value: str, error: str, took_s: float) -> LeverResult:
-        return LeverResult(
-            lever=self.name, value=value, ok=not error, error=error, took_ms=took_s * 1e3
-        )
-
     def _work(self, request: _Request, superseded: Superseded) -> tuple[LeverResult, ...] | None:
         if request.limit_bytes is None:
             return ()
@@ -388,10 +344,7 @@ class TreeSqueeze(LeverDefaults):
             return ()
         error = ""
         try:
-            if request.paused:
-                self._take(request.limit_bytes, _PAGEOUT, superseded)
-            else:
-                self._take(request.limit_bytes, _COLD, superseded)
+            self._take(request.limit_bytes, _PAGEOUT if request.paused else _COLD, superseded)
         except (KernelFileError, LeverError, OSError) as failure:
             error = str(failure)
         if superseded():
@@ -404,7 +357,7 @@ class TreeSqueeze(LeverDefaults):
             if reported and error and after == before:
                 return ()  # reported once
         value = f"{before - after} of {before} bytes paged out" if request.paused else "cold"
-        return (self._result(value, error, time.monotonic() - started_s),)
+        return (self._result(value, error, took_s=time.monotonic() - started_s),)
 
     def _held(self) -> dict[int, int]:
         """The resident bytes of every member."""

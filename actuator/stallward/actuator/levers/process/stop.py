@@ -6,7 +6,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
@@ -16,8 +15,9 @@ from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_identity import send_signal, stat_fields
 from stallward.actuator.kernel.target import Target
-from stallward.actuator.levers.base.lever import LeverDefaults, Members, PlannedWrite, daemon_pids
+from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite, daemon_pids
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.base.plugin import ProcessSource
 from stallward.actuator.levers.base.worker import OneShotLever, Superseded
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState, ProcessRef
@@ -33,47 +33,34 @@ _LOOK_S: Final = 0.05
 _KILL: Final = "cgroup.kill"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TerminateSpec:
-    """The description of a lever that ends a slot."""
-
-    name: str
-    """The lever's name, e.g. ``terminate:hog0``."""
-    members: Members
-    """Returns the slot's processes."""
-    holds: Callable[[int], bool]
-    """Asks the kernel whether a process is one of them now."""
-    populated: Callable[[], bool]
-    """Whether a process is left, be it one that ``members`` cannot name."""
-    kill: Callable[[], tuple[int, ...]]
-    """Kills all processes; returns those that are left."""
-    signal_of: Callable[[DesiredState], signal.Signals | None]
-    """The signal by which a state ends the slot; ``None`` if it does not. The guard checks that
-    the configuration allows it."""
-    grace_s: float = GRACE_S
-    """The time between SIGTERM and killing."""
-    check: Callable[[], None] = field(default=lambda: None)
-    """Called before signalling and before killing; raises to refuse it."""
-
-
 class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
     """Ends a slot once each time that is requested; within the grace period it can be cancelled.
 
     Where a kill is wanted while it waits for the slot to end by itself, it kills.
 
     Args:
-        spec: The description.
+        name: The lever's name, e.g. ``terminate:hog0``.
+        source: The slot's processes.
+        populated: Whether a process is left, be it one that ``source`` cannot name.
+        kill: Kills all processes; returns those that are left.
+        signal_of: The signal by which a state ends the slot; ``None`` if it does not. The guard
+            checks that the configuration allows it.
+        grace_s: The time between SIGTERM and killing.
     """
 
-    def __init__(self, spec: TerminateSpec) -> None:
-        self._spec = spec
-        super().__init__(spec.name, "", cancel=None, pending_s=spec.grace_s + GRACE_S)
-
-    def _target(self, granted: DesiredState) -> signal.Signals | None:
-        return self._spec.signal_of(granted)
-
-    def _request(self, target: signal.Signals, granted: DesiredState) -> signal.Signals:
-        return target
+    def __init__(
+        self,
+        name: str,
+        source: ProcessSource,
+        *,
+        populated: Callable[[], bool],
+        kill: Callable[[], tuple[int, ...]],
+        signal_of: Callable[[DesiredState], signal.Signals | None],
+        grace_s: float = GRACE_S,
+    ) -> None:
+        self._source, self._populated, self._kill_all = source, populated, kill
+        self._grace_s = grace_s
+        super().__init__(name, "", signal_of, cancel=None, pending_s=grace_s + GRACE_S)
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write if the slot would be ended."""
@@ -83,9 +70,9 @@ class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
         kills = target is signal.SIGKILL
         plan = PlannedWrite(
             lever=self.name,
-            target=f"{target.name} to {len(self._spec.members())} processes",
+            target=f"{target.name} to {len(self._source.members())} processes",
             before="running",
-            after="killed" if kills else f"ended; killed after {self._spec.grace_s:g} s",
+            after="killed" if kills else f"ended; killed after {self._grace_s:g} s",
             undo="cannot be undone",
         )
         return (plan,)
@@ -100,8 +87,8 @@ class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
         result = attempt(self.name, "SIGTERM", self._terminate_all)
         if not result.ok:
             return (result,)
-        deadline_s = time.monotonic() + self._spec.grace_s
-        while self._spec.populated():
+        deadline_s = time.monotonic() + self._grace_s
+        while self._populated():
             if superseded():
                 return None
             if time.monotonic() >= deadline_s:
@@ -110,8 +97,8 @@ class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
         return (result,)
 
     def _terminate_all(self) -> None:
-        self._spec.check()
-        for pid in self._spec.members():
+        self._source.check()
+        for pid in self._source.members():
             self._terminate(pid)
 
     def _terminate(self, pid: int) -> None:
@@ -121,7 +108,7 @@ class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
             return
         try:
             # The descriptor pins the process; only now is it asked whether it is a member.
-            if self._spec.holds(pid):
+            if self._source.holds(pid):
                 signal.pidfd_send_signal(pidfd, signal.SIGTERM)
                 # A stopped process would take the signal only when it runs again.
                 signal.pidfd_send_signal(pidfd, signal.SIGCONT)
@@ -133,8 +120,8 @@ class TerminateLever(OneShotLever[signal.Signals, signal.Signals | None]):
             os.close(pidfd)
 
     def _kill(self) -> None:
-        self._spec.check()
-        left = self._spec.kill()
+        self._source.check()
+        left = self._kill_all()
         if left:
             raise LeverError(f"Processes {list(left)} cannot be killed.")
 

@@ -20,7 +20,7 @@ from stallward.actuator.kernel.scheduling import NICE, read_value, thread_ids, w
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import Members, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.base.worker import Superseded, Worker
+from stallward.actuator.levers.base.worker import Superseded, Worker, WorkerLever
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
@@ -335,7 +335,7 @@ class ThreadSpec:
     """Called before each change; raises to refuse it."""
 
 
-class ThreadLever:
+class ThreadLever(WorkerLever[ThreadWishes | None]):
     """Gives threads the values that are wanted of them, and later their originals back.
 
     Args:
@@ -344,7 +344,7 @@ class ThreadLever:
     """
 
     def __init__(self, spec: ThreadSpec, originals: Originals) -> None:
-        self.name = spec.name
+        self.name, self.why_missing = spec.name, spec.missing
         self._spec = spec
         self._sweep = ThreadSweep(spec.what, spec.members, spec.folder, spec.proc, originals)
         self._wanted: ThreadWishes | None = None
@@ -353,11 +353,6 @@ class ThreadLever:
         self._foreign = False
         self.foreign_total = 0
         self._worker: Worker[ThreadWishes | None] = Worker(spec.name, self._work)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why the lever cannot be used; empty if it can."""
-        return (f"{self.name}: {self._spec.missing}",) if self._spec.missing else ()
 
     @property
     def held(self) -> bool:
@@ -379,21 +374,12 @@ class ThreadLever:
         if self._spec.missing:
             if wishes is None:
                 return ()
-            error = self._spec.missing
-            return (LeverResult(lever=self.name, value=wishes.text, ok=False, error=error),)
+            return (self._result(wishes.text, self.why_missing),)
         if new:
             self._foreign = False
             self._since_s = now_s if before is None else self._since_s
         self._sweep_at_s = now_s + SWEEP_S
         self._worker.ask(wishes)
-        return ()
-
-    def poll(self, now_s: float) -> tuple[LeverResult, ...]:
-        """The results of the sweeps since the last call."""
-        return self._worker.poll(now_s)
-
-    def look(self, now_s: float) -> tuple[LeverResult, ...]:
-        """Check nothing: every sweep does."""
         return ()
 
     def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
@@ -423,12 +409,6 @@ class ThreadLever:
             self._worker.ask(None)
         return ()
 
-    def finish(self, deadline_s: float) -> tuple[LeverResult, ...]:
-        """Wait for the worker thread."""
-        if self._worker.wait(deadline_s):
-            self._worker.stop()
-        return self._worker.poll(time.monotonic())
-
     def states(self, now_s: float) -> tuple[LeverState, ...]:
         """The wanted value, while any thread has it."""
         if self._wanted is None or not (self._sweep.held or self._foreign):
@@ -454,8 +434,5 @@ class ThreadLever:
         if not swept.moved and not swept.problems:
             return ()
         error = " ".join(swept.problems or ())
-        took_ms = (time.monotonic() - started_s) * 1e3
         value = ORIGINAL if wanted is None else wanted.text
-        return (
-            LeverResult(lever=self.name, value=value, ok=not error, error=error, took_ms=took_ms),
-        )
+        return (self._result(value, error, took_s=time.monotonic() - started_s),)

@@ -27,7 +27,7 @@ from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.process_table import Seen, look_at, read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.levers.base.lever import ExemptProcesses, PlannedWrite
+from stallward.actuator.levers.base.lever import ExemptProcesses, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState, ProcessRef
@@ -163,7 +163,7 @@ LOOKED_AT: Final = 32
 """How many of the stopped processes one check reads, in turn."""
 
 
-class TreePause:
+class TreePause(LeverDefaults):
     """The pause of one process tree.
 
     Args:
@@ -200,8 +200,7 @@ class TreePause:
         self._retry_at_s = 0.0
         self._paused = False
         self.foreign_total = 0
-        why = why_no_pidfd()
-        self.missing: tuple[str, ...] = (f"{self.name}: {why}",) if why else ()
+        self.why_missing = why_no_pidfd()
 
     @property
     def held(self) -> bool:
@@ -228,18 +227,18 @@ class TreePause:
         desire = granted.slot(self._slot)
         return desire.paused and not desire.terminated
 
-    def apply(self, granted: DesiredState, now_s: float) -> Iterable[LeverResult]:
+    def apply(self, granted: DesiredState, now_s: float) -> tuple[LeverResult, ...]:
         """Stop running members, or continue stopped ones; continue those that left the tree."""
         if not self._wanted(granted):
-            return self._thaw(now_s)
+            return tuple(self._thaw(now_s))
         if self.missing:
-            return (self._result("SIGSTOP", self.missing[0], 0.0),)
+            return (self._result("SIGSTOP", self.missing[0]),)
         if now_s < self._retry_at_s:
             return ()
         begun, self._paused = not self._paused, True
         if begun:
             self._aside.clear()
-        return self._pause(now_s, begun=begun)
+        return tuple(self._pause(now_s, begun=begun))
 
     def _pause(self, now_s: float, *, begun: bool) -> list[LeverResult]:
         started_s, total, error = time.monotonic(), Batch(), ""
@@ -265,7 +264,7 @@ class TreePause:
             error = f"{len(total.refused)} processes cannot be stopped, e.g. {ref.pid}: {why}"
         if total.done or error or (begun and total.already):
             value = f"SIGSTOP to {len(total.done)}"
-            results.append(self._result(value, error, time.monotonic() - started_s))
+            results.append(self._result(value, error, took_s=time.monotonic() - started_s))
         return results
 
     def _running(self) -> list[ProcessRef]:
@@ -308,7 +307,7 @@ class TreePause:
         if not batch.done and not error:
             return []
         value = f"SIGCONT to {len(batch.done)}"
-        return [self._result(value, error, time.monotonic() - started_s)]
+        return [self._result(value, error, took_s=time.monotonic() - started_s)]
 
     def _forget(self, refs: Iterable[ProcessRef]) -> None:
         """Forget processes for which nothing is left to undo."""
@@ -318,16 +317,7 @@ class TreePause:
             self._confirmed.discard(ref)
         self._originals.release_all([_entry(ref) for ref in refs])
 
-    def _result(self, value: str, error: str, took_s: float) -> LeverResult:
-        return LeverResult(
-            lever=self.name, value=value, ok=not error, error=error, took_ms=took_s * 1e3
-        )
-
-    def poll(self, now_s: float) -> Iterable[LeverResult]:
-        """Report nothing: :meth:`apply` finishes at once, and :meth:`look` reports the rest."""
-        return ()
-
-    def look(self, now_s: float) -> Iterable[LeverResult]:
+    def look(self, now_s: float) -> tuple[LeverResult, ...]:
         """Check some of the stopped processes: they may run again, not stop, or have ended."""
         continued: list[ProcessRef] = []
         late: list[ProcessRef] = []
@@ -354,11 +344,11 @@ class TreePause:
             error = (
                 f"another program continued {_some(continued)}; left alone until the next pause"
             )
-            results.append(self._result("SIGSTOP", error, 0.0))
+            results.append(self._result("SIGSTOP", error))
         if late:
             error = f"{_some(late)} are not stopped after {CONFIRM_S:g} s"
-            results.append(self._result("SIGSTOP", error, CONFIRM_S))
-        return results
+            results.append(self._result("SIGSTOP", error, took_s=CONFIRM_S))
+        return tuple(results)
 
     def _next_looked_at(self) -> list[ProcessRef]:
         if not self._turn:
@@ -366,7 +356,7 @@ class TreePause:
         refs, self._turn = self._turn[:LOOKED_AT], self._turn[LOOKED_AT:]
         return [ref for ref in refs if ref in self._stopped]
 
-    def plan(self, granted: DesiredState) -> Iterable[PlannedWrite]:
+    def plan(self, granted: DesiredState) -> tuple[PlannedWrite, ...]:
         """One planned write for the processes that :meth:`apply` would stop or continue."""
         if self._wanted(granted):
             count, number, undo = len(self._running()), "SIGSTOP", "SIGCONT to the same"
@@ -384,15 +374,11 @@ class TreePause:
             ),
         )
 
-    def restore(self, now_s: float) -> Iterable[LeverResult]:
+    def restore(self, now_s: float) -> tuple[LeverResult, ...]:
         """Continue every process that this lever stopped."""
-        return self._thaw(now_s)
+        return tuple(self._thaw(now_s))
 
-    def finish(self, deadline_s: float) -> Iterable[LeverResult]:
-        """Wait for nothing: :meth:`restore` finishes at once."""
-        return ()
-
-    def states(self, now_s: float) -> Iterable[LeverState]:
+    def states(self, now_s: float) -> tuple[LeverState, ...]:
         """Processes left running, if any; the slot's state shows the pause itself."""
         if not self._aside:
             return ()

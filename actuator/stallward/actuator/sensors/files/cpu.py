@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import PartlyReadError, SensorError
+from stallward.actuator.errors import SensorError
 from stallward.actuator.sensors.files.flat import (
-    FlatLayout,
+    FlatParser,
     checked_count,
     flat_counts,
     parse_count,
-    without_lost,
 )
 
 _FIELDS_OF: Final = {
@@ -33,40 +32,15 @@ class CpuStat:
     throttled_us: int | None = None
 
 
-class CpuStatParser:
-    """Parses cpu.stat of v2: CPU time used by the group and all below it.
+def cpu_stat_parser() -> FlatParser[CpuStat]:
+    """Make a parser of cpu.stat of v2: CPU time used by the group and all below it.
 
     ``throttled_us`` is present only where the cpu controller is enabled for the group.
     """
-
-    def __init__(self) -> None:
-        self._layout = FlatLayout(tuple(_FIELDS_OF))
-
-    def __call__(self, content: bytes, path: Path) -> CpuStat:
-        """Parse the file.
-
-        Raises:
-            PartlyReadError: If one of them cannot be understood.
-            SensorError: If the content is malformed or cut short.
-        """
-        try:
-            return _make(self._layout.counts(content, path))
-        except PartlyReadError as error:
-            raise without_lost(error, _make, _FIELDS_OF) from error
-
-
-def _make(counts: list[int | None]) -> CpuStat:
-    return CpuStat(usage_us=counts[0], user_us=counts[1], throttled_us=counts[2])
-
-
-def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:
-    """Parse cpu.stat of v2, see :class:`CpuStatParser`.
-
-    Raises:
-        PartlyReadError: If one of them cannot be understood.
-        SensorError: If the content is malformed or cut short.
-    """
-    return CpuStatParser()(content, path)
+    return FlatParser(
+        _FIELDS_OF,
+        lambda found: CpuStat(usage_us=found[0], user_us=found[1], throttled_us=found[2]),
+    )
 
 
 def parse_throttled_v1(content: bytes, path: Path) -> int | None:

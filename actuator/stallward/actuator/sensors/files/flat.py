@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from stallward.actuator.errors import PartlyReadError, SensorError
 
@@ -185,6 +185,35 @@ class FlatLayout:
             )
             self._count = len(lines)
         return counters
+
+
+class FlatParser(Generic[T]):
+    """Parses a flat keyed file by the known positions of its lines.
+
+    Args:
+        fields_of: The fields that need a counter, by its key.
+        make: Makes the value of the counters, in the order of the keys.
+    """
+
+    __slots__ = ("_fields_of", "_layout", "_make")
+
+    def __init__(
+        self, fields_of: Mapping[bytes, tuple[str, ...]], make: Callable[[list[int | None]], T]
+    ) -> None:
+        self._fields_of, self._make = fields_of, make
+        self._layout = FlatLayout(tuple(fields_of))
+
+    def __call__(self, content: bytes, path: Path) -> T:
+        """Parse the file.
+
+        Raises:
+            PartlyReadError: If some of its counters cannot be known.
+            SensorError: If the content is malformed or cut short.
+        """
+        try:
+            return self._make(self._layout.counts(content, path))
+        except PartlyReadError as error:
+            raise without_lost(error, self._make, self._fields_of) from error
 
 
 def parse_frozen(content: bytes, path: Path) -> bool | None:

@@ -16,7 +16,7 @@ from typing import Final
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.sensors.files.flat import (
     MAX_COUNT,
-    FlatLayout,
+    FlatParser,
     flat_counts,
     is_count,
     parse_single,
@@ -126,67 +126,43 @@ def _plus(one: int | None, other: int | None) -> int | None:
     return other if one is None else one + (other or 0)
 
 
-class StatParser:
-    """Parses memory.stat by the known positions of its lines.
+def stat_parser(*, v2: bool) -> FlatParser[GroupMemory]:
+    """Make a parser of memory.stat; on v1, swap is absent where the kernel does not account it.
 
     Args:
         v2: Whether the file is that of v2.
     """
-
-    def __init__(self, *, v2: bool) -> None:
-        self._v2 = v2
-        self._fields_of = _V2 if v2 else _V1
-        self._layout = FlatLayout(tuple(self._fields_of))
-
-    def __call__(self, content: bytes, path: Path) -> GroupMemory:
-        """Parse the file.
-
-        Raises:
-            PartlyReadError: If some of its counters cannot be known.
-            SensorError: If the content is malformed or cut short.
-        """
-        try:
-            return self._make(self._layout.counts(content, path))
-        except PartlyReadError as error:
-            raise without_lost(error, self._make, self._fields_of) from error
-
-    def _make(self, counts: list[int | None]) -> GroupMemory:
-        anon, file, shared, inactive, fifth, dirty, writeback, refault_file = counts[:8]
-        refault_anon, old_refaults, major_faults = counts[8:11]
-        return GroupMemory(
-            anon_bytes=_plus(anon, shared),
-            file_bytes=_less(file, shared),
-            inactive_file_bytes=inactive,
-            swap_bytes=None if self._v2 else fifth,
-            dirty_bytes=dirty,
-            writeback_bytes=writeback,
-            refault_file_pages=old_refaults if refault_file is None else refault_file,
-            refault_anon_pages=refault_anon,
-            major_faults=major_faults,
-            reclaimed_pages=fifth if self._v2 else None,
-            scanned_pages=counts[11] if self._v2 else None,
-            compressed_bytes=counts[12] if self._v2 else None,
-        )
+    return FlatParser(_V2 if v2 else _V1, _memory_v2 if v2 else _memory_v1)
 
 
-def parse_stat_v1(content: bytes, path: Path) -> GroupMemory:
-    """Parse memory.stat of v1; swap is absent where the kernel does not account it.
-
-    Raises:
-        PartlyReadError: If some of its counters cannot be known.
-        SensorError: If the content is malformed or cut short.
-    """
-    return StatParser(v2=False)(content, path)
+def _memory_v1(counts: list[int | None]) -> GroupMemory:
+    return _memory(counts, swap_bytes=counts[4])
 
 
-def parse_stat_v2(content: bytes, path: Path) -> GroupMemory:
-    """Parse memory.stat of v2.
+def _memory_v2(counts: list[int | None]) -> GroupMemory:
+    return _memory(
+        counts,
+        reclaimed_pages=counts[4],
+        scanned_pages=counts[11],
+        compressed_bytes=counts[12],
+    )
 
-    Raises:
-        PartlyReadError: If some of its counters cannot be known.
-        SensorError: If the content is malformed or cut short.
-    """
-    return StatParser(v2=True)(content, path)
+
+def _memory(counts: list[int | None], **own: int | None) -> GroupMemory:
+    """Make the value of what both files have in the same places, and what one has of its own."""
+    anon, file, shared, inactive, _, dirty, writeback, refault_file = counts[:8]
+    refault_anon, old_refaults, major_faults = counts[8:11]
+    return GroupMemory(
+        anon_bytes=_plus(anon, shared),
+        file_bytes=_less(file, shared),
+        inactive_file_bytes=inactive,
+        dirty_bytes=dirty,
+        writeback_bytes=writeback,
+        refault_file_pages=old_refaults if refault_file is None else refault_file,
+        refault_anon_pages=refault_anon,
+        major_faults=major_faults,
+        **own,
+    )
 
 
 def parse_oom_control_v1(content: bytes, path: Path) -> int | None:
@@ -231,7 +207,7 @@ class MemoryReader:
             return SignalFile(folder / name, parse_single, None)
 
         self.stat = SignalFile(
-            folder / "memory.stat", StatParser(v2=v2), GroupMemory(), one_piece=True
+            folder / "memory.stat", stat_parser(v2=v2), GroupMemory(), one_piece=True
         )
         self.usage = single("memory.current" if v2 else "memory.usage_in_bytes")
         limits = ("memory.max", "memory.high") if v2 else ("memory.limit_in_bytes",)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import PartlyReadError
-from stallward.actuator.sensors.files.flat import FlatLayout, without_lost
+from stallward.actuator.sensors.files.flat import FlatParser
 from stallward.actuator.sensors.files.signal_file import SignalFile
 
 # One counter per memory zone since kernel 4.10, a single one before.
@@ -50,23 +49,9 @@ _FIELDS_OF: Final = {
 it."""
 
 
-class VmStatParser:
-    """Parses /proc/vmstat by the known positions of its lines."""
-
-    def __init__(self) -> None:
-        self._layout = FlatLayout(tuple(_FIELDS_OF))
-
-    def __call__(self, content: bytes, path: Path) -> VmStat:
-        """Parse the file.
-
-        Raises:
-            PartlyReadError: If some of its counters cannot be known.
-            SensorError: If the content is malformed or cut short.
-        """
-        try:
-            return _make(self._layout.counts(content, path))
-        except PartlyReadError as error:
-            raise without_lost(error, _make, _FIELDS_OF) from error
+def vmstat_parser() -> FlatParser[VmStat]:
+    """Make a parser of /proc/vmstat."""
+    return FlatParser(_FIELDS_OF, _make)
 
 
 def _make(counts: list[int | None]) -> VmStat:
@@ -87,24 +72,14 @@ def _make(counts: list[int | None]) -> VmStat:
     )
 
 
-def parse_vmstat(content: bytes, path: Path) -> VmStat:
-    """Parse /proc/vmstat.
-
-    Raises:
-        PartlyReadError: If some of its counters cannot be known.
-        SensorError: If the content is malformed or cut short.
-    """
-    return VmStatParser()(content, path)
-
-
 def vmstat_file(path: Path) -> SignalFile[VmStat]:
     """Open /proc/vmstat; only its first piece is read if that has all the counters.
 
     The kernel sums up all counters anew for every piece (22 us each), and once more for the empty
     piece at the end.
     """
-    signal = SignalFile(path, VmStatParser(), VmStat(), one_piece=True)
-    whole = SignalFile(path, VmStatParser(), VmStat())
+    signal = SignalFile(path, vmstat_parser(), VmStat(), one_piece=True)
+    whole = SignalFile(path, vmstat_parser(), VmStat())
     if _present(signal.read()) == _present(whole.read()):
         whole.close()
         return signal
