@@ -60,7 +60,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.latency.config import GrpcLatency, LinesLatency
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import Mode

@@ -29,9 +29,15 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
-from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, read_value, thread_ids
-from stallward.actuator.kernel.threads.timeslice import why_no_slice
+from stallward.actuator.kernel.process_table import start_time_ticks
+from stallward.actuator.kernel.scheduling import (
+    CPUS,
+    NICE,
+    SLICE,
+    read_value,
+    thread_ids,
+    why_no_slice,
+)
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.threads import ThreadDesire, ThreadRef

@@ -17,8 +17,14 @@ import pytest
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, thread_ids, write_value
-from stallward.actuator.kernel.threads.timeslice import why_no_slice
+from stallward.actuator.kernel.scheduling import (
+    CPUS,
+    NICE,
+    SLICE,
+    thread_ids,
+    why_no_slice,
+    write_value,
+)
 from stallward.benchmarks.kernel_settings import changed_settings, read_settings
 from stallward.benchmarks.kills import bench as module
 from stallward.benchmarks.kills.arms import (

@@ -12,16 +12,15 @@ from fuzz_target import Target, sound
 from fuzz_targets_kernel import kernel, sample
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.bpf import Btf
 from stallward.actuator.kernel.memory.mappings import mappings
-from stallward.actuator.kernel.memory.memory_groups import memory_group_name
-from stallward.actuator.kernel.process_identity import parse_user_ids
 from stallward.actuator.kernel.process_roots import parse_pid
-from stallward.actuator.kernel.process_table import parse_seen
+from stallward.actuator.kernel.process_table import parse_seen, parse_user_ids
 from stallward.actuator.levers.process.page_advice import private_ranges
 from stallward.actuator.sensors.files.zoneinfo import parse_min_pages
 from stallward.actuator.sensors.processes import tree_process
 from stallward.papers.levers.file_ranges import file_ranges
+from stallward.papers.levers.reader.memory_groups import memory_group_name
 
 
 def _seen(content: bytes, value: Any) -> None:

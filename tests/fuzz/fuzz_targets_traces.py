@@ -12,10 +12,10 @@ from fuzz_target import Target, sound
 from fuzz_targets_files import of_file
 from fuzz_targets_kernel import kernel
 
-from stallward.actuator.sensors.page_tables.smaps import REFERENCED, parse_smaps
 from stallward.agent.errors import ProfileError
 from stallward.agent.profile import read_profile
 from stallward.lens.errors import TraceError
+from stallward.lens.page_tables import REFERENCED, parse_smaps
 from stallward.lens.workingset.lackey import LackeyReader
 from stallward.lens.workingset.lackey_kernel import CLASS_NAMES
 

@@ -25,7 +25,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.wire import TICK_RECORD

@@ -37,7 +37,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.node.node import Node
 from stallward.actuator.record.frames import FRAMES_NAME, read_frames
 from stallward.actuator.record.tick_record import TickRecord

@@ -36,7 +36,7 @@ from stallward.actuator.journal.disk import Journal
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 
 MIB = 1 << 20

@@ -38,7 +38,7 @@ from stallward.actuator.journal.own_entries import SWAP_SUFFIX, Owner
 from stallward.actuator.journal.restore import is_swap, restore
 from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=40)
 FILES = TEXTS.map(lambda t: Path("/") / t)

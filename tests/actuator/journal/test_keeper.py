@@ -267,7 +267,7 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.journal.entries import Frozen, OwnedGroup, Stopped, SwapFile
 from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 name, swap = sys.argv[1:]
 keeper = Keeper.start(Paths())
 group = require(Paths()).group(name)

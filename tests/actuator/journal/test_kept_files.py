@@ -26,7 +26,7 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.restore import Cause, restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 
 PROC = Path("/proc")
 

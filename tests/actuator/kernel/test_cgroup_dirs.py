@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.cgroup_dirs import MOST_DEPTH, Walk, few_below, remove_dirs
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import MOST_DEPTH, Hierarchy, Walk, few_below, remove_dirs
 from stallward.actuator.kernel.memory.oom_control import reset_inherited, waiting_inside
 from stallward.actuator.levers.base.lever import ExemptProcesses
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.process_roots import PidFile
 from stallward.actuator.kernel.process_spec import ProcessesConfig
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.agent.desired import ProcessRef
 

@@ -17,10 +17,9 @@ import pytest
 
 from stallward.actuator.errors import KernelFileError, NodeError
 from stallward.actuator.kernel import process_roots
-from stallward.actuator.kernel.process_identity import start_time_ticks
 from stallward.actuator.kernel.process_roots import RootFinder, _ref, user_id
 from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.kernel.process_table import ProcessTable, parse_seen
+from stallward.actuator.kernel.process_table import ProcessTable, parse_seen, start_time_ticks
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 
 PROC = Path("/proc")

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from stallward.actuator.errors import GroupError, KernelFileError, NodeError
-from stallward.actuator.kernel import cgroup_dirs, files
+from stallward.actuator.kernel import cgroups, files
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.hierarchies import detect, require, unwritable
 from stallward.actuator.kernel.memory.pressure import why_no_psi
@@ -120,7 +120,7 @@ def test_a_group_that_cannot_be_made_says_why_once(
         raise files.failure(path, OSError(number, "x"), f"write {value!r}")
 
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(cgroup_dirs, "write_text", refuse)
+    monkeypatch.setattr(cgroups, "write_text", refuse)
     with pytest.raises(GroupError) as caught:
         container.group("stallward/1/app").create()
     assert str(caught.value).count(says) == 1

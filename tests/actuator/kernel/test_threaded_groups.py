@@ -20,8 +20,7 @@ from stallward.actuator.config.tables import (
 )
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.errors import GroupError, KernelFileError, NodeError, SensorError
-from stallward.actuator.kernel.cgroup_members import why_no_processes
-from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy, why_no_processes
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.node.find_targets import find_targets

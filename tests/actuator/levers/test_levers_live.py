@@ -18,7 +18,7 @@ from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import (

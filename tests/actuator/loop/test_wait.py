@@ -15,7 +15,7 @@ import pytest
 
 from stallward.actuator.config.tables import Rates
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.kernel.memory.interruptible import INTERRUPT
+from stallward.actuator.kernel.memory.limit_writes import INTERRUPT
 from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.loop.wait import Waiter, Woken
 from stallward.actuator.node.stall_watch import StallWatch

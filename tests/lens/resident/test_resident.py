@@ -16,10 +16,9 @@ import pytest
 
 from stallward.actuator.errors import ProcessEndedError
 from stallward.actuator.kernel.memory.mappings import Mapping
-from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
-from stallward.actuator.sensors.page_tables.process_pages import MappingPages, ProcessReading
 from stallward.evaluation.cli import main
 from stallward.evaluation.results.serialise import load
+from stallward.lens.page_tables import PAGE_BYTES, MappingPages, ProcessReading
 from stallward.lens.resident.report.files import resident_result, write_resident
 from stallward.lens.resident.report.result import ResidentResult
 from stallward.lens.resident.report.tables import TableFormat

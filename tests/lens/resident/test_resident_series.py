@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from stallward.actuator.errors import ProcessEndedError, ProcessError
-from stallward.actuator.sensors.page_tables.process_pages import ProcessPages, ProcessReading
 from stallward.env.errors import WorkloadError
+from stallward.lens.page_tables import ProcessPages, ProcessReading
 from stallward.lens.resident.series import ANONYMOUS, ResidentSeries, name_of
 from stallward.lens.resident.single_step import step_through
 from stallward.lens.resident.watch import WatchSettings, watch

@@ -10,7 +10,7 @@ import pytest
 from invented_lens import ROLLUP, InventedProc, hierarchy
 
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.bpf.syscall import BpfRefusedError
+from stallward.actuator.kernel.bpf import BpfRefusedError
 from stallward.actuator.kernel.files import failure, read_bytes
 from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheReading
 from stallward.agent.sample import NodeSample, PsiTotals

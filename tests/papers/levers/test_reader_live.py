@@ -15,7 +15,7 @@ import pytest
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
+from stallward.actuator.kernel.memory.mappings import ADVICE_NUMBERS, process_madvise
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.plugin import load_levers
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet

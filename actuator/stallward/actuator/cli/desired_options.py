@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from stallward.actuator.guard.expressible import inexpressible
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.record.reasons_text import problem_text
 from stallward.agent.desired import (
     MIB,

@@ -15,7 +15,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.cgroup_dirs import Walk
+from stallward.actuator.kernel.cgroups import Walk
 from stallward.actuator.kernel.files import read_bytes, read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.paths import Paths

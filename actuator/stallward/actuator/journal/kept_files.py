@@ -28,7 +28,7 @@ from stallward.actuator.journal.entries import (
     Stopped,
 )
 from stallward.actuator.kernel.files import overwritten, read_text, write_text
-from stallward.actuator.kernel.process_identity import open_process, send_signal, signal_process
+from stallward.actuator.kernel.process_table import open_process, send_signal, signal_process
 
 _NO_ROOM: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """Errors of opening that say nothing about the file: it may be there, and need undoing later."""

@@ -34,13 +34,13 @@ from stallward.actuator.journal.entries import (
 from stallward.actuator.journal.kept_files import KeptFiles
 from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.written_values import may_be_ours
-from stallward.actuator.kernel.cgroup_dirs import Walk
+from stallward.actuator.kernel.cgroups import Walk
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect, unescape
 from stallward.actuator.kernel.memory.compressed_swap import remove_zram
 from stallward.actuator.kernel.memory.oom_control import KILL, OOM_CONTROL, reset_inherited
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.kernel.scheduling import read_value, thread_ids, write_value
 from stallward.actuator.runtime.temporary_folders import remove_folder
 

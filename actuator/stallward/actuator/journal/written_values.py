@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
+from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
 
 UNKNOWN: Final = 0
 """Stands for a value that may be any."""

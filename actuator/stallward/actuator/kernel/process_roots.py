@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import KernelFileError, NodeError
-from stallward.actuator.kernel.command_pattern import CommandPattern
 from stallward.actuator.kernel.files import read_bytes, read_start
-from stallward.actuator.kernel.process_identity import start_time_ticks, user_ids
-from stallward.actuator.kernel.process_spec import ProcessesConfig
-from stallward.actuator.kernel.process_table import read_seen
+from stallward.actuator.kernel.process_spec import CommandPattern, ProcessesConfig
+from stallward.actuator.kernel.process_table import read_seen, start_time_ticks, user_ids
 from stallward.agent.desired import ProcessRef
 
 # ---------- A pid file, which names the root of a process tree and may belong to somebody else

@@ -11,7 +11,7 @@ from typing import Final
 
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
+from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
 from stallward.actuator.levers.base.lever import ASIDE_S, ExemptProcesses, Lever, PlannedWrite

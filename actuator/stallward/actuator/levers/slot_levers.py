@@ -11,8 +11,8 @@ from pathlib import Path
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import why_unreadable
-from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
-from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
+from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
+from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.kernel.refusals import unwritable
@@ -22,9 +22,9 @@ from stallward.actuator.kernel.scheduling import (
     SLICE,
     format_cpus,
     nice_of_weight,
+    why_no_slice,
 )
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.actuator.kernel.threads.timeslice import why_no_slice
 from stallward.actuator.levers.base.file_lever import FileLever, FileSpec
 from stallward.actuator.levers.base.held_setting import (
     LimitFile,

@@ -31,7 +31,7 @@ from stallward.actuator.ipc.shared_memory import SharedMemory, close_journal
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore, restore_patiently
-from stallward.actuator.kernel.memory.interruptible import allow_interrupts
+from stallward.actuator.kernel.memory.limit_writes import allow_interrupts
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.plugin import levers_of
 from stallward.actuator.loop.commands import CommandHandler

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.kernel.memory.interruptible import INTERRUPT
+from stallward.actuator.kernel.memory.limit_writes import INTERRUPT
 from stallward.actuator.loop.pacing import TickRate
 from stallward.actuator.node.stall_watch import StallWatch, StallWatches
 

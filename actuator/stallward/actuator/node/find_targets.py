@@ -8,8 +8,7 @@ from dataclasses import dataclass
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.cgroup_members import why_no_processes
-from stallward.actuator.kernel.cgroups import MOST_SEARCHED, Cgroup, Hierarchy
+from stallward.actuator.kernel.cgroups import MOST_SEARCHED, Cgroup, Hierarchy, why_no_processes
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.kernel.refusals import Place, unwritable

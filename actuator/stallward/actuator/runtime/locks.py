@@ -24,7 +24,7 @@ from typing import Final
 
 from stallward.actuator.errors import DaemonError, KernelFileError
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, RUN, Paths
-from stallward.actuator.kernel.process_identity import user_ids
+from stallward.actuator.kernel.process_table import user_ids
 
 WAIT_S: Final = 2.0
 """How long to wait for an earlier daemon, which may still be restoring after it was killed."""

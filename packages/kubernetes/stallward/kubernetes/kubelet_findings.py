@@ -27,7 +27,7 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_bytes, read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import user_ids
+from stallward.actuator.kernel.process_table import user_ids
 from stallward.actuator.sensors.files.meminfo import MeminfoParser
 from stallward.actuator.targets.config import KubernetesConfig
 from stallward.actuator.targets.kubelet_groups import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.actuator.kernel.bpf.assembler import FP, R0, R1, R2, R6, R9, Assembler
+from stallward.actuator.kernel.bpf import FP, R0, R1, R2, R6, R9, Assembler
 from stallward.agent.errors import StallwardError
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernel.bpf.btf import Btf
+from stallward.actuator.kernel.bpf import Btf
 
 WANTED = ("read_it", "btf_trace_hit", "outer", "colours", "nothing")
 REAL = Path("/sys/kernel/btf/vmlinux")

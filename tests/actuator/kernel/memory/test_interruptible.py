@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import KernelFileError
-from stallward.actuator.kernel.memory.interruptible import (
+from stallward.actuator.kernel.memory.limit_writes import (
     INTERRUPT,
     allow_interrupts,
     interrupt,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES, is_rounded
+from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES, is_rounded
 
 
 @pytest.mark.parametrize(

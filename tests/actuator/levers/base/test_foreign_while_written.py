@@ -12,7 +12,7 @@ import pytest
 from stallward.actuator.errors import ForeignError, KernelFileError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
 from stallward.actuator.kernel.files import read_text, write_text
-from stallward.actuator.kernel.memory import watched_write
+from stallward.actuator.kernel.memory import limit_writes
 from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile, ReclaimingFile
 from stallward.actuator.levers.base.originals import Originals
 
@@ -182,13 +182,13 @@ def test_a_v1_limit_notices_a_value_that_it_overwrites(
             return told[-1]
 
         told: list[str] = []
-        monkeypatch.setattr(watched_write, "read_text", tell)
+        monkeypatch.setattr(limit_writes, "read_text", tell)
         write_text(where, THEIRS)
         while THEIRS not in told:
             pass
         write_text(where, value)
 
-    monkeypatch.setattr(watched_write, "write_interruptibly", slow)
+    monkeypatch.setattr(limit_writes, "write_interruptibly", slow)
     setting = LimitFile(path=path, tolerance=65536)
     assert setting.write(OURS) == THEIRS
     assert path.read_text() == OURS

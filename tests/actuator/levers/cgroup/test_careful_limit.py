@@ -10,7 +10,7 @@ import pytest
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.files import write_text
-from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
+from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, LimitWriter

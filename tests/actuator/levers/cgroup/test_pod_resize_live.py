@@ -18,7 +18,7 @@ from stallward.actuator.ipc.shared_memory import SharedMemory
 from stallward.actuator.journal.entries import NOTABLE, FileValue, JournalEntry, Noted
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.memory.watched_write import write_watched
+from stallward.actuator.kernel.memory.limit_writes import write_watched
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.agent.desired import MIB, RELEASED, DesiredState, SlotDesire

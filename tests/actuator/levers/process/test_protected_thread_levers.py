@@ -15,16 +15,16 @@ from stallward.actuator.journal.entries import JournalEntry, ThreadValue
 from stallward.actuator.journal.own_entries import Owner, refusal
 from stallward.actuator.journal.restore import restore
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.kernel.scheduling import (
     CPUS,
     NICE,
     SLICE,
     read_value,
     thread_ids,
+    why_no_slice,
     write_value,
 )
-from stallward.actuator.kernel.threads.timeslice import why_no_slice
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.slot_levers import protected_thread_levers
 from stallward.actuator.record.lever_result import LeverResult

@@ -213,7 +213,7 @@ def test_pages_of_a_paused_tree_are_really_paged_out(holder: Setting) -> None:
         pytest.skip("no swap")
     lever = holder.squeeze()
     lever._advise = __import__(  # the real call
-        "stallward.actuator.kernel.memory.remote_advice", fromlist=["process_madvise"]
+        "stallward.actuator.kernel.memory.mappings", fromlist=["process_madvise"]
     ).process_madvise
     pause = TreeSlot(0, holder.tree, PROC, Originals(lambda *_: None), ExemptProcesses()).pause()
     pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)

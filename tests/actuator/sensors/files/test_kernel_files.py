@@ -13,7 +13,7 @@ from fresh_parsers import parse_cpu_stat, parse_stat_v1, parse_stat_v2, parse_vm
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import OpenFile, read_bytes, read_text, write_text
-from stallward.actuator.kernel.process_identity import start_time_ticks, stat_fields
+from stallward.actuator.kernel.process_table import start_time_ticks, stat_fields
 from stallward.actuator.sensors.files.cpu import (
     CpuStat,
     MachineCpu,

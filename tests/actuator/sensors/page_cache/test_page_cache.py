@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.bpf.syscall import BpfRefusedError, BpfSyscall, possible_cpus
+from stallward.actuator.kernel.bpf import BpfRefusedError, BpfSyscall, possible_cpus
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.group_reader import GroupReader

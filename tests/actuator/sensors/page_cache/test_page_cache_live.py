@@ -16,9 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.kernel.bpf.assembler import R0, R1, Assembler
-from stallward.actuator.kernel.bpf.btf import Btf
-from stallward.actuator.kernel.bpf.syscall import TRACEPOINT, BpfRefusedError, BpfSyscall
+from stallward.actuator.kernel.bpf import (
+    R0,
+    R1,
+    TRACEPOINT,
+    Assembler,
+    BpfRefusedError,
+    BpfSyscall,
+    Btf,
+)
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.page_cache import counters as page_cache
 from stallward.actuator.sensors.page_cache.counters import (

@@ -13,8 +13,7 @@ import pytest
 from own_names import own_name
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernel.cgroup_dirs import Walk
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import Hierarchy, Walk
 from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernel.threads.timeslice import why_no_slice, write_slice_us
+from stallward.actuator.kernel.scheduling import why_no_slice, write_slice_us
 from stallward.actuator.sensors.processes import threads as module
 from stallward.actuator.sensors.processes.threads import ThreadFiles, ThreadReader, parse_thread
 from stallward.agent.threads import ThreadSample

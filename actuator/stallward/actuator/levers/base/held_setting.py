@@ -19,8 +19,7 @@ from stallward.actuator.errors import (
 )
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
-from stallward.actuator.kernel.memory.interruptible import write_interruptibly
-from stallward.actuator.kernel.memory.watched_write import write_watched
+from stallward.actuator.kernel.memory.limit_writes import write_interruptibly, write_watched
 from stallward.actuator.levers.base.originals import Originals
 
 # ---------- Files that hold a setting: how it is read, written, compared and put back

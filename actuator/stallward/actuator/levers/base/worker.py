@@ -1,7 +1,7 @@
 """A thread that makes writes which may block; the latest request wins.
 
 A newer request interrupts a write that blocks, and so does time
-(:mod:`stallward.actuator.kernel.memory.interruptible`).
+(:mod:`stallward.actuator.kernel.memory.limit_writes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from stallward.actuator.kernel.memory.interruptible import INTERRUPT, interrupt
+from stallward.actuator.kernel.memory.limit_writes import INTERRUPT, interrupt
 from stallward.actuator.levers.base.lever import LeverDefaults
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState

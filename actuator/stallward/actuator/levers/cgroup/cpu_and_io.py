@@ -13,7 +13,7 @@ from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text, why_unreadable
-from stallward.actuator.kernel.memory.page_rounding import LARGEST_PAGE_BYTES
+from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.file_lever import FileSpec

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from stallward.actuator.errors import ForeignError, KillsAgainError
 from stallward.actuator.journal.entries import FileValue, JournalEntry
-from stallward.actuator.kernel.memory.oom_alarms import OomAlarms
 from stallward.actuator.kernel.memory.oom_control import (
     KILL_DISABLED,
     OOM_CONTROL,
     UNDER_OOM,
     WAIT,
+    OomAlarms,
     oom_control,
     reset_inherited,
     waiting_inside,

@@ -21,9 +21,11 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverError
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
-from stallward.actuator.kernel.memory.interruptible import write_interruptibly
-from stallward.actuator.kernel.memory.page_rounding import is_rounded
-from stallward.actuator.kernel.memory.watched_write import write_watched
+from stallward.actuator.kernel.memory.limit_writes import (
+    is_rounded,
+    write_interruptibly,
+    write_watched,
+)
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.originals import Originals

@@ -18,7 +18,7 @@ from stallward.actuator.journal.entries import OomScore
 from stallward.actuator.kernel.cgroups import MOST_SEARCHED
 from stallward.actuator.kernel.files import read_text, write_text
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals

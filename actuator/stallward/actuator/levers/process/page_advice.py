@@ -21,10 +21,11 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError, LeverError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.memory.mappings import Mapping, mappings
-from stallward.actuator.kernel.memory.remote_advice import (
+from stallward.actuator.kernel.memory.mappings import (
     ADVICE_NUMBERS,
     Advise,
+    Mapping,
+    mappings,
     process_madvise,
 )
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have

@@ -13,7 +13,7 @@ from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_identity import send_signal, stat_fields
+from stallward.actuator.kernel.process_table import send_signal, stat_fields
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite, daemon_pids
 from stallward.actuator.levers.base.originals import Originals

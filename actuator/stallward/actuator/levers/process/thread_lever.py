@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.journal.entries import GroupThreads, JournalEntry, ThreadValue
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.kernel.scheduling import NICE, read_value, thread_ids, write_value
 from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import Members, PlannedWrite

@@ -19,13 +19,13 @@ from typing import Final
 import numpy as np
 
 from stallward.actuator.errors import ActuatorError, NodeError
-from stallward.actuator.kernel.bpf.btf import Btf
-from stallward.actuator.kernel.bpf.syscall import (
+from stallward.actuator.kernel.bpf import (
     ARRAY,
     PERCPU_ARRAY,
     PERCPU_HASH,
     TRACEPOINT,
     BpfSyscall,
+    Btf,
     Drain,
     possible_cpus,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.bpf.btf import Btf, KernelFunction
+from stallward.actuator.kernel.bpf import Btf, KernelFunction
 
 
 class Kernel:

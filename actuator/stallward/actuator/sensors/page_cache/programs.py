@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.kernel.bpf.assembler import (
+from stallward.actuator.kernel.bpf import (
     FP,
     R0,
     R1,

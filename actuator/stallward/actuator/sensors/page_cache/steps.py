@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.kernel.bpf.assembler import (
+from stallward.actuator.kernel.bpf import (
     FP,
     R0,
     R1,

@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.kernel.cgroup_dirs import MOST_DEPTH, Walk
-from stallward.actuator.kernel.cgroup_members import PROCS, type_without_processes
-from stallward.actuator.kernel.cgroups import Cgroup
+from stallward.actuator.kernel.cgroups import (
+    MOST_DEPTH,
+    PROCS,
+    Cgroup,
+    Walk,
+    type_without_processes,
+)
 from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.kernel.target import AnyTarget

@@ -15,7 +15,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_identity import start_time_ticks
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.sensors.files.process_files import parse_pss
 from stallward.actuator.sensors.processes.tracked_process import TrackedProcess
 

@@ -10,9 +10,8 @@ from typing import Final, NamedTuple
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.files import ABSENT
-from stallward.actuator.kernel.process_identity import stat_fields
-from stallward.actuator.kernel.scheduling import thread_ids
-from stallward.actuator.kernel.threads.timeslice import read_slice_us
+from stallward.actuator.kernel.process_table import stat_fields
+from stallward.actuator.kernel.scheduling import read_slice_us, thread_ids
 from stallward.actuator.sensors.files.flat import parse_count
 from stallward.actuator.sensors.files.process_files import parse_run_and_wait
 from stallward.actuator.sensors.processes.members import Members

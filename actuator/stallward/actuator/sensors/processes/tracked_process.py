@@ -8,7 +8,7 @@ from typing import Final
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.files import ABSENT
-from stallward.actuator.kernel.process_identity import stat_fields
+from stallward.actuator.kernel.process_table import stat_fields
 from stallward.actuator.sensors.files.flat import parse_count, parse_single
 from stallward.actuator.sensors.files.io_stat import IoBytes
 from stallward.actuator.sensors.files.process_files import (

@@ -10,8 +10,7 @@ from typing import Final, TypeVar
 
 from stallward.actuator.errors import KernelFileError, PartlyReadError, SensorError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_identity import stat_fields
-from stallward.actuator.kernel.process_table import Seen, parse_seen
+from stallward.actuator.kernel.process_table import Seen, parse_seen, stat_fields
 from stallward.actuator.sensors.files.flat import MAX_COUNT, is_count, parse_count
 from stallward.actuator.sensors.files.io_stat import IoBytes
 from stallward.actuator.sensors.files.process_files import (

@@ -14,10 +14,10 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import LONGEST_S, Json
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
-from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
 from stallward.agent.errors import UsageError
 from stallward.env.errors import WorkloadError
 from stallward.evaluation.results.serialise import to_json
+from stallward.lens.page_tables import PAGE_BYTES
 from stallward.lens.resident.report.files import write_resident
 from stallward.lens.resident.report.page import headline, mapping_table, mib
 from stallward.lens.resident.report.result import ResidentResult

@@ -9,9 +9,8 @@ from typing import Final
 
 from stallward.actuator.errors import ProcessError
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
-from stallward.actuator.sensors.page_tables.process_pages import ProcessPages
 from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.lens.page_tables import PAGE_BYTES, ProcessPages
 
 PERIOD_S: Final = 1.0
 _WINDOW_LOOKS: Final = 5

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.errors import ProcessEndedError
-from stallward.actuator.sensors.page_tables.process_pages import (
+from stallward.agent.errors import StallwardError
+from stallward.lens.page_tables import (
     MappingPages,
     Method,
     ProcessReading,
 )
-from stallward.agent.errors import StallwardError
 
 Clock = Literal["seconds", "instructions"]
 EndedBy = Literal["process", "time", "interrupt", "error"]

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ProcessEndedError, ProcessError
-from stallward.actuator.sensors.page_tables.process_pages import ProcessPages
 from stallward.env.errors import WorkloadError
+from stallward.lens.page_tables import ProcessPages
 from stallward.lens.resident.series import EndedBy, Look, ResidentSeries, SeriesBuilder
 
 _TRACEME: Final = 0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stallward.actuator.errors import ProcessEndedError, ProcessError
-from stallward.actuator.sensors.page_tables.process_pages import ProcessPages
+from stallward.lens.page_tables import ProcessPages
 from stallward.lens.resident.series import EndedBy, Look, ResidentSeries, SeriesBuilder
 
 

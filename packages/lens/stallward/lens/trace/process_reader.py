@@ -8,8 +8,7 @@ from typing import Final, TypeVar
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.kernel.process_identity import stat_fields
-from stallward.actuator.kernel.process_table import Seen, parse_seen
+from stallward.actuator.kernel.process_table import Seen, parse_seen, stat_fields
 from stallward.actuator.kernel.refusals import Place, next_step
 from stallward.actuator.sensors.files.flat import is_count, parse_single
 from stallward.actuator.sensors.files.io_stat import IoBytes

@@ -10,8 +10,7 @@ from typing import Final, Protocol
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.kernel.process_identity import send_signal
-from stallward.actuator.kernel.process_table import ProcessTable, read_seen
+from stallward.actuator.kernel.process_table import ProcessTable, read_seen, send_signal
 from stallward.actuator.sensors.processes.members import GroupMembers
 from stallward.lens.errors import LensError
 

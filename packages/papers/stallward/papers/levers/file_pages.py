@@ -19,8 +19,12 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
-from stallward.actuator.kernel.memory.mappings import Mapping, mappings
-from stallward.actuator.kernel.memory.remote_advice import ADVICE_NUMBERS, process_madvise
+from stallward.actuator.kernel.memory.mappings import (
+    ADVICE_NUMBERS,
+    Mapping,
+    mappings,
+    process_madvise,
+)
 from stallward.actuator.levers.base.lever import LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.plugin import LeverEntry, ProcessSource
 from stallward.actuator.levers.base.worker import Superseded, Worker

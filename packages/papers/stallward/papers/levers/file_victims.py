@@ -15,7 +15,7 @@ from typing import Final
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import ABSENT, failure, read_bytes
 from stallward.actuator.kernel.memory.mappings import Mapping, mappings
-from stallward.actuator.kernel.process_identity import stat_fields
+from stallward.actuator.kernel.process_table import stat_fields
 from stallward.agent.file_pages import Victim
 from stallward.papers.levers.file_cache import cached_pages
 

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES, PAGE_SHIFT
-from stallward.actuator.sensors.page_tables.process_pages import MappingPages
 from stallward.evaluation.report.experiment_page import write_experiment_page
 from stallward.evaluation.results.serialise import save
+from stallward.lens.page_tables import PAGE_BYTES, PAGE_SHIFT, MappingPages
 from stallward.lens.pictures import write_pictures
 from stallward.lens.resident.report.page import resident_page
 from stallward.lens.resident.report.result import MappingFigures, ResidentResult, WindowSize

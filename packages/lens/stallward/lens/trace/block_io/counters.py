@@ -18,12 +18,12 @@ from typing import Final
 import numpy as np
 
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.bpf.btf import Btf
-from stallward.actuator.kernel.bpf.syscall import (
+from stallward.actuator.kernel.bpf import (
     HASH,
     PERCPU_HASH,
     TRACEPOINT,
     BpfSyscall,
+    Btf,
     Drain,
     possible_cpus,
 )

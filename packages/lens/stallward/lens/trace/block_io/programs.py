@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.actuator.errors import NodeError
-from stallward.actuator.kernel.bpf.assembler import (
+from stallward.actuator.kernel.bpf import (
     FP,
     R0,
     R1,
@@ -24,8 +24,8 @@ from stallward.actuator.kernel.bpf.assembler import (
     R8,
     R9,
     Assembler,
+    Btf,
 )
-from stallward.actuator.kernel.bpf.btf import Btf
 
 START: Final = "block_io_start"
 ISSUE: Final = "block_rq_issue"

@@ -25,13 +25,12 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import LeverError
-from stallward.actuator.kernel.cgroup_members import PROCS
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import PROCS, Hierarchy
 from stallward.actuator.kernel.files import read_text, write_text
-from stallward.actuator.kernel.memory.memory_groups import memory_folder
 from stallward.actuator.levers.base.worker import Superseded
 from stallward.actuator.runtime.process_start import command_line
 from stallward.agent.errors import StallwardError
+from stallward.papers.levers.reader.memory_groups import memory_folder
 from stallward.papers.levers.reader.reader_process import (
     ANSWER,
     HEAD,
@@ -66,7 +65,7 @@ class Inside:
     superseded: Superseded
 
     def advise(self, pidfd: int, ranges: list[tuple[int, int]], advice: int) -> int:
-        """Call :func:`~stallward.actuator.kernel.memory.remote_advice.process_madvise`.
+        """Call :func:`~stallward.actuator.kernel.memory.mappings.process_madvise`.
 
         Raises:
             OSError: With the kernel's error.

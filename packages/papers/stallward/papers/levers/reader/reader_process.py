@@ -18,7 +18,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.kernel.memory.remote_advice import process_madvise
+from stallward.actuator.kernel.memory.mappings import process_madvise
 from stallward.actuator.runtime.process_start import run_process
 from stallward.papers.levers.mark_used import Marker
 

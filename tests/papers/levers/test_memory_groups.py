@@ -8,7 +8,7 @@ import pytest
 
 from stallward.actuator.errors import GroupError
 from stallward.actuator.kernel.cgroups import Hierarchy, Kind
-from stallward.actuator.kernel.memory.memory_groups import memory_folder, memory_group_name
+from stallward.papers.levers.reader.memory_groups import memory_folder, memory_group_name
 
 HYBRID = b"10:memory,hugetlb:/box/a:b\n4:cpu,cpuacct:/\n0::/other\n"
 UNIFIED = b"0::/box/a:b\n"

@@ -15,17 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ProcessEndedError, ProcessError, SensorError
-from stallward.actuator.sensors.page_tables import process_pages
-from stallward.actuator.sensors.page_tables.page_runs import (
+from stallward.lens import page_tables
+from stallward.lens.page_tables import (
     FILE,
     PAGE_BYTES,
     PRESENT,
+    REFERENCED,
+    RSS,
     SWAPPED,
+    MappingPages,
     PageRuns,
+    ProcessPages,
+    parse_smaps,
     runs_of,
 )
-from stallward.actuator.sensors.page_tables.process_pages import MappingPages, ProcessPages
-from stallward.actuator.sensors.page_tables.smaps import REFERENCED, RSS, parse_smaps
 
 PROC = Path("/proc")
 PID = 321
@@ -84,10 +87,8 @@ def test_after_clearing_the_referenced_bits_a_reading_says_what_was_touched(proc
 def test_a_mapping_of_terabytes_is_not_read_page_by_page(
     proc: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process_pages, "MOST_READ_BYTES", 4 * PAGE_BYTES)
-    monkeypatch.setattr(
-        "stallward.actuator.sensors.page_tables.pagemap.MOST_READ_BYTES", 4 * PAGE_BYTES
-    )
+    monkeypatch.setattr(page_tables, "MOST_READ_BYTES", 4 * PAGE_BYTES)
+    monkeypatch.setattr("stallward.lens.page_tables.MOST_READ_BYTES", 4 * PAGE_BYTES)
     reading = ProcessPages(proc, PID).read()
     assert counts(reading.mappings[0]) == (2, 2, 0, 2)
     assert counts(reading.mappings[1])[::2] == (8192 // PAGE_BYTES, 8192 // PAGE_BYTES)
@@ -123,7 +124,7 @@ def test_without_the_right_the_error_names_file_process_and_next_step(
             raise PermissionError(13, "Permission denied", path)
         return really_open(path, *args, **kwargs)
 
-    monkeypatch.setattr("stallward.actuator.sensors.page_tables.process_pages.os.open", refused)
+    monkeypatch.setattr("stallward.lens.page_tables.os.open", refused)
     with pytest.raises(
         ProcessError, match=r"pagemap of process 321 .*denied.* (Run as root|Root is refused)"
     ):

@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 from stallward.actuator.errors import GroupError
-from stallward.actuator.kernel.cgroup_members import listed_pids
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import Hierarchy, listed_pids
 from stallward.actuator.kernel.files import read_bytes
 
 

@@ -1,1 +1,0 @@
-"""The bpf system call, BTF and an assembler."""

@@ -1,1 +1,0 @@
-"""What the kernel knows and sets of single threads."""
