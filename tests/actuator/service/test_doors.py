@@ -19,7 +19,7 @@ from stallward.actuator.client import ActuatorClient
 from stallward.actuator.runtime.process_start import QUIET_GRPC
 from stallward.actuator.service.doors import FIRST_WORDS_S, LOCAL, REMOTE, REPORTS, Door, Doors
 from stallward.actuator.service.latency_reports import MAX_REQUESTS
-from stallward.actuator.service.remote.roles import (
+from stallward.actuator.service.remote import (
     MOST_OF_OBSERVER,
     MOST_OF_OBSERVERS,
     CallBudget,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.actuator.service.refused.refusals import MOST_LINES, SPAN_S, Refusals
+from stallward.actuator.service.refused import MOST_LINES, SPAN_S, Refusals
 
 
 def test_a_flood_of_refused_calls_does_not_flood_the_log() -> None:

@@ -30,7 +30,7 @@ from stallward.actuator.errors import (
     DaemonUnavailableError,
     RequestError,
 )
-from stallward.actuator.service.remote.roles import MOST_OF_OBSERVER
+from stallward.actuator.service.remote import MOST_OF_OBSERVER
 from stallward.agent.desired import DesiredState
 from stallward.fleet import Fleet, load_fleet
 from stallward.proto.v1 import stallward_pb2 as pb

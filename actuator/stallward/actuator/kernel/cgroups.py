@@ -23,8 +23,6 @@ from stallward.actuator.errors import GroupError, GroupGoneError, KernelFileErro
 from stallward.actuator.kernel.files import read_bytes, read_text, write_text
 from stallward.actuator.kernel.refusals import Place, next_step
 
-# ---------- Making and removing the directories of a group, in one hierarchy at a time
-
 _CONTROLLERS: Final = ("memory", "io", "cpu", "cpuset", "pids")
 _MAKE_TRIES: Final = 50
 _RETRY_S: Final = 0.02

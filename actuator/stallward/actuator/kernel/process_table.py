@@ -19,8 +19,6 @@ from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.files import failure, read_bytes
 from stallward.agent.desired import ProcessRef
 
-# ---------- A process's permanent identity, its pid with its start time, and signals to it by pidfd
-
 _NO_PROCESS: Final = frozenset({errno.ESRCH, errno.EINVAL})
 """Errors of opening a pidfd where no process has that number (EINVAL: it is that of a thread)."""
 

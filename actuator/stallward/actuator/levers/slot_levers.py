@@ -55,8 +55,6 @@ from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.threads import ThreadDesire
 
-# ---------- The levers on single processes and threads, of a group or a process tree
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotProcesses:
@@ -200,9 +198,6 @@ def _wishes(
         if (value := value_of(desire)) is not None
     )
     return ForSome(wanted) if wanted else None
-
-
-# ---------- The levers of a slot that is a cgroup, v2 or hybrid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from stallward.actuator.service.latency_reports import (
     ReportStream,
     TooManyStreamsError,
 )
-from stallward.actuator.service.refused.refusals import Refusals
+from stallward.actuator.service.refused import Refusals
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 

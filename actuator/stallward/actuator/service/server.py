@@ -28,7 +28,7 @@ from stallward.actuator.runtime.addresses import grpc_target, parse_address
 from stallward.actuator.runtime.group_ids import group_id
 from stallward.actuator.runtime.process_setup import use_one_heap
 from stallward.actuator.runtime.stderr_line import say
-from stallward.actuator.service.advice.journal_entry import AdviceEntry
+from stallward.actuator.service.advice import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.doors import Door, open_doors
 from stallward.actuator.service.experiment_runner import ExperimentRunner
@@ -36,11 +36,9 @@ from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
-from stallward.actuator.service.notices.changes import SlotChanges
-from stallward.actuator.service.notices.command import NoticeCommand
-from stallward.actuator.service.notices.journald import Journald
-from stallward.actuator.service.refused.well_formed import WellFormed
-from stallward.actuator.service.remote.port import RemotePort
+from stallward.actuator.service.notices import Journald, NoticeCommand, SlotChanges
+from stallward.actuator.service.refused import WellFormed
+from stallward.actuator.service.remote import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
 from stallward.actuator.service.socket_files import (

@@ -13,7 +13,7 @@ from stallward.actuator.errors import ExperimentDiskError, ExperimentError
 from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.wire import EXPERIMENT, EXPERIMENT_PLAN, PHASE, Experiment
 from stallward.actuator.policies.store import PolicyStore
-from stallward.actuator.service.advice.log import AdviceLog
+from stallward.actuator.service.advice import AdviceLog
 from stallward.actuator.service.arm_switch import LoadRefusedError
 from stallward.actuator.service.callers import door_of, holder_of
 from stallward.actuator.service.canary_watch import CanaryWatch

@@ -23,8 +23,6 @@ from stallward.actuator.kernel.memory.mappings import Mapping, mappings
 from stallward.actuator.kernel.process_table import stat_fields
 from stallward.actuator.kernel.refusals import Place, next_step
 
-# ---------- Runs of pages that have the same state, as the page tables of a process have them. Pure
-
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 PAGE_SHIFT: Final = PAGE_BYTES.bit_length() - 1
 
@@ -100,8 +98,6 @@ def runs_of(entries: NDArray[np.uint64], first_page: int) -> PageRuns:
         states=states[starts[kept]],
     )
 
-
-# ---------- What /proc/PID/smaps says of each mapping. Pure
 
 RSS: Final = b"Rss"
 SWAP: Final = b"Swap"
@@ -228,8 +224,6 @@ def read(fd: int, mappings: Sequence[Mapping]) -> PageRuns:
             page += entries.size
     return concatenate(parts)
 
-
-# ---------- The pages of one process at one time, by mapping
 
 Method = Literal["scan", "read"]
 """How page tables are read: by PAGEMAP_SCAN, or by the file with an entry for each page."""

@@ -16,9 +16,8 @@ from typer.testing import CliRunner
 from stallward.actuator.cli.ctl import ctl
 from stallward.actuator.client import ActuatorClient, Advised
 from stallward.actuator.ipc.channels import frame_tick
-from stallward.actuator.service.advice.journal_entry import ADVICE_ID, AdviceEntry
-from stallward.actuator.service.advice.log import MOST_KEPT, AdviceLog
-from stallward.actuator.service.notices.journald import Journald
+from stallward.actuator.service.advice import ADVICE_ID, MOST_KEPT, AdviceEntry, AdviceLog
+from stallward.actuator.service.notices import Journald
 from stallward.actuator.service.watchers import WATCH_QUEUE
 from stallward.agent.errors import UsageError
 from stallward.proto.v1 import stallward_pb2 as pb

@@ -14,9 +14,15 @@ import pytest
 from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.ipc.channels import frame_tick
-from stallward.actuator.service.notices.changes import Notice, SlotChanges, Treatment
-from stallward.actuator.service.notices.command import MOST_WAITING, NoticeCommand
-from stallward.actuator.service.notices.journald import Journald, encode
+from stallward.actuator.service.notices import (
+    MOST_WAITING,
+    Journald,
+    Notice,
+    NoticeCommand,
+    SlotChanges,
+    Treatment,
+    encode,
+)
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MIB = 1 << 20

@@ -67,8 +67,6 @@ def mappings(maps: bytes) -> Iterator[Mapping]:
             yield Mapping(first, last, fields[1], fields[3], int(fields[4]), name, offset)
 
 
-# ---------- process_madvise(2): advice on the pages of another process
-
 ADVICE_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 21}
 """MADV_WILLNEED, MADV_COLD, MADV_PAGEOUT (asm-generic/mman-common.h)."""
 _SYSCALL: Final = 440

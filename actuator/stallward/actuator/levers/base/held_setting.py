@@ -22,8 +22,6 @@ from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.kernel.memory.limit_writes import write_interruptibly, write_watched
 from stallward.actuator.levers.base.originals import Originals
 
-# ---------- Files that hold a setting: how it is read, written, compared and put back
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainFile:

@@ -19,8 +19,6 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import LeverState
 
-# ---------- Exempt processes: a group that holds one of them is never paused or limited
-
 
 def daemon_pids() -> frozenset[int]:
     """Pid 1, this process and its parent: a daemon that froze itself could thaw nothing."""

@@ -27,8 +27,6 @@ from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
 from stallward.agent.threads import ThreadRef
 
-# ---------- What is wanted of the threads of a group: one value for all, or one for some. Pure
-
 
 class ThreadWishes(Protocol):
     """Wishes are equal if they want the same for every thread."""

@@ -33,8 +33,6 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState, ProcessRef
 from stallward.agent.sample import LeverState
 
-# ---------- Sending signals to many processes at once, each by pidfd with its start time checked
-
 BATCH: Final = 100
 """How many processes share one message to the journal and have their pidfds open at once."""
 

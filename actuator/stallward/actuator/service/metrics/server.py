@@ -10,10 +10,9 @@ from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
-from stallward.actuator.service.listener import Listener
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
-from stallward.actuator.service.socket_files import make_room, socket_mode
+from stallward.actuator.service.socket_files import Listener, make_room, socket_mode
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _REQUEST_BYTES: Final = 16 << 10

@@ -1,1 +1,0 @@
-"""Refused calls: counting and logging them, and refusing what no servicer can answer."""
