@@ -7,7 +7,7 @@ nobody shows a certificate, is closed in time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.runtime.open_file_limit import allow_open_files
@@ -70,11 +70,7 @@ class Doors:
             return self
         share = files / self.connections
         small = (
-            Door(
-                connections=max(int(door.connections * share), _LEAST),
-                calls=door.calls,
-                idle_s=door.idle_s,
-            )
+            replace(door, connections=max(int(door.connections * share), _LEAST))
             for door in (self.local, self.reports, self.remote)
         )
         local, reports, remote = small

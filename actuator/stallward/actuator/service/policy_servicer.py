@@ -84,7 +84,7 @@ class PolicyServicer(ReportServicer):
                     sha256 = await self._begin_push(context, part.sha256)
                 if len(part.chunk) > MAX_CHUNK_BYTES:
                     why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
-                    await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+                    await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
                 await self._stored(context, _appending(store, sha256, part))
             policy = await self._stored(context, lambda: store.complete(sha256, name))
         finally:
@@ -95,7 +95,7 @@ class PolicyServicer(ReportServicer):
         """Note that a policy is being sent; nobody else may send it meanwhile."""
         if sha256 in self._pushing:
             why = f"The policy {sha256[:12]} is being sent already."
-            await self._refuse(context, grpc.StatusCode.ABORTED, why)
+            await self.refusals.refuse(context, grpc.StatusCode.ABORTED, why)
         self._pushing.add(sha256)
         return sha256
 
@@ -129,7 +129,7 @@ class PolicyServicer(ReportServicer):
                 f"The policy {policy.name} ({policy.sha256[:12]}) runs. Turn it off first, or roll "
                 "back."
             )
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
         removed = await self._stored(context, lambda: store.remove(policy.sha256))
         return pb.RemovePolicyResponse(policy=_STORED_POLICY.to_wire(removed))
 
@@ -160,7 +160,7 @@ class PolicyServicer(ReportServicer):
         status = self._link.status()
         if status is None or status.mode != pb.MODE_ACTIVE:
             why = "No policy is active, so there is nothing to roll back."
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
         await self._note_active()
         active = status.policy.sha256
         earlier = await self._stored(context, lambda: store.before(active))
@@ -208,12 +208,12 @@ class PolicyServicer(ReportServicer):
         if found != earlier.sha256:
             state = "is not there any more" if found is None else "was changed"
             why = f"The earlier policy {earlier.path} {state}. Load another one."
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
         return loaded
 
     async def _needed_store(self, context: _Context) -> PolicyStore:
         if self._store is None:
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_STORE)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_STORE)
         return self._store
 
     async def _stored(self, context: _Context, work: Callable[[], _T]) -> _T:
@@ -222,7 +222,7 @@ class PolicyServicer(ReportServicer):
             return await asyncio.to_thread(work)
         except PolicyStoreError as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
-            await self._refuse(context, code, str(error))
+            await self.refusals.refuse(context, code, str(error))
 
     async def _ask(
         self, context: _Context, *, timeout_s: float = ANSWER_S, **kind: Any
@@ -230,9 +230,9 @@ class PolicyServicer(ReportServicer):
         """Ask the loop; a call that it refuses is refused."""
         result = await self._link.ask(pb.Command(**kind), timeout_s)
         if result is None:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
+            await self.refusals.refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
         if result.code:
-            await self._refuse(context, grpc.StatusCode[result.code], result.message)
+            await self.refusals.refuse(context, grpc.StatusCode[result.code], result.message)
         return result
 
 

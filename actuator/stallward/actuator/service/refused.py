@@ -22,6 +22,8 @@ from stallward.agent.printable import printable
 
 # ---------- Refused calls: each is counted, and logged as far as the log is not flooded
 
+Context = grpc.aio.ServicerContext[Any, Any]
+
 MOST_LINES: Final = 20
 """The most lines in a span of :data:`SPAN_S`; what is left out is counted in the next line."""
 SPAN_S: Final = 60.0
@@ -73,12 +75,17 @@ class Refusals:
         text = f"refused {client}: {status}: {message}"[:_MOST_CHARACTERS]
         self._log(printable(text) + more)  # a client cannot begin a line of its own in the log
 
+    async def refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
+        """Note and abort a call."""
+        self.note(code.name, why, context.peer())
+        await context.abort(code, why)
+        raise AssertionError  # abort raises
+
 
 # ---------- Refuses what no servicer can answer: messages that cannot be read, and calls that do not exist
 # gRPC itself would answer a message that cannot be read with UNKNOWN, as if the service were broken,
 # and tell nobody.
 
-Context = grpc.aio.ServicerContext[Any, Any]
 Continue = Callable[[grpc.HandlerCallDetails], Awaitable["Handler | None"]]
 if TYPE_CHECKING:
     Handler = grpc.RpcMethodHandler[Any, Any]
@@ -171,20 +178,17 @@ class WellFormed(grpc.aio.ServerInterceptor):
     async def _readable(self, request: Any, context: Context) -> Any:
         if isinstance(request, _Unreadable):
             code = grpc.StatusCode.INVALID_ARGUMENT
-            await self._refuse(context, code, f"The message cannot be read: {request.why}.")
+            await self._refusals.refuse(
+                context, code, f"The message cannot be read: {request.why}."
+            )
         return request
 
     def _unknown(self, method: str) -> Handler:
         async def refuse(_requests: Any, context: Context) -> NoReturn:
             why = f"There is no call {method}."
-            await self._refuse(context, grpc.StatusCode.UNIMPLEMENTED, why)
+            await self._refusals.refuse(context, grpc.StatusCode.UNIMPLEMENTED, why)
 
         made: Handler = grpc.stream_unary_rpc_method_handler(
             refuse
         )  # it need not wait for a message
         return made
-
-    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
-        self._refusals.note(code.name, why, context.peer())
-        await context.abort(code, why)
-        raise AssertionError  # abort raises

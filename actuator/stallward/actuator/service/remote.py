@@ -11,7 +11,7 @@ import inspect
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
@@ -106,6 +106,9 @@ OBSERVING: Final = frozenset(
 """The calls that change nothing."""
 REQUEST_S: Final = 5.0
 """How long the message of a call may take that has one; it has its place meanwhile."""
+_STOP_S: Final = 0.2
+_PINGS_APART_MS: Final = 500
+"""How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
 
 
 class Roles(grpc.aio.ServerInterceptor):
@@ -172,14 +175,16 @@ class Roles(grpc.aio.ServerInterceptor):
             try:
                 place.enter_context(self._budget.call(who, operator=operator))
             except TooManyCallsError as error:
-                await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+                await self._refusals.refuse(
+                    context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error)
+                )
             if not operator and method not in OBSERVING:
                 call = method.rpartition("/")[2]
                 why = (
                     f"{who} may observe, and {call} changes something. An administrator of the "
                     "node may add the name to operators under [remote]."
                 )
-                await self._refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
+                await self._refusals.refuse(context, grpc.StatusCode.PERMISSION_DENIED, why)
             yield
 
     async def _request(self, requests: AsyncIterator[Any], context: Context) -> Any:
@@ -188,22 +193,10 @@ class Roles(grpc.aio.ServerInterceptor):
             return await asyncio.wait_for(anext(requests), REQUEST_S)
         except TimeoutError:
             why = f"The message of the call did not come within {REQUEST_S:g} s."
-            await self._refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, why)
+            await self._refusals.refuse(context, grpc.StatusCode.DEADLINE_EXCEEDED, why)
         except StopAsyncIteration:
             why = "The call has no message."
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
-
-    async def _refuse(self, context: Context, code: grpc.StatusCode, why: str) -> NoReturn:
-        self._refusals.note(code.name, why, context.peer())
-        await context.abort(code, why)
-        raise AssertionError  # abort raises
-
-
-# ---------- The service's TCP port for other machines, which speaks mutual TLS only
-
-_STOP_S: Final = 0.2
-_PINGS_APART_MS: Final = 500
-"""How often a client may ask for a sign of life; gRPC hangs up on one that asks more often."""
+            await self._refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
 
 
 class Certificates:
@@ -269,70 +262,33 @@ class RemotePort(Listener):
     """One TCP port with the whole service behind it.
 
     Args:
-        address: Where to listen, ``HOST:PORT``.
-        certificate: The daemon's certificate.
-        key: Its key.
-        client_ca: The authorities of clients' certificates.
-        operators: The names in certificates that may change something.
-        silence_s: After how long without a sign of life a client is gone.
+        options: The options of the service, which name the port and its certificates.
         door: How much its clients may hold.
         servicer: Answers the calls.
         health_servicer: Answers whether the service is well.
+
+    Raises:
+        DaemonError: If the options ask for one without mutual TLS, which the configuration refuses.
     """
 
     def __init__(
         self,
-        address: str,
-        *,
-        certificate: Path,
-        key: Path,
-        client_ca: Path,
-        operators: tuple[str, ...],
-        silence_s: float,
+        options: ServiceOptions,
         door: Door,
         servicer: ReportServicer,
         health_servicer: health.aio.HealthServicer,
     ) -> None:
         super().__init__()
-        self._address = address
-        self._certificates = Certificates(key, certificate, client_ca)
-        self._operators = operators
-        self._silence_s = silence_s
-        self._door = door
-        self._servicer = servicer
-        self._health = health_servicer
-        self._server: grpc.aio.Server | None = None
-
-    @classmethod
-    def of(
-        cls,
-        options: ServiceOptions,
-        door: Door,
-        servicer: ReportServicer,
-        health_servicer: health.aio.HealthServicer,
-    ) -> Self | None:
-        """The port that the options ask for; ``None`` if they do not.
-
-        Raises:
-            DaemonError: If they ask for one without mutual TLS, which the configuration refuses.
-        """
-        if not options.remote:
-            return None
         certificate, key = options.remote_certificate, options.remote_key
         client_ca = options.remote_client_ca
         if certificate is None or key is None or client_ca is None:
             raise DaemonError(f"{options.remote} is not served without mutual TLS.")
-        return cls(
-            options.remote,
-            certificate=certificate,
-            key=key,
-            client_ca=client_ca,
-            operators=options.remote_operators,
-            silence_s=options.remote_silence_s,
-            door=door,
-            servicer=servicer,
-            health_servicer=health_servicer,
-        )
+        self._options = options
+        self._certificates = Certificates(key, certificate, client_ca)
+        self._door = door
+        self._servicer = servicer
+        self._health = health_servicer
+        self._server: grpc.aio.Server | None = None
 
     async def start(self) -> None:
         """Start to listen.
@@ -342,10 +298,10 @@ class RemotePort(Listener):
         """
         refusals = self._servicer.refusals
         server = grpc.aio.server(
-            interceptors=(Roles(self._operators, refusals), WellFormed(refusals)),
+            interceptors=(Roles(self._options.remote_operators, refusals), WellFormed(refusals)),
             options=(
                 *self._door.options(),
-                *keepalive_options(self._silence_s),
+                *keepalive_options(self._options.remote_silence_s),
                 ("grpc.http2.min_ping_interval_without_data_ms", _PINGS_APART_MS),
             ),
         )
@@ -357,11 +313,11 @@ class RemotePort(Listener):
                 self._certificates.renewed,  # type: ignore[arg-type]  # None: nothing is new
                 require_client_authentication=True,
             )
-            server.add_secure_port(self._address, credentials)
+            server.add_secure_port(self._options.remote, credentials)
             await server.start()
         except (RuntimeError, ValueError) as error:
             raise DaemonError(
-                f"{self._address} cannot be served with the certificates of [remote] ({error}).",
+                f"{self._options.remote} cannot be served with the certificates of [remote] ({error}).",
                 next_step="Check that the address is free and that key and certificate fit.",
             ) from error
         self._server = server

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import grpc
 
@@ -46,7 +46,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
         if not self._reports:
             now = self._latency_source or "nowhere"
             why = f"Latencies come from {now!r} here. Set source = 'grpc' under [latency]."
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
         first = await anext(aiter(request_iterator), None)
         if first is None:
             return pb.ReportResponse()
@@ -54,7 +54,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
         if reports is None:
             known = ", ".join(map(repr, self._reports))
             why = f"No application {first.application!r} reports here; those that do: {known}."
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+            await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
         try:
             with reports.stream() as stream:
                 await self._take(first, reports, stream, context)
@@ -63,7 +63,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
                 return stream.response()
         except TooManyStreamsError:
             why = f"{MAX_STREAMS} clients report already."
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
+            await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, why)
 
     async def _take(
         self,
@@ -75,16 +75,9 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
         """Receive one message."""
         if len(request.requests) > MAX_REQUESTS:
             why = f"{len(request.requests)} requests in a message, max {MAX_REQUESTS}."
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
+            await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
         stream.take(request)
         await reports.give_way(stream)
-
-    async def _refuse(
-        self, context: grpc.aio.ServicerContext[Any, Any], code: grpc.StatusCode, message: str
-    ) -> NoReturn:
-        self.refusals.note(code.name, message, context.peer())
-        await context.abort(code, message)
-        raise AssertionError  # abort raises
 
 
 def add_report_only(servicer: ReportServicer, server: grpc.aio.Server) -> None:

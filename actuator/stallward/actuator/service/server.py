@@ -237,7 +237,9 @@ async def serve(options: ServiceOptions) -> None:
     if command is not None:
         tasks.append(asyncio.create_task(command.run_for_ever()))
     metrics = _make_metrics(options, link, servicer)
-    remote = RemotePort.of(options, doors.remote, servicer, health_servicer)
+    remote = None
+    if options.remote:
+        remote = RemotePort(options, doors.remote, servicer, health_servicer)
     ports = {name: port for name, port in (("metrics", metrics), ("remote", remote)) if port}
     tasks += [asyncio.create_task(port.keep_trying()) for port in ports.values()]
 

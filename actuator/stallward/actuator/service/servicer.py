@@ -45,16 +45,16 @@ class ExperimentServicer(PolicyServicer):
         runner = await self._needed_runner(context)
         plan = await self._read_plan(request, context)
         if runner.running:
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
         try:
             # To its end, even if the client goes away: else the arm that was tried might stay.
             await asyncio.shield(runner.start(plan))
         except LoadRefusedError as error:
-            await self._refuse(context, grpc.StatusCode[error.code], error.message)
+            await self.refusals.refuse(context, grpc.StatusCode[error.code], error.message)
         except ExperimentDiskError as error:
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+            await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
         except ExperimentError as error:
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
         return pb.StartExperimentResponse(experiment=_shown(runner))
 
     async def GetExperiment(  # noqa: N802
@@ -75,7 +75,7 @@ class ExperimentServicer(PolicyServicer):
         try:
             await asyncio.shield(runner.stop())
         except ExperimentError as error:
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, str(error))
         return pb.StopExperimentResponse(experiment=_shown(runner))
 
     async def Load(  # noqa: N802
@@ -108,11 +108,11 @@ class ExperimentServicer(PolicyServicer):
 
     async def _refuse_during_experiment(self, context: _Context) -> None:
         if self.runner is not None and self.runner.running:
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
 
     async def _needed_runner(self, context: _Context) -> ExperimentRunner:
         if self.runner is None:
-            await self._refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_FOLDER)
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_FOLDER)
         return self.runner
 
     async def _read_plan(
@@ -121,7 +121,7 @@ class ExperimentServicer(PolicyServicer):
         try:
             return EXPERIMENT_PLAN.from_wire(request.plan)
         except ExperimentError as error:
-            await self._refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
+            await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 def _shown(runner: ExperimentRunner) -> pb.Experiment | None:
@@ -196,7 +196,7 @@ class Servicer(ExperimentServicer):
         await self._link.wait_for_status(ANSWER_S)  # so clients need not retry at the start
         status = self._link.status()
         if status is None or self._link.silent_s > self._silence_s:
-            await self._refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
+            await self.refusals.refuse(context, grpc.StatusCode.UNAVAILABLE, RESTARTING)
         status.version = _VERSION
         if self._slo_ms is not None:
             status.slo_ms = self._slo_ms
@@ -245,7 +245,7 @@ class Servicer(ExperimentServicer):
                     if record.sequence % every == 0:
                         yield pb.WatchResponse(record=record, skipped=watcher.skipped)
         except TooManyWatchersError:
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+            await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
 
     async def Advise(  # noqa: N802
         self, request: pb.AdviseRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -265,7 +265,7 @@ class Servicer(ExperimentServicer):
                     advice = await watcher.queue.get()
                     yield pb.AdviseResponse(advice=advice, skipped=watcher.skipped)
         except TooManyWatchersError:
-            await self._refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
+            await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
 
     async def Apply(  # noqa: N802
         self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,7 +180,7 @@ def test_a_tree_is_ended_also_when_it_is_stopped(
     try:
         slot = TreeSlot(0, setting.tree, PROC, Originals(lambda *_: None), ExemptProcesses())
         pause, end = slot.pause(), slot.processes()[-1]
-        monkeypatch.setattr(end, "_spec", _quickly(end))
+        monkeypatch.setattr(end, "_grace_s", 0.3)
         pause.apply(DesiredState(slots=(SlotDesire(paused=True),)), 1.0)
         ending = DesiredState(slots=(SlotDesire(paused=True, terminated=True),))
         pause.apply(ending, 1.1)
@@ -201,10 +200,6 @@ def test_a_tree_is_ended_also_when_it_is_stopped(
         setting.process.wait()
         assert setting.process.stdout is not None
         setting.process.stdout.close()
-
-
-def _quickly(end: object) -> object:
-    return replace(end._spec, grace_s=0.3)  # type: ignore[attr-defined]
 
 
 @pytest.mark.live
