@@ -6,7 +6,7 @@ from pathlib import Path
 
 from stallward.actuator.sensors.files.cpu import CpuStat, cpu_stat_parser
 from stallward.actuator.sensors.files.memcg import GroupMemory, stat_parser
-from stallward.actuator.sensors.files.vmstat import VmStat, vmstat_parser
+from stallward.actuator.sensors.files.meminfo import VmStat, vmstat_parser
 
 
 def parse_cpu_stat(content: bytes, path: Path) -> CpuStat:

@@ -16,8 +16,7 @@ from pathlib import Path
 from stallward.actuator.config.load import parse_config
 from stallward.actuator.ipc.channels import BEAT, GuardianLink
 from stallward.actuator.ipc.options import LoopOptions
-from stallward.actuator.ipc.pause_memory import PauseMemory
-from stallward.actuator.ipc.shared_memory import SharedMemory
+from stallward.actuator.ipc.shared_memory import PauseMemory, SharedMemory
 from stallward.actuator.journal.entries import FileValue
 from stallward.actuator.runtime.process_start import run_process
 

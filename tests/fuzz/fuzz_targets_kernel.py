@@ -16,10 +16,9 @@ from stallward.actuator.journal.restore import is_swap
 from stallward.actuator.kernel.files import OpenFile, read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.sensors.files.flat import parse_frozen, parse_single
+from stallward.actuator.sensors.files.flat import SignalFile, parse_frozen, parse_single
 from stallward.actuator.sensors.files.memcg import parse_limit_v1
 from stallward.actuator.sensors.files.psi import parse_psi
-from stallward.actuator.sensors.files.signal_file import SignalFile
 
 PATH: Final = Path("/proc/x")
 SAMPLES: Final = Path(__file__).parent / "samples"

@@ -17,7 +17,7 @@ from stallward.actuator.kernel.memory.mappings import mappings
 from stallward.actuator.kernel.process_roots import parse_pid
 from stallward.actuator.kernel.process_table import parse_seen, parse_user_ids
 from stallward.actuator.levers.process.page_advice import private_ranges
-from stallward.actuator.sensors.files.zoneinfo import parse_min_pages
+from stallward.actuator.sensors.files.meminfo import parse_min_pages
 from stallward.actuator.sensors.processes import tree_process
 from stallward.papers.levers.file_ranges import file_ranges
 from stallward.papers.levers.reader.memory_groups import memory_group_name

@@ -26,17 +26,21 @@ from fuzz_targets_kernel import (
 from stallward.actuator.errors import PartlyReadError, SensorError
 from stallward.actuator.sensors.files import process_files
 from stallward.actuator.sensors.files.cpu import (
+    parse_io_stat,
     parse_machine_cpu,
     parse_throttled_v1,
 )
-from stallward.actuator.sensors.files.io_stat import parse_io_stat
 from stallward.actuator.sensors.files.memcg import (
     parse_events_v2,
     parse_oom_control_v1,
     stat_parser,
 )
-from stallward.actuator.sensors.files.meminfo import FIELDS_OF_KEYS, MeminfoParser, parse_meminfo
-from stallward.actuator.sensors.files.vmstat import vmstat_parser
+from stallward.actuator.sensors.files.meminfo import (
+    FIELDS_OF_KEYS,
+    MeminfoParser,
+    parse_meminfo,
+    vmstat_parser,
+)
 from stallward.actuator.sensors.processes.members import parse_pids
 from stallward.actuator.sensors.processes.threads import parse_thread
 

@@ -6,6 +6,7 @@ import io
 import math
 import socket
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,24 +19,22 @@ from fuzz_targets_wire import never_raises, text_of, typed
 from stallward.actuator.errors import ConfigError, FramesError, WorkError
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
-from stallward.actuator.latency.feed import MAX_LATENCY_MS
-from stallward.actuator.latency.messages import Completed, Fault, pack, unpack
-from stallward.actuator.latency.prometheus import http_get, pod_address
-from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.feed import MAX_LATENCY_MS, Completed, Fault, pack, unpack
+from stallward.actuator.latency.prometheus import http_get
+from stallward.actuator.latency.prometheus.histogram import HistogramParser, masked
 from stallward.actuator.latency.prometheus.http_get import ScrapeError
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.pod_address import PodAddress
-from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import spans_of
-from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
+from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow
+from stallward.actuator.runtime import waiting_messages
 from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.targets import messages as pod_messages
+from stallward.actuator.targets.config import parse_selector as parse_label_selector
 from stallward.actuator.targets.kubelet_groups import Level, parse_group
-from stallward.actuator.targets.selector import parse_selector as parse_label_selector
-from stallward.actuator.work import messages as work_messages
-from stallward.actuator.work.counter import WorkCounter
+from stallward.actuator.work.counter import WorkCounter, WorkReport
 from stallward.actuator.work.read_file import first_number
 from stallward.agent.errors import SchemaError
 from stallward.agent.sample import WorkFault
@@ -254,13 +253,13 @@ def _work_file() -> Target:
 
 
 def _work_messages() -> Target:
-    report = work_messages.WorkReport(
+    report = WorkReport(
         slot=1, sent_s=3.0, units=4.5, known_s=2.0, read_s=2.9, fault=WorkFault.FELL, detail="x"
     )
     return typed(
         "work-messages",
-        work_messages.unpack,
-        (work_messages.pack(report),),
+        partial(waiting_messages.unpack, WorkReport),
+        (waiting_messages.pack(report),),
         (FramesError,),
         lambda _content, value: None,
     )
@@ -314,15 +313,15 @@ def _pods() -> tuple[Target, ...]:
         typed("pods-event", event, (b'{"object": ' + pod + b"}",), (PodsError,), lambda *_: None),
         typed(
             "pods-message",
-            pod_messages.unpack,
+            partial(waiting_messages.unpack, pod_messages.PodsReport),
             (pod_messages.pack(report),),
             (FramesError,),
             lambda *_: None,
         ),
         typed(
             "pod-address",
-            pod_address.unpack,
-            (pod_address.pack(PodAddress(sent_s=1.5, uid="a-1", address="10.0.0.7")),),
+            partial(waiting_messages.unpack, PodAddress),
+            (waiting_messages.pack(PodAddress(sent_s=1.5, uid="a-1", address="10.0.0.7")),),
             (FramesError,),
             lambda *_: None,
         ),

@@ -21,8 +21,8 @@ from stallward.actuator.journal.entries import to_line
 from stallward.actuator.journal.keeper_process import HeldEntries
 from stallward.actuator.kernel.cgroups import parse_name
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import LineSource
 from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.record.wire import DESIRED_STATE, SAMPLE, TICK_RECORD

@@ -14,7 +14,7 @@ from pods import mirror_of, uid_of, written
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
-from stallward.actuator.doctor.pods import PodsFound
+from stallward.actuator.doctor.finding import PodsFound
 from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.targets.config import KubernetesConfig
 from stallward.kubernetes.pod_findings import try_pods

@@ -19,9 +19,16 @@ from stallward.actuator.errors import FramesError, NodeError
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import EXIT_OPTIONS, command_line
-from stallward.actuator.targets.channel import SILENT_S, PodsChannel
+from stallward.actuator.runtime.waiting_messages import unpack
 from stallward.actuator.targets.config import KubernetesConfig, PodConfig, PodsOptions
-from stallward.actuator.targets.messages import BoundPod, PauseBudget, PodsReport, pack, unpack
+from stallward.actuator.targets.messages import (
+    SILENT_S,
+    BoundPod,
+    PauseBudget,
+    PodsChannel,
+    PodsReport,
+    pack,
+)
 from stallward.kubernetes.identity import believed
 from stallward.kubernetes.pod import parse_pod
 from stallward.kubernetes.pod_file import PodFile
@@ -181,12 +188,12 @@ def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> Non
         left_out=2,
         odd=("n/s: odd",),
     )
-    assert unpack(pack(report)) == report
-    endless = unpack(pack(PodsReport(fault="x" * 9999, left_out=1, odd=("x" * 9999,))))
+    assert unpack(PodsReport, pack(report)) == report
+    endless = unpack(PodsReport, pack(PodsReport(fault="x" * 9999, left_out=1, odd=("x" * 9999,))))
     assert (len(endless.fault), list(map(len, endless.odd))) == (500, [300])
     for message in (b"", b"{", b"{}x", b'{"slots": 3}', b"[" * 5000):
         with pytest.raises(FramesError):
-            unpack(message)
+            unpack(PodsReport, message)
 
 
 def test_the_channel_keeps_what_was_said_and_says_what_it_lacks() -> None:

@@ -14,7 +14,7 @@ from pressed_zone import BUSY, HOG, IDLE, MIB, READER, Zone, wait_for
 from stallward.actuator.kernel.hierarchies import detect, missing
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.node.stall_watch import StallWatch
-from stallward.actuator.sensors.applications_reader import ReadApplication
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.actuator.cli.doctor_text import COLUMNS, finding_lines
+from stallward.actuator.cli.doctor import COLUMNS, finding_lines
 from stallward.actuator.doctor.finding import Finding
 
 SWAP = Finding(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from stallward.actuator.cli.start_text import start_lines
+from stallward.actuator.cli.serve import start_lines
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
     ControlConfig,

@@ -35,7 +35,7 @@ from stallward.actuator.latency.config import (
     PrometheusLatency,
     StatsdLatency,
 )
-from stallward.actuator.latency.statsd.listening import DatagramSocket
+from stallward.actuator.latency.statsd import DatagramSocket
 
 PAGE = b't_seconds_bucket{le="0.1"} 3\nt_seconds_bucket{le="+Inf"} 4\nt_seconds_sum 1\nother 5\n'
 

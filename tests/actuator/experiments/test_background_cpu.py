@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.actuator.experiments.background_cpu import BackgroundCpu
+from stallward.actuator.experiments.block_tally import BackgroundCpu
 from stallward.agent.sample import UNBOUND
 
 EMPTY = (f"{UNBOUND}b", None)

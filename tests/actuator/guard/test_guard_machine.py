@@ -54,7 +54,7 @@ from stallward.actuator.engine.interface import EngineSettings, TickOutcome
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
-from stallward.actuator.ipc.pause_memory import SLOT_BYTES, PauseMemory
+from stallward.actuator.ipc.shared_memory import SLOT_BYTES, PauseMemory
 from stallward.actuator.record import wire
 from stallward.actuator.record.reasons import FaultKind
 from stallward.actuator.record.tick_record import Circumstances, Mode

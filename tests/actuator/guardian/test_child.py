@@ -16,8 +16,7 @@ from around_the_guardian import WAIT_S, ScriptedDaemon, config_in, wait_until
 from stallward.actuator import loop
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import RecordConfig, RestartConfig
-from stallward.actuator.guardian.child import Child, Launch
-from stallward.actuator.guardian.children import Channels, Children
+from stallward.actuator.guardian.children import Channels, Child, Children, Launch
 from stallward.actuator.guardian.guardian import EXIT_GAVE_UP
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import Guard, GuardMemory
 from stallward.actuator.guard.slot_tracker import PauseHistory, SlotFacts, SlotTracker
-from stallward.actuator.ipc.pause_memory import (
+from stallward.actuator.ipc.shared_memory import (
     MAX_PAUSES,
     SLOT_BYTES,
     PauseMemory,

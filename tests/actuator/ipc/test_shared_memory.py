@@ -20,10 +20,10 @@ from stallward.actuator.guard.slot_tracker import PauseHistory, SlotTracker
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.restore_command import restore_left
 from stallward.actuator.ipc.channels import GuardianLink
-from stallward.actuator.ipc.pause_memory import PauseMemory
 from stallward.actuator.ipc.shared_memory import (
     PLACES,
     TABLE_BYTES,
+    PauseMemory,
     SharedMemory,
     close_journal,
     in_force,

@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.journal.bounded_run import run_bounded
 from stallward.actuator.journal.entries import FileValue, Frozen
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import restore, run_bounded
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.temporary_folders import remove_folder
 

@@ -19,9 +19,8 @@ from stallward.actuator.ipc.shared_memory import (
     touch_path,
 )
 from stallward.actuator.journal.disk import Journal
-from stallward.actuator.journal.entries import FileValue, Noted
+from stallward.actuator.journal.entries import FileValue, Noted, may_be_ours, number_of, numbers_of
 from stallward.actuator.journal.restore import left_alone, restore
-from stallward.actuator.journal.written_values import may_be_ours, number_of, numbers_of
 from stallward.actuator.kernel.paths import Paths
 
 MIB = 1 << 20

@@ -20,8 +20,8 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import why_no_pidfd
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node.stall_watch import StallWatch
-from stallward.actuator.sensors.applications_reader import ReadApplication
 from stallward.actuator.sensors.missing import Why, absences
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.sample import SlotState
 

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.latency.lines.durations import duration_s, parse_number
-from stallward.actuator.latency.lines.line_format import LineFormat
+from stallward.actuator.latency.line_format import LineFormat, duration_s, parse_number
 
 COLUMN = LineFormat(latency="1", latency_unit_s=1e-3)
 NUMBER_ONLY = LineFormat(latency="l", pattern=r"took=(?P<l>[\d.]+)", latency_unit_s=1e-3)

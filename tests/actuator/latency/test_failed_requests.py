@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.outcome import parse_status
+from stallward.actuator.latency.line_format import LineFormat, parse_status
 
 PAGE = Path(__file__).parents[3] / "docs/reference/latency.md"
 WORD = LineFormat(latency="0", ok="1", separator=",")

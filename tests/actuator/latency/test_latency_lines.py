@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ConfigError, SensorError
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
-from stallward.actuator.latency.lines.log_file import TICK_BYTES
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import TICK_BYTES, LineSource
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 

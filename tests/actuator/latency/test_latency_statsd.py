@@ -16,11 +16,10 @@ import pytest
 from free_port import free_port
 
 from stallward.actuator.errors import SensorError
+from stallward.actuator.latency import statsd as module
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.source import ChannelSource
-from stallward.actuator.latency.statsd import receiver as module
-from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
-from stallward.actuator.latency.statsd.receiver import StatsdReceiver
+from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines, StatsdReceiver
 from stallward.actuator.runtime.addresses import Address
 
 

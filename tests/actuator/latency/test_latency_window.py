@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 
 from stallward.actuator.errors import FramesError, SensorError
 from stallward.actuator.latency.counts import LatencyCounts
-from stallward.actuator.latency.feed import EXACT, LatencyFeed
-from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, pack, unpack
+from stallward.actuator.latency.feed import (
+    EXACT,
+    MAX_MESSAGE_BYTES,
+    Completed,
+    Fault,
+    LatencyFeed,
+    pack,
+    unpack,
+)
 from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.latency.window import MOST_REQUESTS, LatencyWindow
 

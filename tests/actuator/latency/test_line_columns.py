@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.latency.lines.fields import columns
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
+from stallward.actuator.latency.line_format import LineFormat, columns
+from stallward.actuator.latency.line_source import LineSource
 
 JTL = LineFormat(latency="1", ok="7", separator=",", latency_unit_s=1e-3)
 

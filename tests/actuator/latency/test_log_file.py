@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.counts import masked
-from stallward.actuator.latency.lines.line_format import PATTERN_LINE_BYTES, LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
+from stallward.actuator.latency.line_format import PATTERN_LINE_BYTES, LineFormat
+from stallward.actuator.latency.line_source import LineSource
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 

@@ -16,15 +16,14 @@ from hypothesis import strategies as st
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency.config import StatsdLatency
 from stallward.actuator.latency.counts import Tally
-from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
-from stallward.actuator.latency.messages import Completed, pack
+from stallward.actuator.latency.feed import Completed, LatencyFeed, pack
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import LineSource
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.selector import parse_selector
 from stallward.actuator.latency.source import ChannelSource
-from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
+from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow, NewRequests
 from stallward.agent.latency_histogram import LatencyHistogram, merged
 from stallward.agent.sample import LatencySample

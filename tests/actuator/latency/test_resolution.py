@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from stallward.actuator.latency.resolution import FEW, Resolution, too_coarse
+from stallward.actuator.latency.counts import FEW, Resolution, too_coarse
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.latency.counts import LatencyCounts, Tally
-from stallward.actuator.latency.statsd.datagram import (
+from stallward.actuator.latency.statsd import (
     NAMES,
     FrequentNames,
     StatsdFilter,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from stallward.actuator.latency.counts import Tally
-from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
+from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines
 
 
 class Taken:

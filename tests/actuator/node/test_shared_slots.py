@@ -17,7 +17,7 @@ from test_pod_places import BOUND_AGAIN_TICKS, EVERYTHING, TICK_S, Fixed, own
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.guard.budgets import Budgets
-from stallward.actuator.ipc.pause_memory import SLOT_BYTES, PauseMemory, kept_since
+from stallward.actuator.ipc.shared_memory import SLOT_BYTES, PauseMemory, kept_since
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import FileWriter
 from stallward.agent.desired import MIB, SlotDesire

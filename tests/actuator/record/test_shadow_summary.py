@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.cli.shadow_text import shadow_lines, shadow_rows
+from stallward.actuator.cli.shadow import shadow_lines, shadow_rows
 from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
 from stallward.actuator.record.reading import read_records
 from stallward.actuator.record.reasons import ControllerRaised, Fault, Reasons

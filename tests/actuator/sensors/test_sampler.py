@@ -17,12 +17,11 @@ from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.latency.lines.line_format import LineFormat
-from stallward.actuator.latency.lines.line_source import LineSource
-from stallward.actuator.sensors.applications_reader import ReadApplication
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import LineSource
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken
-from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.sensors.turns import TURN_TICKS
+from stallward.actuator.sensors.readers import ReadApplication
+from stallward.actuator.sensors.sampler import TURN_TICKS, Sampler
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, SlotState
 
 

@@ -16,7 +16,7 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.sensors.applications_reader import ReadApplication
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.working_set import HOLD_S, RefaultCounters, WorkingSet
 from stallward.agent.sample import GroupSample, SlotState

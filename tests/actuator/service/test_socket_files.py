@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.runtime.group_ids import group_id
 from stallward.actuator.runtime.locks import NODE_FOLDER, socket_lock
+from stallward.actuator.runtime.process_setup import group_id
 from stallward.actuator.service.socket_files import (
     claimed_socket,
     give_to_group,

@@ -17,7 +17,7 @@ from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml
 from stallward.actuator.config.tables import SlotConfig
-from stallward.actuator.doctor.pods import PodsFound, examine_pods
+from stallward.actuator.doctor.finding import PodsFound, examine_pods
 from stallward.actuator.errors import ConfigError
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules

@@ -14,6 +14,7 @@ import pytest
 from stallward.actuator.errors import FramesError
 from stallward.actuator.ipc.options import Modules
 from stallward.actuator.runtime.process_start import command_line
+from stallward.actuator.runtime.waiting_messages import pack, unpack
 from stallward.actuator.work.channel import WorkChannel
 from stallward.actuator.work.collector import SlotMeter, make_reader
 from stallward.actuator.work.config import (
@@ -23,7 +24,7 @@ from stallward.actuator.work.config import (
     SlotWork,
     WorkOptions,
 )
-from stallward.actuator.work.messages import WorkReport, pack, unpack
+from stallward.actuator.work.counter import WorkReport
 from stallward.agent.sample import WorkFault, WorkSource
 
 WAIT_S = 60.0
@@ -45,10 +46,10 @@ def _report(slot: int = 0, sent_s: float = 10.0, fault: WorkFault = WorkFault.NO
 
 def test_messages_survive_and_damaged_ones_are_refused() -> None:
     for report in (_report(), _report(3, fault=WorkFault.SILENT)):
-        assert unpack(pack(report)) == report
+        assert unpack(WorkReport, pack(report)) == report
     for damaged in (b"", b"x", pack(_report())[:20], b"\x09" + pack(_report())[1:]):
         with pytest.raises(FramesError):
-            unpack(damaged)
+            unpack(WorkReport, damaged)
 
 
 def test_a_slot_without_a_source_has_its_processor_time(ends: Ends) -> None:

@@ -11,8 +11,8 @@ import pytest
 from prometheus_pages import Endpoint
 
 from stallward.actuator.errors import WorkError
+from stallward.actuator.latency.prometheus.histogram import read_series
 from stallward.actuator.latency.prometheus.selector import parse_any_selector
-from stallward.actuator.latency.prometheus.series import read_series
 from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, FileWork, PrometheusWork, ReadWork
 from stallward.agent.sample import WorkFault

@@ -4,19 +4,284 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Final, get_args
 
 import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
-from stallward.actuator.cli.desired_options import ApplyOptions, parse_desired
+from stallward.actuator.guard.expressible import inexpressible
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.record.desired.text import desired_text
-from stallward.actuator.record.reasons_text import reason_notes
+from stallward.actuator.record.reasons_text import problem_text, reason_notes
 from stallward.actuator.runtime.addresses import is_remote
-from stallward.agent.desired import SLOT_LEVERS, slot_option
+from stallward.agent.desired import (
+    MIB,
+    PROFILES,
+    SLOT_LEVERS,
+    DesiredState,
+    PageAdvice,
+    ProcessRef,
+    SlotDesire,
+    Tuning,
+    slot_option,
+)
+from stallward.agent.errors import UsageError
+from stallward.agent.file_pages import FilePages
+from stallward.agent.threads import ThreadDesire, ThreadRef
+
+CUSTOM_TUNING: Final = "custom"
+"""The name of a tuning that is no profile as it stands."""
+_MOST_CPUS_IN_A_RANGE: Final = 8192
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotOption:
+    """One option that sets a field of single slots, written ``SLOT=VALUE``."""
+
+    option: str
+    value: str
+    """What stands after the equals sign, as the help says it."""
+    read: Callable[[str], Any]
+    """Reads that; raises ``ValueError`` or ``OverflowError`` if it is no such value."""
+
+
+def _mib(text: str) -> int:
+    return int(float(text) * MIB)
+
+
+def _cpus(text: str) -> tuple[int, ...]:
+    """Read a list as the kernel writes it, e.g. ``0-2,8``."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        low = int(first)
+        high = int(last) if dash else low
+        if not 0 <= high - low < _MOST_CPUS_IN_A_RANGE:
+            raise ValueError(part)
+        found.update(range(low, high + 1))
+    return tuple(sorted(found))
+
+
+def _advice(text: str) -> str:
+    if text not in get_args(PageAdvice):
+        raise ValueError(text)
+    return text
+
+
+_READERS: Final[Mapping[str, Callable[[str], Any]]] = {
+    "cpu_max_cores": float,
+    "cpus": _cpus,
+    "page_advice": _advice,
+}
+"""What reads a value that is neither a size in MiB nor an integer."""
+
+SLOT_OPTIONS: Final[Mapping[str, SlotOption]] = {
+    name: SlotOption(
+        option=slot_option(name),
+        value=lever.example or lever.value,
+        read=_READERS.get(name, _mib if "bytes" in name else int),
+    )
+    for name, lever in SLOT_LEVERS.items()
+    if lever.help
+}
+"""The option of each field of :class:`SlotDesire` that has a value."""
+
+
+THREAD_OPTIONS: Final[Mapping[str, SlotOption]] = {
+    "slice_us": SlotOption(option="--thread-slice", value="MICROSECONDS", read=int),
+    "nice": SlotOption(option="--thread-nice", value="-20..19", read=int),
+    "cpus": SlotOption(option="--thread-cpus", value="0-2,8", read=_cpus),
+}
+"""The option of each field of :class:`ThreadDesire` that has a value, written ``TID=VALUE``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApplyOptions:
+    """The options of one command, as they were typed."""
+
+    paused: str = ""
+    """Names or numbers of slots, joined by commas."""
+    terminated: str = ""
+    """The same."""
+    slot_values: Mapping[str, Sequence[str]]
+    """For each field in :data:`SLOT_OPTIONS`, what was given to its option."""
+    profile: str = PROFILES[0].name
+    tuning: Mapping[str, float | None]
+    """Settings that differ from the profile's, by the field of :class:`Tuning`."""
+    stopped: Sequence[str] = ()
+    """Processes, each ``PID`` or ``PID@START``."""
+    terminate: str = ""
+    kill_at_once: bool = False
+    protect_from_oom: bool = False
+    protected_low: str = ""
+    """MiB; empty for none."""
+    protected_willneed: bool = False
+    file_pages: str = ""
+    """``ACTION,KEY=VALUE...``; empty for none."""
+    thread_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """For each field in :data:`THREAD_OPTIONS`, what was given to its option."""
+
+
+def parse_desired(
+    options: ApplyOptions, *, slots: Sequence[str], proc: Path | None
+) -> DesiredState:
+    """Make a desired state of command line options.
+
+    Args:
+        options: The options.
+        slots: The names of the node's slots.
+        proc: /proc of the node; ``None`` if it is another machine's, so that processes need
+            their start times.
+
+    Raises:
+        UsageError: If a slot, a profile or a process does not exist, or a value is none.
+    """
+    paused = _slots("--pause", options.paused, slots)
+    terminated = _slots("--end", options.terminated, slots)
+    desires = [
+        SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(len(slots))
+    ]
+    for name, texts in options.slot_values.items():
+        for text in texts:
+            index, value = _slot_value(SLOT_OPTIONS[name], text, slots)
+            desires[index] = replace(desires[index], **{name: value})
+    desired = DesiredState(
+        slots=tuple(desires),
+        tuning=_tuning(options.profile, options.tuning),
+        stopped=tuple(_process("--stop-process", text, proc) for text in options.stopped),
+        terminate=_process("--end-process", options.terminate, proc)
+        if options.terminate
+        else None,
+        protect_from_oom=options.protect_from_oom,
+        protected_low_bytes=_low(options.protected_low) if options.protected_low else None,
+        protected_willneed=options.protected_willneed,
+        kill_at_once=options.kill_at_once,
+        file_pages=_file_pages(options.file_pages) if options.file_pages else None,
+        protected_threads=_threads(options.thread_values, proc),
+    )
+    problem = inexpressible(desired, len(slots))
+    if problem is not None:
+        raise UsageError(
+            f"{problem_text(problem)}.", next_step="See stallward ctl apply --help for the units."
+        )
+    return desired
+
+
+def _slot_value(option: SlotOption, text: str, slots: Sequence[str]) -> tuple[int, Any]:
+    number, _, value = text.partition("=")
+    read = _value(option, text, value, "SLOT")
+    return _slot(option.option, number, slots), read
+
+
+def _value(option: SlotOption, text: str, value: str, subject: str) -> Any:
+    """The value of one option; ``subject`` is what stands before the equals sign."""
+    try:
+        return option.read(value)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"{option.option} {text}: {value!r} is not {option.value}.",
+            next_step=f"Write {option.option} {subject}={option.value}.",
+        ) from error
+
+
+def _threads(values: Mapping[str, Sequence[str]], proc: Path | None) -> tuple[ThreadDesire, ...]:
+    """What is wanted of threads, each ``TID=VALUE`` or ``TID@START=VALUE``."""
+    desires: dict[ThreadRef, ThreadDesire] = {}
+    for name, texts in values.items():
+        option = THREAD_OPTIONS[name]
+        for text in texts:
+            number, _, value = text.partition("=")
+            read = _value(option, text, value, "TID")
+            found = _process(option.option, number, proc)
+            ref = ThreadRef(tid=found.pid, start_time_ticks=found.start_time_ticks)
+            wanted = desires.get(ref, ThreadDesire(thread=ref))
+            desires[ref] = replace(wanted, **{name: read})
+    return tuple(desires.values())
+
+
+def _slots(option: str, text: str, slots: Sequence[str]) -> set[int]:
+    return {_slot(option, word, slots) for word in text.split(",") if word.strip()}
+
+
+def _slot(option: str, text: str, slots: Sequence[str]) -> int:
+    """The number of a slot that is given by its name, or by its number where no slot has that name."""
+    word = text.strip()
+    if word in slots:
+        return slots.index(word)
+    if not word.isdecimal() or int(word) >= len(slots):
+        known = ", ".join(f"{name} ({index})" for index, name in enumerate(slots)) or "none"
+        raise UsageError(
+            f"{option}: there is no slot {word!r}.", next_step=f"This node has slots: {known}."
+        )
+    return int(word)
+
+
+def _tuning(profile: str, settings: Mapping[str, float | None]) -> Tuning:
+    profiles = {one.name: one for one in PROFILES}
+    if profile not in profiles:
+        raise UsageError(
+            f"There is no profile {profile!r}.", next_step=f"Choose one of: {', '.join(profiles)}."
+        )
+    given: dict[str, Any] = {name: value for name, value in settings.items() if value is not None}
+    if not given:
+        return profiles[profile]
+    return replace(profiles[profile], name=CUSTOM_TUNING, **given)
+
+
+def _low(text: str) -> int:
+    try:
+        return _mib(text)
+    except (ValueError, OverflowError) as error:
+        raise UsageError(
+            f"--protected-low {text}: {text!r} is not MIB.", next_step="Write --protected-low 200."
+        ) from error
+
+
+_FILE_PAGES_FORM: Final = "ACTION,victim=VICTIM[,scope=first|all][,grab_pages=N][,writeback=yes]"
+
+
+def _file_pages(text: str) -> FilePages:
+    """Read a wish; whether its words exist is checked with the whole state."""
+    action, *parts = (part.strip() for part in text.split(","))
+    given: dict[str, Any] = dict(part.partition("=")[::2] for part in parts)
+    try:
+        if "grab_pages" in given:
+            given["grab_pages"] = int(given["grab_pages"])
+        if "writeback" in given:
+            given["writeback"] = {"yes": True, "no": False}[given["writeback"]]
+        return FilePages(action=action, **given)  # type: ignore[arg-type]
+    except (TypeError, ValueError, KeyError) as error:
+        raise UsageError(
+            f"--file-pages {text}: that is not {_FILE_PAGES_FORM}.",
+            next_step="For example --file-pages clear,victim=largest-size,grab_pages=512.",
+        ) from error
+
+
+def _process(option: str, text: str, proc: Path | None) -> ProcessRef:
+    """The process of ``PID``, which runs on this machine, or of ``PID@START``."""
+    pid, at, start = text.partition("@")
+    if not pid.isdecimal() or (at and not start.isdecimal()):
+        raise UsageError(
+            f"{option} {text}: that is no process.",
+            next_step="Write PID; or PID@START with field 22 of /proc/PID/stat.",
+        )
+    if at:
+        return ProcessRef(pid=int(pid), start_time_ticks=int(start))
+    if proc is None:
+        raise UsageError(
+            f"{option} {text}: on another machine a process needs its start time.",
+            next_step="Write PID@START with field 22 of /proc/PID/stat there.",
+        )
+    ticks = start_time_ticks(proc, int(pid))
+    if ticks is None:
+        raise UsageError(f"{option} {text}: there is no process {pid}.")
+    return ProcessRef(pid=int(pid), start_time_ticks=ticks)
+
 
 Holder = Annotated[str, typer.Option(help="Name of the lease's holder.")]
 Texts = list[str] | None

@@ -11,7 +11,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.client.latency_reports import LineBatches
 from stallward.actuator.latency.config import UNIT_MS
-from stallward.actuator.latency.lines.line_format import LineFormat
+from stallward.actuator.latency.line_format import LineFormat
 from stallward.agent.errors import UsageError
 
 

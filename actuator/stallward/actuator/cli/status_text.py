@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from stallward.actuator.cli.output import duration
 from stallward.actuator.cli.tick_text import mib_text
-from stallward.actuator.latency.resolution import too_coarse
+from stallward.actuator.latency.counts import too_coarse
 from stallward.actuator.record.desired.text import node_text, slot_text
 from stallward.agent.sample import LatencySample, WorkSource
 

@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 
 import grpc
 
-from stallward.actuator.client.call_errors import to_error
 from stallward.actuator.client.latency_reports import Reported, ReportSummary, to_messages
 from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.actuator.client.status import (
@@ -38,11 +37,47 @@ from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.actuator.record.wire import DESIRED_STATE, MODE, TICK_RECORD, reasons_of
 from stallward.actuator.runtime.addresses import grpc_target
-from stallward.actuator.runtime.keepalive import keepalive_options
+from stallward.actuator.runtime.socket_options import keepalive_options
 from stallward.agent.desired import DesiredState
 from stallward.agent.errors import PolicyError
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
+
+
+def to_error(
+    error: grpc.RpcError,
+    daemon: Path | RemoteDaemon,
+    precondition: type[DaemonError] = RequestError,
+) -> DaemonError | PolicyError:
+    """Make the typed error of a failed call.
+
+    Args:
+        error: The error that gRPC raised.
+        daemon: Where the daemon is reached, for the message.
+        precondition: The error that FAILED_PRECONDITION stands for in this call.
+    """
+    code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
+    details = (error.details() if isinstance(error, grpc.Call) else None) or str(error)
+    match code:
+        case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.DEADLINE_EXCEEDED:
+            return DaemonUnavailableError(
+                f"The daemon at {daemon} does not answer: {details}",
+                next_step="Start one with `stallward serve`, or give its socket.",
+            )
+        case grpc.StatusCode.FAILED_PRECONDITION:
+            return precondition(details)
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.PERMISSION_DENIED:
+            return RequestError(details)
+        case grpc.StatusCode.NOT_FOUND:
+            return PolicyError(details)
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return RequestError(
+                f"{daemon} does not answer this call: {details}",
+                next_step="If it is the socket for reports alone, give that of the service.",
+            )
+        case _:
+            return DaemonError(f"The daemon at {daemon} failed ({code.name}): {details}")
+
 
 # ---------- What calls of the client return, where it is more than one value
 

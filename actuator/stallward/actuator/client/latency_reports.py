@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from stallward.actuator.latency.counts import Tally
-from stallward.actuator.latency.lines.line_format import TOO_LONG, LineFormat
+from stallward.actuator.latency.line_format import TOO_LONG, LineFormat
 from stallward.proto.v1 import stallward_pb2 as pb
 
 BATCH: Final = 5000

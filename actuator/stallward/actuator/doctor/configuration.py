@@ -11,17 +11,15 @@ from typing import Final, NoReturn
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import RemoteConfig, ServiceConfig, SlotConfig
-from stallward.actuator.doctor.finding import Finding, finding
+from stallward.actuator.doctor.finding import Finding, examine_pods, finding
 from stallward.actuator.doctor.latency import try_latency
 from stallward.actuator.doctor.node_facts import groups_below
-from stallward.actuator.doctor.pods import examine_pods
 from stallward.actuator.doctor.watchdogs import watchdogs
 from stallward.actuator.errors import JournalError, WorkError
 from stallward.actuator.kernel.refusals import Place, next_step, why_not_writable
 from stallward.actuator.levers.base.plugin import LeverEntry, levers_of
-from stallward.actuator.node.make_engine import MakeController, make_engine
-from stallward.actuator.node.node import Node
-from stallward.actuator.runtime.group_ids import group_id
+from stallward.actuator.node.node import MakeController, Node, make_engine
+from stallward.actuator.runtime.process_setup import group_id
 from stallward.actuator.sensors.missing import Why, is_latency
 from stallward.actuator.work.collector import make_reader
 from stallward.actuator.work.config import CommandWork, CpuWork, FileWork, ReadWork, describe
@@ -132,14 +130,9 @@ def examine_config(
             obstacles.append(fault)
         findings.append(finding("configuration", str(folder), fault, step))
     if config.journal.path.exists():
+        why = f"{config.journal.path} is there: a daemon runs, or left settings behind"
         findings.append(
-            Finding(
-                area="safety",
-                name="journal",
-                state="degraded",
-                why=f"{config.journal.path} is there: a daemon runs, or left settings behind",
-                next_step="If none runs: start one, it restores first.",
-            )
+            finding("safety", "journal", why, "If none runs: start one, it restores first.")
         )
     for key, group in _groups_of_sockets(config.service):
         try:
@@ -175,8 +168,7 @@ def examine_config(
             obstacles += [controller.why] if controller.state != "works" else []
             findings.append(controller)
         findings += [
-            Finding(area="configuration", name="processes", state="degraded", why=fault)
-            for fault in node.process_faults
+            finding("configuration", "processes", fault, "") for fault in node.process_faults
         ]
         findings += _signals_of(node, tried=len(latencies) == len(tried))
         findings += latencies
@@ -202,14 +194,7 @@ def _try_levers(config: DaemonConfig) -> tuple[tuple[LeverEntry, ...], list[Find
     except ControllerError:  # the finding on the controller says it
         return (), []
     except StallwardError as error:
-        fault = Finding(
-            area="configuration",
-            name="levers",
-            state="missing",
-            why=error.cause,
-            next_step=error.next_step,
-        )
-        return (), [fault]
+        return (), [_mistake("levers", error)]
 
 
 def _try_controller(config: DaemonConfig, node: Node, make: MakeController) -> Finding:
@@ -219,7 +204,7 @@ def _try_controller(config: DaemonConfig, node: Node, make: MakeController) -> F
         make_engine(config, node, make(name), make, frozenset())
     except StallwardError as error:
         return _mistake("controller", error)
-    return Finding(area="configuration", name="controller", state="works", why=name)
+    return finding("configuration", "controller", "", "", works=name)
 
 
 def _mistake(name: str, error: StallwardError) -> Finding:

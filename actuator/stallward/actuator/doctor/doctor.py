@@ -31,7 +31,7 @@ from stallward.actuator.kernel.privileges import (
     why_no_pidfd,
 )
 from stallward.actuator.kernel.refusals import Place, more_rights, unwritable
-from stallward.actuator.node.make_engine import MakeController
+from stallward.actuator.node.node import MakeController
 from stallward.actuator.node.stall_watch import StallWatch
 
 # ---------- Finding out whether the kernel reclaims idle pages although there is no pressure
@@ -166,7 +166,7 @@ def _pressure(paths: Paths) -> Iterable[Finding]:
             next_step=no_psi.next_step,
         )
     else:
-        yield Finding(area="signal", name="PSI", state="works", why=str(file))
+        yield finding("signal", "PSI", "", "", works=str(file))
         watch = StallWatch(file)
         watch.close()
         why = watch.trigger_missing and f"{watch.trigger_missing}; {_LOOKED_AT}"
@@ -247,13 +247,8 @@ def _promptness(paths: Paths) -> Iterable[Finding]:
     )
     lacking = [c for c in CAPABILITIES if c.name not in held]
     for capability in lacking:
-        yield Finding(
-            area="safety",
-            name=capability.name,
-            state="degraded",
-            why=f"not held; needed for {capability.use}",
-            next_step=more_rights(capability.name),
-        )
+        why = f"not held; needed for {capability.use}"
+        yield finding("safety", capability.name, why, more_rights(capability.name))
 
 
 def _held(paths: Paths) -> frozenset[str]:
@@ -265,19 +260,17 @@ def _neighbours(paths: Paths) -> Iterable[Finding]:
     """The findings on other programs, and kernel features, that act on memory."""
     idle_s = idle_pages_taken_after_s(paths)
     if idle_s is not None:
-        yield Finding(
-            area="node",
-            name="DAMON",
-            state="degraded",
-            why=f"reclaims pages that were idle for {idle_s:g} s although memory is free: what "
+        yield finding(
+            "node",
+            "DAMON",
+            f"reclaims pages that were idle for {idle_s:g} s although memory is free: what "
             "the application seldom reads then comes from the disk, whatever is decided",
-            next_step="Switch DAMON's reclaim scheme off, or exclude the application by a filter.",
+            "Switch DAMON's reclaim scheme off, or exclude the application by a filter.",
         )
     for pid, name in other_daemons(paths):
-        yield Finding(
-            area="node",
-            name=name,
-            state="degraded",
-            why=f"runs as process {pid} and {OTHER_DAEMONS[name]}, also what is paused",
-            next_step="Stop it, or exempt the groups that stallward looks after.",
+        yield finding(
+            "node",
+            name,
+            f"runs as process {pid} and {OTHER_DAEMONS[name]}, also what is paused",
+            "Stop it, or exempt the groups that stallward looks after.",
         )

@@ -22,20 +22,21 @@ from stallward.actuator.latency.config import (
     StatsdLatency,
     describe,
 )
-from stallward.actuator.latency.counts import LatencyCounts, Tally
+from stallward.actuator.latency.counts import LatencyCounts, Tally, too_coarse
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
-from stallward.actuator.latency.lines.line_reader import LineReader
-from stallward.actuator.latency.lines.log_file import Piece, Start
-from stallward.actuator.latency.open_source import format_of
+from stallward.actuator.latency.line_source import LineReader, Piece, Start
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.resolution import too_coarse
-from stallward.actuator.latency.statsd.datagram import StatsdFilter, StatsdLines
-from stallward.actuator.latency.statsd.listening import DatagramSocket
-from stallward.actuator.latency.statsd.receiver import why_none
+from stallward.actuator.latency.source import format_of
+from stallward.actuator.latency.statsd import (
+    DatagramSocket,
+    StatsdFilter,
+    StatsdLines,
+    why_none,
+)
 from stallward.agent.schema.file_kinds import other_kind_of
 
 _LISTEN_S: Final = 0.5

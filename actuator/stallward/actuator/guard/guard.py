@@ -36,9 +36,14 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.expressible import inexpressible
 from stallward.actuator.guard.hold_budget import HoldMemory, note_holds, watch_holds, without_holds
-from stallward.actuator.guard.limits import LimitMemory, SlotCase, grant_protected_low
 from stallward.actuator.guard.problem import Problem
-from stallward.actuator.guard.slot import NO_ACTION, grant_slot
+from stallward.actuator.guard.slot import (
+    NO_ACTION,
+    LimitMemory,
+    SlotCase,
+    grant_protected_low,
+    grant_slot,
+)
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S
 from stallward.actuator.guard.step_aside import Aside, foreign_pauses, step_aside, update_aside
 from stallward.actuator.guard.threads import ThreadMemory, grant_threads

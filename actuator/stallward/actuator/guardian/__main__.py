@@ -12,8 +12,7 @@ from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import GuardianOptions, Modules
 from stallward.actuator.ipc.shared_memory import PLACES
-from stallward.actuator.runtime.open_file_limit import allow_open_files
-from stallward.actuator.runtime.process_setup import lock_memory, raise_priority
+from stallward.actuator.runtime.process_setup import allow_open_files, lock_memory, raise_priority
 from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.targets.sources import not_installed

@@ -10,7 +10,7 @@ import os
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.runtime.group_ids import group_id
+from stallward.actuator.runtime.process_setup import group_id
 from stallward.agent.believed_file import may_be_believed
 
 

@@ -26,8 +26,7 @@ from stallward.actuator.config.load import load_config
 from stallward.actuator.config.profiles import with_profiles
 from stallward.actuator.config.reload import check_reload
 from stallward.actuator.errors import ActuatorError
-from stallward.actuator.guardian.child import Child, Launch
-from stallward.actuator.guardian.children import Channels, Children
+from stallward.actuator.guardian.children import Channels, Child, Children, Launch
 from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.guardian.loop_watch import (
     LOOK_S,
@@ -39,7 +38,7 @@ from stallward.actuator.guardian.loop_watch import (
 from stallward.actuator.guardian.sd_notify import Notifier
 from stallward.actuator.ipc.channels import EXIT_USER
 from stallward.actuator.ipc.options import Inheritance, Modules
-from stallward.actuator.ipc.pause_memory import kept_since, longest_pauses
+from stallward.actuator.ipc.shared_memory import kept_since, longest_pauses
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.restore import Unrestored
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node

@@ -9,11 +9,13 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_type_hints
 
 from stallward.actuator.errors import JournalError
+from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class Noted:
     entry: Notable
     place: int
     written: tuple[int, ...] = field(default=(), compare=False)
-    """What the daemon wrote last, see :mod:`stallward.actuator.journal.written_values`; empty
+    """What the daemon wrote last, see :mod:`stallward.actuator.journal.entries`; empty
     where that is not known. It is no part of the journal."""
 
 
@@ -176,19 +178,8 @@ _KINDS: Final[dict[str, type[Any]]] = {
 }
 _NAMES: Final = {cls: kind for kind, cls in _KINDS.items()}
 _FIELDS: Final[dict[str, dict[str, type[Any]]]] = {
-    "file": {"path": Path, "value": str},
-    "keyed": {"path": Path, "key": str, "value": str},
-    "frozen": {"path": Path},
-    "stopped": {"pid": int, "start_time_ticks": int},
-    "oom": {"pid": int, "start_time_ticks": int, "value": int},
-    "thread": {"what": str, "tid": int, "start_time_ticks": int, "value": str},
-    "threads": {"what": str, "folder": Path, "written": str, "value": str},
-    "group": {"name": str},
-    "swap": {"path": Path},
-    "zram": {"path": Path},
-    "folder": {"path": Path},
+    kind: get_type_hints(cls) for kind, cls in _KINDS.items()
 }
-
 _RANGES: Final = {
     "pid": (1, 1 << 31),
     "tid": (1, 1 << 31),
@@ -293,3 +284,47 @@ def from_line(line: str) -> tuple[Operation, JournalEntry]:
         JournalError: If the line is cut short, was changed or is of another version.
     """
     return from_fields(unseal(line))
+
+
+# ---------- Tells a value that the daemon wrote from one that another program wrote since
+# Beside the mark of each original the memory that guardian and loop share holds two values, as
+# numbers: the one that was in force before the last write, and the one that was written. If the
+# daemon dies, one of them is in force, unless another program, such as the kubelet that resizes a
+# pod, has written its own. That one stays.
+
+UNKNOWN: Final = 0
+"""Stands for a value that may be any."""
+_TEXT: Final = 1 << 63
+_MEMORY: Final = "memory."
+
+
+def number_of(value: str) -> int:
+    """The number that stands for a setting's value; never :data:`UNKNOWN`."""
+    if value.isascii() and value.isdigit() and len(value) < 20 and int(value) + 1 < _TEXT:
+        return int(value) + 1
+    return _TEXT | zlib.crc32(" ".join(value.split()).encode())
+
+
+def numbers_of(values: Sequence[str]) -> tuple[int, int]:
+    """The numbers for the values before and after a write; unknown ones where there are none."""
+    if len(values) != 2:
+        return UNKNOWN, UNKNOWN
+    return number_of(values[0]), number_of(values[1])
+
+
+def may_be_ours(name: str, now: str, written: Iterable[int]) -> bool:
+    """Whether the value in force may be one of those that ``written`` stands for.
+
+    Args:
+        name: The name of the setting's file.
+        now: The value in force.
+        written: The numbers; without any, or with an unknown one, each value may be ours.
+    """
+    numbers = tuple(written)
+    if not numbers or UNKNOWN in numbers:
+        return True
+    found, rounding = number_of(now), LARGEST_PAGE_BYTES if name.startswith(_MEMORY) else 1
+    return any(
+        number == found or (number < _TEXT and 0 <= number - found < rounding)
+        for number in numbers
+    )

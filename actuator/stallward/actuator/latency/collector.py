@@ -22,8 +22,7 @@ from stallward.actuator.latency.config import (
     StatsdLatency,
 )
 from stallward.actuator.latency.feed import FLUSH_S, LatencyFeed
-from stallward.actuator.latency.statsd.datagram import StatsdFilter
-from stallward.actuator.latency.statsd.receiver import StatsdReceiver
+from stallward.actuator.latency.statsd import StatsdFilter, StatsdReceiver
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
 

@@ -28,29 +28,44 @@ REMOTE_HINT: Final = "Ask on this machine, or write allow_remote = true if the w
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinesLatency:
-    """A file or FIFO with one line per request; see ``lines.line_format.LineFormat``."""
+class LineLayout:
+    """Where in a line the latency is: a field is a column (from 0) or a named group of ``pattern``."""
 
-    path: Path
-    source: Literal["lines"] = "lines"
     start: str | None = None
-    """Field of the scheduled arrival: a column from 0, or a named group of ``pattern``."""
+    """Field of the scheduled arrival."""
     end: str | None = None
+    """Field of the completion."""
     latency: str | None = None
+    """Field of the latency; it may carry its unit, as ``1m2.5s``."""
     ok: str | None = None
+    """Field that says whether the request was answered, by a word or a status code; by default a
+    group of the pattern that is named ``ok``."""
     end_us: str | None = None
+    """Field of microseconds to be added to ``end``."""
     pattern: str | None = None
+    """Regular expression with named groups, searched in each line."""
     separator: str | None = None
+    """What separates columns; ``None`` means white space."""
     time_unit_s: float = 1.0
+    """Seconds per unit of ``start`` and ``end``."""
     latency_unit_s: float = 1.0
+    """Seconds per unit of a ``latency`` that carries no unit of its own."""
     unit: str | None = None
     """Field of the latency's unit; by default a group of ``pattern`` that is named ``unit``."""
     failed_words: tuple[str, ...] = FAILED_WORDS
-    """Words for a request that failed, as ``ok`` or in the place of its latency."""
+    """Words for a request that failed: as ``ok``, or in the place of the latency or completion."""
     ok_words: tuple[str, ...] = OK_WORDS
     """Words as ``ok`` for a request that was answered."""
     failed_status: tuple[str, ...] = FAILED_STATUS
     """Status codes as ``ok`` of requests that failed, and ranges of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesLatency(LineLayout):
+    """A file or FIFO with one line per request."""
+
+    path: Path
+    source: Literal["lines"] = "lines"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

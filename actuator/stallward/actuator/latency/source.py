@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import socket
 import time
+from dataclasses import fields
 from typing import Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.config import (
+    LatencyConfig,
+    LineLayout,
+    LinesLatency,
+    PrometheusLatency,
+    describe,
+)
 from stallward.actuator.latency.counts import LatencyCounts
-from stallward.actuator.latency.feed import MAX_LATENCY_MS
-from stallward.actuator.latency.messages import MAX_MESSAGE_BYTES, Completed, Fault, unpack
-from stallward.actuator.latency.window import LatencyWindow
+from stallward.actuator.latency.feed import (
+    MAX_LATENCY_MS,
+    MAX_MESSAGE_BYTES,
+    Completed,
+    Fault,
+    unpack,
+)
+from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.latency.line_source import LineSource
+from stallward.actuator.latency.window import WINDOW_S, LatencyWindow
 from stallward.agent.sample import LatencySample
 
 MAX_REQUESTS: Final = 2.0**48
@@ -128,3 +143,42 @@ def spans_of(frame: Completed | Fault) -> NDArray[np.float64]:
     if not (usable and 0.0 <= frame.total_ms <= MAX_LATENCY_MS * float(count.sum())):
         raise FramesError("The spans of a latency frame are damaged.")
     return spans
+
+
+_SILENT_S: Final = 1.5
+"""How long a feed may be silent: three of its heartbeats."""
+
+
+def open_source(
+    config: LatencyConfig | None, latencies: socket.socket | None
+) -> LatencySource | None:
+    """Open the source that a configuration names; ``None`` if it names none.
+
+    Args:
+        config: The ``[latency]`` table.
+        latencies: The socket on which another process sends latencies, for sources that are not
+            read here. Without it there is no such source (an environment that steps a node reads
+            lines only).
+
+    Raises:
+        ConfigError: If the format of the lines is not valid.
+    """
+    if isinstance(config, LinesLatency):
+        return LineSource(config.path, format_of(config))
+    if config is None or latencies is None:
+        return None
+    return ChannelSource(
+        latencies,
+        name=describe(config),
+        silent_s=config.silent_s if isinstance(config, PrometheusLatency) else _SILENT_S,
+        window_s=config.window_s if isinstance(config, PrometheusLatency) else WINDOW_S,
+    )
+
+
+def format_of(config: LinesLatency) -> LineFormat:
+    """Return the format of the lines that a configuration describes.
+
+    Raises:
+        ConfigError: If it is not valid.
+    """
+    return LineFormat(**{one.name: getattr(config, one.name) for one in fields(LineLayout)})

@@ -26,8 +26,7 @@ from stallward.actuator.engine.lease import Leases
 from stallward.actuator.errors import ActuatorError, JournalError
 from stallward.actuator.ipc.channels import EXIT_USER, GuardianLink, MessageSocket
 from stallward.actuator.ipc.options import LoopOptions
-from stallward.actuator.ipc.pause_memory import PauseMemory
-from stallward.actuator.ipc.shared_memory import SharedMemory, close_journal
+from stallward.actuator.ipc.shared_memory import PauseMemory, SharedMemory, close_journal
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.journal.restore import restore, restore_patiently
@@ -38,8 +37,7 @@ from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.loop.tick import Ticker
 from stallward.actuator.loop.wait import Waiter
-from stallward.actuator.node.make_engine import make_engine
-from stallward.actuator.node.node import Node
+from stallward.actuator.node.node import Node, make_engine
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.runtime.process_setup import (
     disable_collector,

@@ -16,7 +16,7 @@ from stallward.actuator.levers.base.plugin import lacks_of_levers
 from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.sensors.missing import Absence, Why, is_latency
-from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
+from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
 from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.sample import GroupSample, Sample
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.guard import slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SHARE_WINDOW_S, SlotFacts, SlotTracker
 from stallward.actuator.guard.workable import growth_until_next_tick, least_hard_bytes
-from stallward.actuator.ipc.pause_memory import PauseMemory
+from stallward.actuator.ipc.shared_memory import PauseMemory
 from stallward.actuator.kernel.scheduling import read_online_cpus
-from stallward.actuator.latency.open_source import open_source
+from stallward.actuator.latency.source import open_source
 from stallward.actuator.levers.base.originals import ReleaseJournal, SendJournal, TouchJournal
 from stallward.actuator.levers.base.plugin import LeverEntry
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
@@ -27,16 +28,43 @@ from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.node.stall_watch import StallWatches, stall_file
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.actuator.sensors.applications_reader import ReadApplication
-from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes
+from stallward.actuator.sensors.files.meminfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken, is_latency
 from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.targets.channel import PodsChannel
+from stallward.actuator.targets.messages import PodsChannel
 from stallward.actuator.work.channel import WorkChannel
-from stallward.agent.controller import Need, NodeContext
+from stallward.agent.controller import Controller, Need, NodeContext, PolicyController
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.sample import Sample
+
+MakeController = Callable[[str], Controller]
+"""Makes a controller of its specification; raises ``ControllerError`` if there is none."""
+
+
+def make_engine(
+    config: DaemonConfig,
+    node: Node,
+    controller: Controller,
+    make: MakeController,
+    own_pids: frozenset[int],
+) -> Engine:
+    """Make the engine; a policy is watched by the default controller until it is switched on.
+
+    Args:
+        config: The configuration.
+        node: The node.
+        controller: The controller that ``control.controller`` names.
+        make: Makes the default controller.
+        own_pids: The processes of the daemon.
+
+    Raises:
+        ControllerError: If a controller needs what the node lacks.
+    """
+    default = config.control.fallback_controller
+    configured = make(default) if isinstance(controller, PolicyController) else controller
+    return Engine(settings=node.settings(own_pids), configured=configured, default=make(default))
 
 
 class Node:

@@ -24,8 +24,13 @@ from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
 from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.targets.channel import PodsChannel
-from stallward.actuator.targets.messages import BoundPod, PauseBudget, PodsReport, tightest
+from stallward.actuator.targets.messages import (
+    BoundPod,
+    PauseBudget,
+    PodsChannel,
+    PodsReport,
+    tightest,
+)
 from stallward.agent.sample import SlotState
 
 # ---------- Gives pods that share slots their places there, tick by tick

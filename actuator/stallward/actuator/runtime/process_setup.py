@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import grp
 import os
+import resource
 from pathlib import Path
 from typing import Final
+
+from stallward.actuator.errors import DaemonError
 
 _MCL_CURRENT: Final = 1
 _MCL_FUTURE: Final = 2
@@ -99,3 +103,44 @@ def disable_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.disable()
+
+
+OTHER_FILES: Final = 256
+"""Room for the sockets, levers and other files that the process opens."""
+
+
+def allow_open_files(count: int) -> int:
+    """Raise the soft limit of open files for ``count`` files, as far as the hard limit allows.
+
+    Returns:
+        How many of them there is room for.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = count + OTHER_FILES
+    if soft == resource.RLIM_INFINITY or soft >= wanted:
+        return count
+    if hard != resource.RLIM_INFINITY:
+        wanted = max(min(wanted, hard), soft)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return max(wanted - OTHER_FILES, 0)
+
+
+def group_id(group: str, key: str) -> int:
+    """Return the number of a group.
+
+    Args:
+        group: Its name or number.
+        key: The key of the configuration that names it, for messages.
+
+    Raises:
+        DaemonError: If there is no such group.
+    """
+    if group.isascii() and group.isdigit():
+        return int(group)
+    try:
+        return grp.getgrnam(group).gr_gid
+    except (KeyError, ValueError) as error:
+        raise DaemonError(
+            f"There is no group {group!r} on this machine.",
+            next_step=f"Correct `{key}` in the configuration, or give the number.",
+        ) from error

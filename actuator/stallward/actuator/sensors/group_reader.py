@@ -8,13 +8,21 @@ from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import is_unbound
-from stallward.actuator.sensors.files.cpu import CpuStat, cpu_stat_parser, parse_throttled_v1
-from stallward.actuator.sensors.files.flat import parse_frozen
-from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
-from stallward.actuator.sensors.files.memcg import GroupMemory, MemoryEvents, MemoryReader
+from stallward.actuator.sensors.files.cpu import (
+    CpuStat,
+    IoBytes,
+    cpu_stat_parser,
+    parse_io_stat,
+    parse_throttled_v1,
+)
+from stallward.actuator.sensors.files.flat import AnySignal, SignalFile, parse_frozen
+from stallward.actuator.sensors.files.memcg import (
+    GroupMemory,
+    MemoryEvents,
+    MemoryReader,
+    SwapRoom,
+)
 from stallward.actuator.sensors.files.psi import PsiReader
-from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.files.swap_room import SwapRoom
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.working_set import RefaultCounters, WorkingSet
 from stallward.agent.sample import GroupSample, PsiTotals

@@ -12,13 +12,12 @@ from typing import Final
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.files import OFF, reading_error
 from stallward.actuator.kernel.memory.pressure import is_psi, why_no_psi
-from stallward.actuator.sensors.applications_reader import ApplicationsReader
-from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
-from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
-from stallward.actuator.sensors.readers import AnyReader
+from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
+from stallward.actuator.sensors.readers import AnyReader, ApplicationsReader
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.signal_table import (
     EBPF,

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from stallward.actuator.sensors.files.cpu import MachineCpu, parse_machine_cpu
-from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
+from stallward.actuator.sensors.files.flat import AnySignal, SignalFile
+from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo, vmstat_file
 from stallward.actuator.sensors.files.psi import PsiReader
-from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.files.vmstat import vmstat_file
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals
 
 

@@ -7,8 +7,8 @@ from dataclasses import fields, replace
 from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.runtime.open_file_limit import allow_open_files
-from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.runtime.process_setup import allow_open_files
+from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.group_reader import FAR_SLOT, EveryTick, GroupReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import JoinedMembers, members_of

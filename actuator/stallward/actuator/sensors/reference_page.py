@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from stallward.actuator.sensors.processes.round_robin import ASKED, KEPT_OPEN
 from stallward.actuator.sensors.processes.threads import MOST_THREADS
+from stallward.actuator.sensors.sampler import TURN_TICKS
 from stallward.actuator.sensors.signal_table import (
     COSTS,
     GROUP_SIGNALS,
@@ -14,7 +15,6 @@ from stallward.actuator.sensors.signal_table import (
     PROTECTED_THREAD_SIGNALS,
     Signal,
 )
-from stallward.actuator.sensors.turns import TURN_TICKS
 from stallward.actuator.sensors.working_set import HOLD_S, WINDOW_S
 from stallward.agent.desired import SLOTS
 

@@ -12,25 +12,25 @@ from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
-from stallward.actuator.runtime.open_file_limit import allow_open_files
-from stallward.actuator.sensors.applications_reader import (
-    ApplicationsReader,
-    ReadApplication,
-    application_samples,
-    read_latencies,
-)
-from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.runtime.process_setup import allow_open_files
+from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.group_reader import WHOLE, ZONE, GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
 from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import JoinedMembers, Members, members_of
-from stallward.actuator.sensors.processes.pss import PssReader
-from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, RoundRobin
+from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, PssReader, RoundRobin
 from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
-from stallward.actuator.sensors.readers import AnyReader, every_tick_of, make_readers
+from stallward.actuator.sensors.readers import (
+    AnyReader,
+    ApplicationsReader,
+    ReadApplication,
+    application_samples,
+    every_tick_of,
+    make_readers,
+    read_latencies,
+)
 from stallward.actuator.sensors.tree_reader import TreeReader
-from stallward.actuator.sensors.turns import Turns
 from stallward.agent.applications import joint_latency
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import (
@@ -41,6 +41,31 @@ from stallward.agent.sample import (
     WorkSample,
 )
 from stallward.agent.threads import ThreadSample
+
+TURN_TICKS: Final = 10
+"""Every group is read whole at least once in this many ticks."""
+
+
+class Turns:
+    """Chooses the groups of a tick.
+
+    Args:
+        total: How many groups there are.
+    """
+
+    def __init__(self, total: int) -> None:
+        self._total = total
+        self._next = 0
+
+    def take(self) -> frozenset[int]:
+        """The numbers of the groups to read whole at this tick."""
+        count = -(-self._total // TURN_TICKS)
+        places = max(self._total, TURN_TICKS)  # with fewer groups, some ticks have none in turn
+        first = self._next
+        self._next = (first + count) % places
+        turns = ((first + offset) % places for offset in range(count))
+        return frozenset(number for number in turns if number < self._total)
+
 
 PROTECTED_SLOT: Final = -1
 """The slot number of the protected application's processes, which are never acted on."""

@@ -17,7 +17,7 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.process_trees import ProcessTree
-from stallward.actuator.sensors.files.signal_file import AnySignal
+from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.processes.tree_process import Reading, Used, read_member
 from stallward.agent.sample import GroupSample
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from stallward.actuator.runtime.open_file_limit import allow_open_files
+from stallward.actuator.runtime.process_setup import allow_open_files
 
 FIRST_WORDS_S: Final = 5.0
 """How long a client may take until it has shown its certificate and speaks gRPC."""

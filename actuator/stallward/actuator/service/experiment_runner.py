@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import ExperimentError
-from stallward.actuator.experiments.background_cpu import BackgroundCpu
 from stallward.actuator.experiments.block_tally import (
+    BackgroundCpu,
     BlockResult,
     BlockTally,
     Loss,

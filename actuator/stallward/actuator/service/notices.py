@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from stallward.actuator.kernel.paths import RUN
+from stallward.actuator.runtime.private_files import SAFE_PATH, changeable_by_others
 from stallward.actuator.runtime.stderr_line import say
-from stallward.actuator.runtime.trusted_program import SAFE_PATH, changeable_by_others
 from stallward.proto.v1 import stallward_pb2 as pb
 
 # ---------- When a slot is paused, limited or let go, told no more often than people can read. Pure

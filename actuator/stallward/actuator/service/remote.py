@@ -18,20 +18,19 @@ from grpc_health.v1 import health, health_pb2_grpc
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.ipc.options import ServiceOptions
-from stallward.actuator.runtime.keepalive import keepalive_options
+from stallward.actuator.runtime.socket_options import keepalive_options
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.callers import Context, names_of
 from stallward.actuator.service.doors import Door
-from stallward.actuator.service.listener import Listener
-from stallward.actuator.service.refused.refusals import Refusals
-from stallward.actuator.service.refused.well_formed import Continue, WellFormed
+from stallward.actuator.service.refused import Continue, Refusals, WellFormed
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer
+from stallward.actuator.service.socket_files import Listener
 from stallward.agent.believed_file import MOST_PEM_BYTES, read_believed
 from stallward.agent.errors import UnbelievedFileError
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
 if TYPE_CHECKING:
-    from stallward.actuator.service.refused.well_formed import Handler
+    from stallward.actuator.service.refused import Handler
 
 
 # ---------- What a client on another machine may do, by the names in its certificate

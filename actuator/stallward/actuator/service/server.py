@@ -25,8 +25,7 @@ from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.runtime.addresses import grpc_target, parse_address
-from stallward.actuator.runtime.group_ids import group_id
-from stallward.actuator.runtime.process_setup import use_one_heap
+from stallward.actuator.runtime.process_setup import group_id, use_one_heap
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.advice import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch

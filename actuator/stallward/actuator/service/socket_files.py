@@ -13,7 +13,7 @@ from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.locks import runtime_folder, socket_lock
-from stallward.actuator.runtime.socket_place import move_aside
+from stallward.actuator.runtime.socket_options import move_aside
 from stallward.actuator.runtime.stderr_line import say
 
 _LOCK_WAIT_S: Final = 5.0

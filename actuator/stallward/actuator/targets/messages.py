@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import socket
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
-from stallward.actuator.errors import FramesError
-from stallward.agent.errors import SchemaError
-from stallward.agent.schema.read import read
-from stallward.agent.schema.write import to_table
+from stallward.actuator.runtime import waiting_messages
 
 MAX_MESSAGE_BYTES: Final = 1 << 17
 _FAULT_CHARACTERS: Final = 500
@@ -85,19 +82,74 @@ class PodsReport:
 
 def pack(report: PodsReport) -> bytes:
     """Make the message of a report."""
-    table = to_table(report)
-    table["fault"] = report.fault[:_FAULT_CHARACTERS]
-    table["odd"] = [why[:_ODD_CHARACTERS] for why in report.odd]
-    return json.dumps(table).encode()
+    odd = tuple(why[:_ODD_CHARACTERS] for why in report.odd)
+    return waiting_messages.pack(replace(report, fault=report.fault[:_FAULT_CHARACTERS], odd=odd))
 
 
-def unpack(message: bytes) -> PodsReport:
-    """Read a message.
+SILENT_S: Final = 5.0
+"""The process sends at least once a second; after so long without a word it is reported."""
+_TICK_MESSAGES: Final = 64
 
-    Raises:
-        FramesError: If it is not one of this version.
+
+class PodsChannel:
+    """Reads the reports about pods, without ever waiting.
+
+    What was reported last stays in force, however long nothing is heard: a pod whose cgroup is
+    gone has no files, which the sensors and levers see by themselves.
+
+    Args:
+        connection: The socket on which reports come; ``None`` if no target is a pod.
     """
-    try:
-        return read(PodsReport, json.loads(message), "pods")
-    except (ValueError, RecursionError, SchemaError) as error:
-        raise FramesError("A message about pods is damaged.") from error
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        self._connection = connection
+        self._heard_s: float | None = None
+        self._now_s = 0.0
+        self.report: PodsReport | None = None
+        """The last report; ``None`` before the first."""
+
+    def read(self, now_s: float) -> PodsReport | None:
+        """Return the last report.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+        """
+        self._now_s = now_s
+        if self._connection is None:
+            return None
+        if self._heard_s is None:
+            self._heard_s = now_s
+        for report in waiting_messages.waiting_reports(
+            self._connection, PodsReport, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
+        ):
+            self.report, self._heard_s = report, now_s
+        return self.report
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """Why what is known may be out of date, and which pods have no place."""
+        if self._connection is None or self._heard_s is None:
+            return ()
+        report = self.report
+        silent_s = self._now_s - self._heard_s
+        if report is None:
+            return ("pods: none is known yet",)
+        said = [f"pods: {report.fault}"] if report.fault else []
+        if silent_s > SILENT_S:
+            said.append("pods: the process that follows them is silent")
+        if report.left_out:
+            more = "; ..." if report.left_out > len(report.odd) else ""
+            said.append(f"pods: {report.left_out} left out: {'; '.join(report.odd)}{more}")
+        if report.surplus:
+            said.append(f"pods: {report.surplus} match a slot and have none, as all are taken")
+        if report.beside:
+            said.append(
+                f"pods: {report.beside} more match a protected application; they are left "
+                "alone, and not looked at"
+            )
+        return tuple(said)
+
+    def close(self) -> None:
+        """Close the socket."""
+        if self._connection is not None:
+            self._connection.close()

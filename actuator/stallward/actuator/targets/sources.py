@@ -6,7 +6,7 @@ configuration has such targets:
 * ``pods``: the module of the process that follows them. The guardian starts it with
   :class:`~stallward.actuator.targets.config.PodsOptions`, and it tells the loop by the messages of
   :mod:`stallward.actuator.targets.messages`.
-* ``pods.doctor``: what ``stallward doctor`` looks at; see :mod:`stallward.actuator.doctor.pods`.
+* ``pods.doctor``: what ``stallward doctor`` looks at; see :mod:`stallward.actuator.doctor.finding`.
 """
 
 from __future__ import annotations

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import socket
 from collections.abc import Sequence
 from typing import Final
 
-from stallward.actuator.errors import FramesError
-from stallward.actuator.runtime.waiting_messages import waiting_messages
+from stallward.actuator.runtime.waiting_messages import waiting_reports
 from stallward.actuator.work.config import CpuWork, WorkConfig, describe, unit_of
-from stallward.actuator.work.counter import fault_of
-from stallward.actuator.work.messages import MAX_MESSAGE_BYTES, WorkReport, unpack
+from stallward.actuator.work.counter import MAX_MESSAGE_BYTES, WorkReport, fault_of
 from stallward.agent.sample import WorkFault, WorkSample, WorkSource
 
 _TICK_MESSAGES: Final = 256
@@ -60,14 +57,11 @@ class WorkChannel:
     def _receive(self) -> None:
         if self._connection is None:
             return
-        waiting = waiting_messages(
-            self._connection, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
-        )
-        for message in waiting:
-            with contextlib.suppress(FramesError):  # a damaged one counts as none
-                report = unpack(message)
-                if _usable(report):
-                    self._reports[report.slot] = report
+        for report in waiting_reports(
+            self._connection, WorkReport, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
+        ):
+            if _usable(report):
+                self._reports[report.slot] = report
 
     def _sample(self, slot: int, source: str, unit: str) -> WorkSample:
         report = self._reports.get(slot)

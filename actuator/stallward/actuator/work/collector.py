@@ -19,6 +19,7 @@ from typing import Final, Protocol
 from stallward.actuator.errors import WorkError
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
+from stallward.actuator.runtime.waiting_messages import pack
 from stallward.actuator.work.config import (
     CommandWork,
     FileWork,
@@ -27,8 +28,7 @@ from stallward.actuator.work.config import (
     SlotWork,
     WorkOptions,
 )
-from stallward.actuator.work.counter import WorkCounter
-from stallward.actuator.work.messages import WorkReport, pack
+from stallward.actuator.work.counter import MOST_DETAIL, WorkCounter, WorkReport
 from stallward.agent.sample import WorkFault
 
 _STACK_BYTES: Final = 512 << 10
@@ -102,7 +102,7 @@ class SlotMeter:
             known_s=counter.known_s,
             read_s=counter.read_s,
             fault=counter.fault,
-            detail=detail,
+            detail=detail[:MOST_DETAIL],
         )
         try:
             self._connection.send(pack(report))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.sample import WorkFault
@@ -73,3 +74,23 @@ class WorkCounter:
         self.fault = fault
         if fault is not WorkFault.LATE:
             self._last = None
+
+
+MAX_MESSAGE_BYTES: Final = 4096
+MOST_DETAIL: Final = 500
+"""The most characters of :attr:`WorkReport.detail`, each of which may take six bytes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkReport:
+    """What is known of one slot's work; the collector sends it to the loop."""
+
+    slot: int
+    sent_s: float
+    """When it was sent, CLOCK_MONOTONIC."""
+    units: float
+    known_s: float
+    read_s: float | None = None
+    fault: WorkFault
+    detail: str = ""
+    """The fault in words, after the name of the source; empty if the fault says all."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import WorkError
-from stallward.actuator.runtime.trusted_program import SAFE_PATH, changeable_by_others
+from stallward.actuator.runtime.private_files import SAFE_PATH, changeable_by_others
 from stallward.actuator.work.config import CommandWork
 from stallward.actuator.work.read_file import MAX_BYTES, first_number
 from stallward.agent.sample import WorkFault

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from stallward.actuator.errors import WorkError
+from stallward.actuator.latency.prometheus.histogram import read_series
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.selector import parse_any_selector
-from stallward.actuator.latency.prometheus.series import read_series
 from stallward.actuator.work.config import PrometheusWork
 from stallward.agent.sample import WorkFault
 

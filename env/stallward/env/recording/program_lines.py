@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from stallward.actuator.latency.lines.durations import latency_s, parse_number
-from stallward.actuator.latency.lines.fields import LineFields, LineSplitter
-from stallward.actuator.latency.lines.line_format import LINE_BYTES, PATTERN_LINE_BYTES
-from stallward.actuator.latency.lines.outcome import Outcome
+from stallward.actuator.latency.line_format import (
+    LINE_BYTES,
+    PATTERN_LINE_BYTES,
+    LineFields,
+    LineSplitter,
+    Outcome,
+    latency_s,
+    parse_number,
+)
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.scenario.scenario import LatencyLines, UnitLines
 

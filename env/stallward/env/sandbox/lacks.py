@@ -9,7 +9,7 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.plugin import installed_levers, lacks_of_levers
 from stallward.actuator.levers.cgroup.vm_settings import NO_GROUP_SWAPPINESS, why_no_tuning
 from stallward.actuator.levers.slot_levers import why_no_thread_settings
-from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
+from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
 from stallward.agent.controller import Need
 
 _STALLS: Final = (

@@ -37,8 +37,8 @@ from stallward.actuator.kernel.files import read_bytes, read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.sensors.files.flat import parse_partly
 from stallward.actuator.sensors.files.meminfo import parse_meminfo
-from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError
 from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.compressed_swap import (

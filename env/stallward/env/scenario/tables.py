@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Final, Literal
 
 from stallward.actuator.latency.config import FAILED_STATUS, FAILED_WORDS, OK_WORDS
-from stallward.actuator.latency.lines.outcome import parse_status
+from stallward.actuator.latency.line_format import parse_status
 from stallward.agent.errors import SchemaError
 from stallward.agent.schema.describe import Expect
 from stallward.env.scenario.scenario import (

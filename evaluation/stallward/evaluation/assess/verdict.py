@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.latency.resolution import LEAST_STEPS, Resolution
+from stallward.actuator.latency.counts import LEAST_STEPS, Resolution
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
 from stallward.evaluation.assess.readings import Array
 from stallward.evaluation.assess.seconds import Seconds

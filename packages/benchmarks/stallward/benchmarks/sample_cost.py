@@ -18,7 +18,7 @@ from stallward.actuator.journal.keeper import Keeper
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
-from stallward.actuator.sensors.applications_reader import ReadApplication
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import SlotState

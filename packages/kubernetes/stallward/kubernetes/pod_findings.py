@@ -9,8 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from stallward.actuator.config.daemon_config import DaemonConfig
-from stallward.actuator.doctor.finding import Finding, finding
-from stallward.actuator.doctor.pods import PodsFound
+from stallward.actuator.doctor.finding import Finding, PodsFound, finding
 from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text

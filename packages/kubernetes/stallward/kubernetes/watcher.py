@@ -23,7 +23,7 @@ from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.latency.prometheus.pod_address import PodAddress
-from stallward.actuator.latency.prometheus.pod_address import pack as pack_address
+from stallward.actuator.runtime import waiting_messages
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import EXIT_OPTIONS, run_process
 from stallward.actuator.runtime.stderr_line import say
@@ -258,7 +258,9 @@ def follow(
                 last = b""
         for application, connected in (addresses or {}).items():
             with contextlib.suppress(OSError):  # full: nobody reads, and it is sent again
-                connected.send(pack_address(watcher.address(application)), socket.MSG_DONTWAIT)
+                connected.send(
+                    waiting_messages.pack(watcher.address(application)), socket.MSG_DONTWAIT
+                )
         left -= 1
         store.wait(version, STEP_S)
 

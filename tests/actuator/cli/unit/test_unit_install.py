@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from unit_settings import HERE, config_of
 
-from stallward.actuator.cli.unit.install import install_unit
+from stallward.actuator.cli.unit.command import install_unit
 from stallward.actuator.cli.unit.text import UNIT_NAME, unit_text
 from stallward.agent.errors import UsageError
 

@@ -15,10 +15,13 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_pages import BOUNDS, page, parse
 
-from stallward.actuator.latency.prometheus.histogram import HistogramParser
+from stallward.actuator.latency.prometheus.histogram import (
+    HistogramParser,
+    PageKind,
+    kind_of,
+    masked,
+)
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease
-from stallward.actuator.latency.prometheus.page_kind import PageKind, kind_of
-from stallward.actuator.latency.prometheus.sample_line import masked
 from stallward.actuator.latency.prometheus.selector import parse_selector
 
 

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_pages import BOUNDS, STARTED_S, page, parse
 
-from stallward.actuator.latency.messages import MAX_SPANS, Completed
+from stallward.actuator.latency.feed import MAX_SPANS, Completed
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.increase import (
     MOST_GAINED,

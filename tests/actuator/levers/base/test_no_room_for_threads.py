@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from stallward.actuator.journal.bounded_run import run_bounded
 from stallward.actuator.journal.entries import FileValue, Frozen
-from stallward.actuator.journal.restore import restore
+from stallward.actuator.journal.restore import restore, run_bounded
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.worker import Superseded, Worker

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import PartlyReadError, SensorError
-from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
+from stallward.actuator.sensors.files.cpu import IoBytes, parse_io_stat
 
 P = Path("/the/file")
 LOOP_DEVICES = (

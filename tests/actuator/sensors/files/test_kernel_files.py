@@ -22,6 +22,8 @@ from stallward.actuator.sensors.files.cpu import (
 )
 from stallward.actuator.sensors.files.flat import (
     MAX_COUNT,
+    AnySignal,
+    SignalFile,
     flat_counts,
     parse_count,
     parse_frozen,
@@ -35,10 +37,8 @@ from stallward.actuator.sensors.files.memcg import (
     parse_limit_v1,
     parse_oom_control_v1,
 )
-from stallward.actuator.sensors.files.meminfo import MemoryInfo, parse_meminfo
+from stallward.actuator.sensors.files.meminfo import MemoryInfo, VmStat, parse_meminfo
 from stallward.actuator.sensors.files.psi import PsiReader, parse_psi
-from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
-from stallward.actuator.sensors.files.vmstat import VmStat
 from stallward.agent.sample import PsiTotals
 
 P = Path("/the/file")

@@ -10,24 +10,27 @@ import pytest
 from fresh_parsers import parse_cpu_stat, parse_stat_v1, parse_stat_v2, parse_vmstat
 
 from stallward.actuator.errors import PartlyReadError, SensorError
-from stallward.actuator.sensors.files.cpu import CpuStat
-from stallward.actuator.sensors.files.flat import MAX_COUNT
-from stallward.actuator.sensors.files.io_stat import IoBytes
+from stallward.actuator.sensors.files.cpu import CpuStat, IoBytes
+from stallward.actuator.sensors.files.flat import MAX_COUNT, SignalFile, parse_partly
 from stallward.actuator.sensors.files.memcg import (
     GroupMemory,
     MemoryEvents,
     parse_events_v2,
     stat_parser,
 )
-from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo, parse_meminfo
+from stallward.actuator.sensors.files.meminfo import (
+    MeminfoParser,
+    MemoryInfo,
+    VmStat,
+    parse_meminfo,
+    vmstat_parser,
+)
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
     parse_status,
 )
 from stallward.actuator.sensors.files.psi import parse_psi
-from stallward.actuator.sensors.files.signal_file import SignalFile, parse_partly
-from stallward.actuator.sensors.files.vmstat import VmStat, vmstat_parser
 
 P = Path("/the/file")
 NEGATIVE = 2**64 - 205_824

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.kernel.cgroups import Hierarchy
-from stallward.actuator.sensors.files.swap_room import RESCAN_S, SwapRoom
+from stallward.actuator.sensors.files.memcg import RESCAN_S, SwapRoom
 from stallward.actuator.sensors.group_reader import GroupReader
 
 POD = "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1.slice"

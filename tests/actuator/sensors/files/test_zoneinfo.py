@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from stallward.actuator.errors import SensorError
-from stallward.actuator.sensors.files.zoneinfo import machine_min_bytes, parse_min_pages
+from stallward.actuator.sensors.files.meminfo import machine_min_bytes, parse_min_pages
 
 PATH = Path("/proc/zoneinfo")
 ZONES = b"""\

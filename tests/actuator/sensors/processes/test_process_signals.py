@@ -18,8 +18,7 @@ from stallward.actuator.kernel.files import OpenFile
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.levers.base.lever import ExemptProcesses
-from stallward.actuator.sensors.applications_reader import ReadApplication
-from stallward.actuator.sensors.files.io_stat import IoBytes, parse_io_stat
+from stallward.actuator.sensors.files.cpu import IoBytes, parse_io_stat
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
@@ -29,9 +28,9 @@ from stallward.actuator.sensors.files.process_files import (
 )
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import GroupMembers, parse_pids
-from stallward.actuator.sensors.processes.pss import PssReader
-from stallward.actuator.sensors.processes.round_robin import ASKED, UNASKED, RoundRobin
+from stallward.actuator.sensors.processes.round_robin import ASKED, UNASKED, PssReader, RoundRobin
 from stallward.actuator.sensors.processes.tracked_process import EndedError, TrackedProcess
+from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import PROTECTED_SLOT, Sampler
 from stallward.agent.sample import SlotState
 

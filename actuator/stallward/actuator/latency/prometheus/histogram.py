@@ -11,20 +11,206 @@ from __future__ import annotations
 import math
 import re
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 
-from stallward.actuator.latency.prometheus.page_kind import PageKind, kind_of
-from stallward.actuator.latency.prometheus.sample_line import (
-    COMPOSITE,
-    Sample,
-    escaped,
-    masked,
-    read_number,
-    read_sample,
-    read_series_name,
-)
 from stallward.actuator.latency.prometheus.selector import Selector, underscored
+from stallward.agent.printable import printable
+
+# ---------- One sample of the Prometheus text format: its name, its labels and its value
+# The text format 0.0.4, OpenMetrics and the quoted names of Prometheus 3 are read::
+#     request_seconds_bucket{code="200",le="0.1"} 3
+#     {"http.server.duration_bucket","http.route"="/a",le="0.1"} 3
+# https://prometheus.io/docs/instrumenting/exposition_formats/
+
+_QUOTED: Final = r'"([^"\\]*(?:\\.[^"\\]*)*)"'
+_LABEL: Final = re.compile(
+    rf"\s*(?:([a-zA-Z_][a-zA-Z0-9_]*)|{_QUOTED})\s*=\s*{_QUOTED}\s*(?:,|(?=\}}))"
+)
+_NAME: Final = re.compile(rf"\s*{_QUOTED}\s*(?:,|(?=\}}))")
+_LABELS_END: Final = re.compile(r"\s*\}")
+_ESCAPE: Final = re.compile(r"\\(.)")
+_NUMBER: Final = re.compile(
+    r"\s*([+-]?(?:(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf|nan))(?=\s|$)",
+    re.IGNORECASE,
+)
+_LABEL_VALUE: Final = re.compile(
+    r'(\b(?:le|vmrange)"?\s*=\s*"[^"]{0,60}")|=\s*(?:"(?:[^"\\]|\\.)*"?|[^"\s,}][^\s,}]*)'
+)
+COMPOSITE: Final = re.compile(r"\s*\{[a-z_]+:")
+"""How a value of several numbers begins in OpenMetrics 2.0."""
+_SHOWN_CHARACTERS: Final = 100
+
+
+class Sample(NamedTuple):
+    """One line of a page."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
+
+
+def read_sample(name: str, rest: str) -> Sample | None:
+    """Read a line after its name; ``None`` if it is not a sample.
+
+    Args:
+        name: The name before the braces; empty if it stands inside them.
+        rest: The line after the name: labels, value, and whatever follows.
+    """
+    series = read_series_name(name, rest)
+    if series is None:
+        return None
+    name, labels, place = series
+    value = _NUMBER.match(rest, place)
+    return None if value is None else Sample(name, labels, float(value[1]))
+
+
+def read_series_name(name: str, rest: str) -> tuple[str, dict[str, str], int] | None:
+    """Read the name and the labels of a line; ``None`` if it has none.
+
+    Args:
+        name: The name before the braces; empty if it stands inside them.
+        rest: The line after the name.
+
+    Returns:
+        The name, the labels, and where in ``rest`` the value begins.
+    """
+    labels: dict[str, str] = {}
+    position = len(rest) - len(rest.lstrip())
+    if rest.startswith("{", position):
+        position += 1
+        while (end := _LABELS_END.match(rest, position)) is None:
+            label = _LABEL.match(rest, position)
+            if label is None:
+                inner = _NAME.match(rest, position)
+                if name and COMPOSITE.match(rest):
+                    return name, labels, 0
+                if inner is None or name:
+                    return None
+                name, position = _unescaped(inner[1]), inner.end()
+                continue
+            key = label[1] or _unescaped(label[2])
+            if key in labels:
+                return None
+            labels[key] = _unescaped(label[3])
+            position = label.end()
+        position = end.end()
+    return (name, labels, position) if name else None
+
+
+def read_number(text: str) -> float | None:
+    """Read a number as a page writes it; ``None`` if the text is none."""
+    number = _NUMBER.fullmatch(text)
+    return None if number is None else float(number[1])
+
+
+def escaped(text: str) -> str:
+    """Return a name or a value as it stands between quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
+
+
+def _character(match: re.Match[str]) -> str:
+    return "\n" if match[1] == "n" else match[1]
+
+
+def masked(line: str) -> str:
+    """Return the start of a line as it may be shown: its form, and nothing personal.
+
+    The values of labels may be paths or names of users, so only the bounds of a bucket are left of
+    them; every digit becomes 0.
+    """
+    line = _LABEL_VALUE.sub(_hidden, line[: 10 * _SHOWN_CHARACTERS])
+    return printable(re.sub("[0-9]", "0", line[:_SHOWN_CHARACTERS]))
+
+
+def _hidden(match: re.Match[str]) -> str:
+    return match[1] or '="..."'
+
+
+_HEAD_BYTES: Final = 2048
+_SEARCHED_BYTES: Final = 64 << 10
+"""How far down the first metric may stand."""
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_COMPRESSED: Final = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x9c", b"\x78\x01", b"\x78\xda")
+"""How gzip, zstd and deflate begin."""
+_PROTOBUF: Final = re.compile(
+    rb"[\x80-\xff]{0,4}[\x00-\x7f]\x0a[\x01-\x7f][a-zA-Z_:].*\x12", re.DOTALL
+)
+"""The length of a message, and its first field: the name of a metric."""
+_SAMPLE: Final = re.compile(
+    rb"^[ \t]*(?:[a-zA-Z_:][\w:]*(?:\{.*\})?|\{.*\})[ \t]+[-+]?[0-9.NI{]", re.MULTILINE
+)
+
+
+class PageKind(Enum):
+    """What a page is instead of an exposition."""
+
+    EMPTY = "an empty page"
+    COMPRESSED = "compressed data"
+    HTML = "an HTML page"
+    JSON = "JSON"
+    PROTOBUF = "protobuf"
+    UTF16 = "UTF-16 text"
+    BINARY = "binary data"
+    TEXT = "text without a single metric"
+
+
+_HEADS: Final = (
+    (PageKind.EMPTY, re.compile(rb"\s*\Z")),
+    (PageKind.COMPRESSED, re.compile(b"|".join(map(re.escape, _COMPRESSED)))),
+    (PageKind.UTF16, re.compile(rb"\xff\xfe|\xfe\xff|\x00[^\x00]|[^\x00]\x00[^\x00]\x00")),
+    (PageKind.PROTOBUF, _PROTOBUF),
+    (PageKind.BINARY, re.compile(rb".*?[\x00-\x08\x0e-\x1f]", re.DOTALL)),
+    (PageKind.HTML, re.compile(rb"\s*<")),
+    (PageKind.JSON, re.compile(rb'\s*(?:\[|\{\s*(?:\}|"[^"]*"\s*:))')),
+)
+
+
+def kind_of(body: bytes) -> PageKind | None:
+    """Return what a page is; ``None`` if it is an exposition."""
+    head = body[:_HEAD_BYTES].removeprefix(_BYTE_ORDER_MARK)
+    for kind, pattern in _HEADS:
+        if pattern.match(head):
+            return kind
+    return None if _SAMPLE.search(body, 0, _SEARCHED_BYTES) else PageKind.TEXT
+
+
+MAX_SERIES: Final = 10_000
+_MAX_LINE_BYTES: Final = 16 << 10
+
+
+def read_series(body: bytes, selector: Selector) -> dict[str, float]:
+    """Return the value of each series by its labels; never raises, whatever the page holds.
+
+    A name that needs quotes is also found in the form that clients write when they are not asked
+    for quoted names. A last line without an end is left out: it may be cut off.
+
+    Args:
+        body: The page.
+        selector: The metric, whose name must stand on the page as it is, and its labels.
+    """
+    body = body.removeprefix(_BYTE_ORDER_MARK)
+    end = body.rfind(b"\n") + 1
+    for name in dict.fromkeys((selector.name, underscored(selector.name))):
+        found: dict[str, float] = {}
+        for match in _line_pattern(name, ()).finditer(body, 0, end):
+            if len(match[0]) > _MAX_LINE_BYTES or len(found) == MAX_SERIES:
+                continue
+            rest = match[2].decode("utf-8", "replace")
+            sample = read_sample((match[1] or b"").decode(), rest)
+            if sample is None or sample.name != name or not selector.matches(sample.labels):
+                continue
+            found[",".join(f"{k}={v!r}" for k, v in sorted(sample.labels.items()))] = sample.value
+        if found:
+            return found
+    return {}
+
 
 # ---------- A histogram in one line, as OpenMetrics 2.0 has it.
 # The classic buckets of such a line are read::
@@ -91,11 +277,8 @@ def read_composite(value: str) -> Composite | None:
     )
 
 
-MAX_SERIES: Final = 10_000
 MAX_REQUESTS: Final = 2.0**48
 """The most requests in a bucket; the sum over all series then still fits 64 bits."""
-_MAX_LINE_BYTES: Final = 16 << 10
-_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _STARTED: Final = b"process_start_time_seconds"
 _STARTS: Final = 8
 """The most places at which the start of the process is looked for."""
@@ -311,9 +494,9 @@ class _Reading:
         )
 
 
-def _line_pattern(name: str) -> re.Pattern[bytes]:
+def _line_pattern(name: str, suffixes: Iterable[str] = _READ) -> re.Pattern[bytes]:
     """The pattern of a metric's lines: group 1 is the name, unless it is between the braces."""
-    suffix = rb"(?:" + b"|".join(part.encode() for part in _READ) + rb")?"
+    suffix = rb"(?:" + b"|".join(part.encode() for part in suffixes) + rb")?"
     plain, quoted = re.escape(name.encode()), re.escape(escaped(name).encode())
     return re.compile(
         rb"^[ \t]*(?:(" + plain + suffix + rb")(?=[{ \t])"

@@ -18,8 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from stallward.actuator.latency.feed import MAX_LATENCY_MS, Span
-from stallward.actuator.latency.messages import MAX_SPANS
+from stallward.actuator.latency.feed import MAX_LATENCY_MS, MAX_SPANS, Span
 from stallward.actuator.latency.prometheus.histogram import MAX_SERIES, Exposition, Labels, Series
 
 MOST_GAINED: Final = 2.0**32

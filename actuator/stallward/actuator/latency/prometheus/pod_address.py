@@ -6,18 +6,12 @@ and again. So what has another pod's address by now is never asked in its place.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import socket
 import time
 from dataclasses import dataclass
 from typing import Final
 
-from stallward.actuator.errors import FramesError
-from stallward.actuator.runtime.waiting_messages import waiting_messages
-from stallward.agent.errors import SchemaError
-from stallward.agent.schema.read import read
-from stallward.agent.schema.write import to_table
+from stallward.actuator.runtime.waiting_messages import waiting_reports
 
 SILENT_S: Final = 3.0
 """After so long without a word an address is used no more; it is sent once a second."""
@@ -37,23 +31,6 @@ class PodAddress:
     """Its IP address; empty while it has none."""
 
 
-def pack(address: PodAddress) -> bytes:
-    """Make the message of an address."""
-    return json.dumps(to_table(address)).encode()
-
-
-def unpack(message: bytes) -> PodAddress:
-    """Read a message.
-
-    Raises:
-        FramesError: If it is not one of this version.
-    """
-    try:
-        return read(PodAddress, json.loads(message), "address")
-    except (ValueError, RecursionError, SchemaError) as error:
-        raise FramesError("A message about the application's pod is damaged.") from error
-
-
 class PodAddresses:
     """Reads the addresses, without ever waiting.
 
@@ -67,10 +44,10 @@ class PodAddresses:
 
     def read(self) -> PodAddress | None:
         """Return what was said last; ``None`` if that is too long ago."""
-        waiting = waiting_messages(self._connection, most=_MESSAGES, message_bytes=_MESSAGE_BYTES)
-        for message in waiting:
-            with contextlib.suppress(FramesError):  # a damaged one counts as none
-                self._last = unpack(message)
+        for one in waiting_reports(
+            self._connection, PodAddress, most=_MESSAGES, message_bytes=_MESSAGE_BYTES
+        ):
+            self._last = one
         last = self._last
         return None if last is None or time.monotonic() - last.sent_s > SILENT_S else last
 

@@ -8,10 +8,9 @@ from typing import Final
 
 from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser
+from stallward.actuator.latency.prometheus.histogram import Exposition, HistogramParser, PageKind
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase, Nothing
-from stallward.actuator.latency.prometheus.page_kind import PageKind
 from stallward.actuator.latency.prometheus.pod_address import PodAddresses
 from stallward.actuator.latency.prometheus.selector import parse_selector
 

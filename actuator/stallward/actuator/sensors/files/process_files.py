@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PartlyReadError, SensorError
+from stallward.actuator.sensors.files.cpu import IoBytes
 from stallward.actuator.sensors.files.flat import checked_count, parse_count
-from stallward.actuator.sensors.files.io_stat import IoBytes
 
 _KIB: Final = 1024
 _SIZES: Final = re.compile(

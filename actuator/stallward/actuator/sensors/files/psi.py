@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import PartlyReadError, SensorError
-from stallward.actuator.sensors.files.flat import is_count
-from stallward.actuator.sensors.files.signal_file import SignalFile
+from stallward.actuator.sensors.files.flat import SignalFile, is_count
 from stallward.agent.sample import PsiTotals
 
 # ---------- The stall totals of one pressure file, without leaps that no stall can make

@@ -29,13 +29,13 @@ from stallward.actuator.kernel.bpf import (
     Drain,
     possible_cpus,
 )
-from stallward.actuator.sensors.page_cache.kernel_layout import Kernel
 from stallward.actuator.sensors.page_cache.programs import NAMES, PROGRAMS
 from stallward.actuator.sensors.page_cache.steps import (
     COUNT_BYTES,
     KEY_BYTES,
     THREAD_BYTES,
     THREADS,
+    Kernel,
     Maps,
     pending_pages,
 )

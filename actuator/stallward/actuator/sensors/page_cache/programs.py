@@ -37,8 +37,7 @@ from stallward.actuator.kernel.bpf import (
     Assembler,
 )
 from stallward.actuator.sensors.page_cache import steps as step
-from stallward.actuator.sensors.page_cache.kernel_layout import Kernel
-from stallward.actuator.sensors.page_cache.steps import Maps
+from stallward.actuator.sensors.page_cache.steps import Kernel, Maps
 
 _SAME_RUN_PAGES: Final = 256
 """A page within this distance behind a run belongs to it: pages between were cached already."""

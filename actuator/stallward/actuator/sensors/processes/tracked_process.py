@@ -2,24 +2,41 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import SensorError
-from stallward.actuator.kernel.files import ABSENT
+from stallward.actuator.errors import KernelFileError, SensorError
+from stallward.actuator.kernel.files import ABSENT, read_bytes
 from stallward.actuator.kernel.process_table import stat_fields
-from stallward.actuator.sensors.files.flat import parse_count, parse_single
-from stallward.actuator.sensors.files.io_stat import IoBytes
+from stallward.actuator.sensors.files.cpu import IoBytes
+from stallward.actuator.sensors.files.flat import parse_count, parse_partly, parse_single
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
     parse_schedstat,
     parse_status,
 )
-from stallward.actuator.sensors.files.signal_file import parse_partly
-from stallward.actuator.sensors.processes.run_delay import NOTHING, is_counted
 from stallward.agent.sample import ProcessSample
+
+# ---------- Whether the kernel counts how long threads wait for a CPU
+# /proc/PID/schedstat is there in any case. A kernel that does not count (without CONFIG_SCHEDSTATS,
+# and with delay accounting off, which is the default) writes zeros into it.
+
+NOTHING: Final = b"0 0 0\n"
+"""The content of a thread that has never run, and of every thread where nothing is counted."""
+NOT_COUNTED: Final = "this kernel counts no waiting for a CPU (boot with delayacct)"
+
+
+@functools.cache
+def is_counted(proc: Path) -> bool:
+    """Whether run delays are counted: this process has run, so its own counters are not zeros."""
+    try:
+        return read_bytes(proc / "self" / "schedstat") != NOTHING
+    except KernelFileError:
+        return True
+
 
 MAX_THREADS: Final = 256
 """The run delay of a process with more threads is absent."""

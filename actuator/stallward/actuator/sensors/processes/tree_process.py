@@ -11,16 +11,15 @@ from typing import Final, TypeVar
 from stallward.actuator.errors import KernelFileError, PartlyReadError, SensorError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_table import Seen, parse_seen, stat_fields
-from stallward.actuator.sensors.files.flat import MAX_COUNT, is_count, parse_count
-from stallward.actuator.sensors.files.io_stat import IoBytes
+from stallward.actuator.sensors.files.cpu import IoBytes
+from stallward.actuator.sensors.files.flat import MAX_COUNT, is_count, parse_count, parse_partly
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
     parse_schedstat,
     parse_status,
 )
-from stallward.actuator.sensors.files.signal_file import parse_partly
-from stallward.actuator.sensors.processes.run_delay import NOT_COUNTED, is_counted
+from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
 
 T = TypeVar("T")
 

@@ -10,14 +10,13 @@ from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.files import read_bytes
 from stallward.actuator.kernel.process_table import Seen, parse_seen, stat_fields
 from stallward.actuator.kernel.refusals import Place, next_step
-from stallward.actuator.sensors.files.flat import is_count, parse_single
-from stallward.actuator.sensors.files.io_stat import IoBytes
+from stallward.actuator.sensors.files.cpu import IoBytes
+from stallward.actuator.sensors.files.flat import is_count, parse_partly, parse_single
 from stallward.actuator.sensors.files.process_files import (
     ProcessStatus,
     parse_process_io,
     parse_status,
 )
-from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.actuator.sensors.processes.tree_process import parse_used
 from stallward.lens.errors import LensError
 from stallward.lens.trace.memory_maps import MapSizes, parse_map_sizes

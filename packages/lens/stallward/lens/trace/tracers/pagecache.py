@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.kernel.files import read_bytes
-from stallward.actuator.sensors.files.flat import flat_counts
+from stallward.actuator.sensors.files.flat import SignalFile, flat_counts
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
-from stallward.actuator.sensors.files.signal_file import SignalFile
 from stallward.lens.errors import LensError
 from stallward.lens.trace.columns import Column, ColumnType, Table, Value
 from stallward.lens.trace.page_cache import PageCacheLens

@@ -7,8 +7,8 @@ from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import reading_error
+from stallward.actuator.sensors.files.flat import AnySignal, SignalFile
 from stallward.actuator.sensors.files.psi import PsiReader
-from stallward.actuator.sensors.files.signal_file import AnySignal, SignalFile
 from stallward.lens.errors import LensError
 from stallward.lens.trace.columns import (
     Column,

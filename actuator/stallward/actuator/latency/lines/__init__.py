@@ -1,1 +1,0 @@
-"""Latencies from lines that the application writes to a file or FIFO."""

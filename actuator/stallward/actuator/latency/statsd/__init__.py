@@ -1,1 +1,0 @@
-"""Latencies from StatsD timings that arrive as datagrams."""
