@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, get_args
 
@@ -100,76 +100,29 @@ THREAD_OPTIONS: Final[Mapping[str, SlotOption]] = {
 """The option of each field of :class:`ThreadDesire` that has a value, written ``TID=VALUE``."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApplyOptions:
-    """The options of one command, as they were typed."""
-
-    paused: str = ""
-    """Names or numbers of slots, joined by commas."""
-    terminated: str = ""
-    """The same."""
-    slot_values: Mapping[str, Sequence[str]]
-    """For each field in :data:`SLOT_OPTIONS`, what was given to its option."""
-    profile: str = PROFILES[0].name
-    tuning: Mapping[str, float | None]
-    """Settings that differ from the profile's, by the field of :class:`Tuning`."""
-    stopped: Sequence[str] = ()
-    """Processes, each ``PID`` or ``PID@START``."""
-    terminate: str = ""
-    kill_at_once: bool = False
-    protect_from_oom: bool = False
-    protected_low: str = ""
-    """MiB; empty for none."""
-    protected_willneed: bool = False
-    file_pages: str = ""
-    """``ACTION,KEY=VALUE...``; empty for none."""
-    thread_values: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """For each field in :data:`THREAD_OPTIONS`, what was given to its option."""
-
-
-def parse_desired(
-    options: ApplyOptions, *, slots: Sequence[str], proc: Path | None
-) -> DesiredState:
-    """Make a desired state of command line options.
+def _slot_desires(
+    slots: Sequence[str], pause: str, end: str, values: Mapping[str, Texts]
+) -> tuple[SlotDesire, ...]:
+    """What is wanted of each slot.
 
     Args:
-        options: The options.
         slots: The names of the node's slots.
-        proc: /proc of the node; ``None`` if it is another machine's, so that processes need
-            their start times.
+        pause: Names or numbers of slots, joined by commas.
+        end: The same.
+        values: For each field in :data:`SLOT_OPTIONS`, what was given to its option.
 
     Raises:
-        UsageError: If a slot, a profile or a process does not exist, or a value is none.
+        UsageError: If a slot does not exist, or a value is none.
     """
-    paused = _slots("--pause", options.paused, slots)
-    terminated = _slots("--end", options.terminated, slots)
+    paused, terminated = _slots("--pause", pause, slots), _slots("--end", end, slots)
     desires = [
         SlotDesire(paused=i in paused, terminated=i in terminated) for i in range(len(slots))
     ]
-    for name, texts in options.slot_values.items():
-        for text in texts:
+    for name, texts in values.items():
+        for text in texts or ():
             index, value = _slot_value(SLOT_OPTIONS[name], text, slots)
             desires[index] = replace(desires[index], **{name: value})
-    desired = DesiredState(
-        slots=tuple(desires),
-        tuning=_tuning(options.profile, options.tuning),
-        stopped=tuple(_process("--stop-process", text, proc) for text in options.stopped),
-        terminate=_process("--end-process", options.terminate, proc)
-        if options.terminate
-        else None,
-        protect_from_oom=options.protect_from_oom,
-        protected_low_bytes=_low(options.protected_low) if options.protected_low else None,
-        protected_willneed=options.protected_willneed,
-        kill_at_once=options.kill_at_once,
-        file_pages=_file_pages(options.file_pages) if options.file_pages else None,
-        protected_threads=_threads(options.thread_values, proc),
-    )
-    problem = inexpressible(desired, len(slots))
-    if problem is not None:
-        raise UsageError(
-            f"{problem_text(problem)}.", next_step="See stallward ctl apply --help for the units."
-        )
-    return desired
+    return tuple(desires)
 
 
 def _slot_value(option: SlotOption, text: str, slots: Sequence[str]) -> tuple[int, Any]:
@@ -189,12 +142,12 @@ def _value(option: SlotOption, text: str, value: str, subject: str) -> Any:
         ) from error
 
 
-def _threads(values: Mapping[str, Sequence[str]], proc: Path | None) -> tuple[ThreadDesire, ...]:
+def _threads(values: Mapping[str, Texts], proc: Path | None) -> tuple[ThreadDesire, ...]:
     """What is wanted of threads, each ``TID=VALUE`` or ``TID@START=VALUE``."""
     desires: dict[ThreadRef, ThreadDesire] = {}
     for name, texts in values.items():
         option = THREAD_OPTIONS[name]
-        for text in texts:
+        for text in texts or ():
             number, _, value = text.partition("=")
             read = _value(option, text, value, "TID")
             found = _process(option.option, number, proc)
@@ -382,35 +335,37 @@ def apply(
     SLOT=, a slot's name or number, may be repeated for other slots. PID@START names a process of
     another machine, by field 22 of its /proc/PID/stat. The guard says what it does not grant.
     """
-    options = ApplyOptions(
-        paused=pause,
-        terminated=end,
-        slot_values={name: texts or () for name, texts in slot_values.items()},
-        profile=profile,
-        tuning={
-            "swappiness": swappiness,
-            "protected_swappiness": protected_swappiness,
-            "dirty_background_ratio": dirty_background_ratio,
-            "dirty_ratio": dirty_ratio,
-            "overcommit_memory": overcommit_memory,
-        },
-        stopped=stop_process or (),
-        terminate=end_process,
-        kill_at_once=kill_at_once,
-        protect_from_oom=protect_from_oom,
-        protected_low=protected_low,
-        protected_willneed=protected_willneed,
-        file_pages=file_pages,
-        thread_values={
-            "slice_us": thread_slice or (),
-            "nice": thread_nice or (),
-            "cpus": thread_cpus or (),
-        },
-    )
+    tuning = {
+        "swappiness": swappiness,
+        "protected_swappiness": protected_swappiness,
+        "dirty_background_ratio": dirty_background_ratio,
+        "dirty_ratio": dirty_ratio,
+        "overcommit_memory": overcommit_memory,
+    }
+    threads = {"slice_us": thread_slice, "nice": thread_nice, "cpus": thread_cpus}
     with connect(socket) as client:
         names = client.status().slots
+        # On another machine processes need their start times.
         proc = None if is_remote(str(socket)) else DEFAULT_PATHS.proc
-        desired = parse_desired(options, slots=names, proc=proc)
+        ended = _process("--end-process", end_process, proc) if end_process else None
+        desired = DesiredState(
+            slots=_slot_desires(names, pause, end, slot_values),
+            tuning=_tuning(profile, tuning),
+            stopped=tuple(_process("--stop-process", one, proc) for one in stop_process or ()),
+            terminate=ended,
+            protect_from_oom=protect_from_oom,
+            protected_low_bytes=_low(protected_low) if protected_low else None,
+            protected_willneed=protected_willneed,
+            kill_at_once=kill_at_once,
+            file_pages=_file_pages(file_pages) if file_pages else None,
+            protected_threads=_threads(threads, proc),
+        )
+        problem = inexpressible(desired, len(names))
+        if problem is not None:
+            raise UsageError(
+                f"{problem_text(problem)}.",
+                next_step="See stallward ctl apply --help for the units.",
+            )
         answer = client.apply(desired, lease_s=lease, holder=holder)
         for text in reason_notes(answer.reasons, names):
             output.line(f"guard: {text}")

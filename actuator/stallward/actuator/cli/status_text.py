@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,49 +30,30 @@ _WORTH_SAYING: Final = 0.005
 
 def status_values(status: DaemonStatus) -> dict[str, Any]:
     """Return a daemon's status as JSON values."""
-    policy = status.policy
-    return {
-        "version": status.version,
-        "node_kind": status.node_kind,
-        "controller": status.controller,
+    policy, phase = status.policy, status.experiment
+    own = {one.name: getattr(status, one.name) for one in fields(status)}
+    del own["last_tick"]
+    return own | {
         "mode": status.mode.name.lower(),
         "policy": policy and {"name": policy.name, "path": policy.path, "sha256": policy.sha256},
-        "slo_ms": status.slo_ms,
         "slots": list(status.slots),
         "pods": [list(pods) for pods in status.pods],
-        "lease_held": status.lease_held,
-        "lease_remaining_s": status.lease_remaining_s,
-        "ticks": status.ticks,
-        "records_dropped": status.records_dropped,
         "refused": dict(status.refused),
         "missing": list(status.missing),
         "plugged_levers": list(status.plugged_levers),
         "problems": list(status.problems),
-        "met_s": status.met_s,
-        "missed_s": status.missed_s,
-        "uptime_s": status.uptime_s,
-        "loop_restarts": status.loop_restarts,
         "fallbacks": dict(status.fallbacks),
-        "stepped_aside": status.stepped_aside,
         "latency": _latency_values(status.latency),
         "applications": [
-            {
-                "name": one.name,
-                "slo_ms": one.slo_ms,
-                "met_s": one.met_s,
-                "missed_s": one.missed_s,
-                "latency": _latency_values(one.latency),
-            }
-            for one in status.applications
+            {**asdict(one), "latency": _latency_values(one.latency)} for one in status.applications
         ],
         "work": [
-            {"slot": slot, "source": one.source, "unit": one.unit, "fault": one.fault or None}
+            {"slot": slot, **asdict(one), "fault": one.fault or None}
             for slot, one in zip(status.slots, status.work, strict=False)
         ],
         "hold_budget": status.hold_budget and asdict(status.hold_budget),
         "canary": status.canary and asdict(status.canary),
-        "experiment": status.experiment
-        and {**asdict(status.experiment), "arm": status.experiment.arm.name.lower()},
+        "experiment": phase and {**asdict(phase), "arm": phase.arm.name.lower()},
     }
 
 

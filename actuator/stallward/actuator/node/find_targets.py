@@ -15,8 +15,6 @@ from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.lever import ExemptProcesses, daemon_pids
 
-"""The name of the protected application's process tree in messages."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Targets:

@@ -302,7 +302,6 @@ def _whole(path: Path) -> bytes:
 
 
 def open_page_cache(
-    mode: str = "auto",
     *,
     sys: Path,
     groups: Sequence[Path | None] = (),
@@ -312,14 +311,11 @@ def open_page_cache(
     """Start counting if this node allows it; takes about 0.2 s.
 
     Args:
-        mode: ``off`` for not at all.
         sys: Where sysfs is.
         groups: See :class:`PageCacheCounters`.
         cgroup_root: See :class:`PageCacheCounters`.
         bpf: The system call; this machine's if not given.
     """
-    if mode == "off":
-        return PageCacheAbsent(reason='switched off (node.page_cache = "off")')
     btf_path = sys / BTF
     try:
         kernel = Kernel(Btf(_whole(btf_path), btf_path, NAMES))

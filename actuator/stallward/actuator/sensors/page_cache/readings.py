@@ -62,7 +62,6 @@ class PageCacheSignal:
         from stallward.actuator.sensors.page_cache.counters import PageCacheAbsent, open_page_cache  # noqa: PLC0415 - only where wanted
 
         counters = open_page_cache(
-            mode,
             sys=sys,
             groups=[
                 group.unified_dir if isinstance(group, Cgroup) else None
@@ -112,11 +111,6 @@ class PageCacheSignal:
             return sample
         filled = tuple(_filled_process(one, counters.process(one.pid)) for one in processes)
         return replace(sample, processes=filled)
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Why the counts are missing; empty if they are not."""
-        return () if self.absent is None else (f"page cache by eBPF: {self.absent}",)
 
     def close(self) -> None:
         """Detach from the kernel."""
