@@ -197,8 +197,8 @@ def test_an_unavailable_signal_says_why_and_counts_nothing(tmp_path: Path) -> No
     signal, readers = signal_of("auto", tmp_path), Readers(tmp_path)
     readers.step(signal, 1.0)
     assert readers.counts == [None] * 4
-    assert len(signal.missing) == 1
-    assert "CONFIG_DEBUG_INFO_BTF" in signal.missing[0]
+    assert signal.absent is not None
+    assert "CONFIG_DEBUG_INFO_BTF" in signal.absent
     with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
         signal_of("ebpf", tmp_path)
 
@@ -231,7 +231,7 @@ def test_counts_are_absent_once_the_kernel_refuses(
     readers.step(signal, 2.0)
     assert fake.closed
     assert readers.counts == [None] * 4
-    assert len(signal.missing) == 1
+    assert signal.absent is not None
 
 
 def test_the_sample_of_a_group_has_the_counts_that_its_reader_was_given(tmp_path: Path) -> None:
@@ -248,8 +248,8 @@ def test_the_sample_of_a_group_has_the_counts_that_its_reader_was_given(tmp_path
 @pytest.mark.live
 def test_a_signal_gives_what_it_knows(tmp_path: Path) -> None:
     signal, readers = signal_of("auto"), Readers(tmp_path)
-    if signal.missing:
-        pytest.skip(signal.missing[0])
+    if signal.absent is not None:
+        pytest.skip(signal.absent)
     try:
         for path in (__file__, str(SYS / BTF), __file__):
             Path(path).read_bytes()
