@@ -29,6 +29,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
 from onnx import TensorProto, helper, numpy_helper
 from own_names import own_name
 from sudden_death import kill_guardian_and_loop
+from tick_replay import replay
 
 from stallward.actuator.client import ActuatorClient, Reported
 from stallward.actuator.client.daemon_process import Daemon
@@ -46,7 +47,6 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.engine.interface import EngineSettings
-from stallward.actuator.engine.replay import replay
 from stallward.actuator.errors import (
     DaemonError,
     DaemonUnavailableError,

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scripted_engine import tick_record
+from tick_replay import replay
 
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
-from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.reasons import (

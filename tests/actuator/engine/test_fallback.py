@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 from scripted_engine import Scripted, scripted_engine, tick_record
+from tick_replay import replay
 
 from stallward.actuator.engine.engine import MAX_DOUBLINGS, STEADY_TICKS, Engine, Trust
 from stallward.actuator.engine.interface import EngineSettings, TickOutcome
-from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.record import wire
 from stallward.actuator.record.reasons import Fault, FaultKind, NoSample, SignalLost

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from scripted_engine import Scripted, scripted_engine, tick_record
+from tick_replay import replay
 
 from stallward.actuator.engine.engine import Observer
 from stallward.actuator.engine.interface import EngineSettings
-from stallward.actuator.engine.replay import replay
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule, Wish
 from stallward.actuator.record import wire
