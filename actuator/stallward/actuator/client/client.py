@@ -166,13 +166,7 @@ class Experiments:
             RequestError: If none runs.
             DaemonError: If the daemon cannot be reached.
         """
-        try:
-            answer = self._stub.StopExperiment(
-                pb.StopExperimentRequest(), timeout=_START_TIMEOUT_S
-            )
-        except grpc.RpcError as error:
-            raise to_error(error, self._daemon) from error
-        return EXPERIMENT.from_wire(answer.experiment)
+        return self._call(self._stub.StopExperiment, pb.StopExperimentRequest(), _START_TIMEOUT_S)
 
     def _call(self, method: Any, request: Any, timeout_s: float) -> Experiment:
         try:

@@ -60,7 +60,7 @@ class LatencySource(Protocol):
 
 
 class ChannelSource:
-    """Reads the frames that another process of the daemon sends (see ``messages``).
+    """Reads the frames that another process of the daemon sends (see ``feed``).
 
     Args:
         connection: A SOCK_SEQPACKET socket.

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from stallward.actuator.experiments.plan import Candidate
 from stallward.actuator.experiments.state import Before
 from stallward.actuator.runtime.stderr_line import say
-from stallward.actuator.service.loop_link import LOAD_ANSWER_S, LoopLink
+from stallward.actuator.service.loop_link import LOAD_ANSWER_S, MODES, LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
-
-_MODES: Final = {
-    "off": pb.MODE_OFF,
-    "shadow": pb.MODE_SHADOW,
-    "advice": pb.MODE_ADVICE,
-    "active": pb.MODE_ACTIVE,
-}
 
 
 class LoadRefusedError(Exception):
@@ -66,14 +57,14 @@ class ArmSwitch:
             say(f"{before.policy} cannot be loaded again: {error.message}", "service")
             await self._set_mode(pb.MODE_OFF)
             return
-        await self._set_mode(_MODES[before.mode])
+        await self._set_mode(MODES[before.mode])
 
     def in_force(self) -> Before:
         """What is loaded now, and what it may do."""
         status = self._link.status()
         if status is None or not status.HasField("policy"):
             return Before()
-        mode = next((name for name, wire in _MODES.items() if wire == status.mode), "off")
+        mode = next((name for name, wire in MODES.items() if wire == status.mode), "off")
         return Before(policy=status.policy.path, mode=mode)
 
     async def resolved(self, candidate: Candidate) -> Candidate:

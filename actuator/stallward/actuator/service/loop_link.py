@@ -16,6 +16,12 @@ from stallward.actuator.ipc.channels import MESSAGE_BYTES
 from stallward.actuator.service.watchers import Watchers
 from stallward.proto.v1 import stallward_pb2 as pb
 
+MODES: Final = {
+    "off": pb.MODE_OFF,
+    "shadow": pb.MODE_SHADOW,
+    "advice": pb.MODE_ADVICE,
+    "active": pb.MODE_ACTIVE,
+}
 ANSWER_S: Final = 2.0
 """How long a call waits for the loop, where nothing else is said."""
 LOAD_ANSWER_S: Final = 30.0

@@ -18,11 +18,10 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from stallward.actuator.runtime.stderr_line import say
+from stallward.actuator.service.callers import Context
 from stallward.agent.printable import printable
 
 # ---------- Refused calls: each is counted, and logged as far as the log is not flooded
-
-Context = grpc.aio.ServicerContext[Any, Any]
 
 MOST_LINES: Final = 20
 """The most lines in a span of :data:`SPAN_S`; what is left out is counted in the next line."""

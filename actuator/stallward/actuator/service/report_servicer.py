@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
+from stallward.actuator.service.callers import Context
 from stallward.actuator.service.latency_reports import (
     MAX_REQUESTS,
     MAX_STREAMS,
@@ -40,7 +41,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
     async def Report(  # noqa: N802 - gRPC's name
         self,
         request_iterator: AsyncIterator[pb.ReportRequest],
-        context: grpc.aio.ServicerContext[Any, Any],
+        context: Context,
     ) -> pb.ReportResponse:
         """Receive the protected application's latencies, message by message."""
         if not self._reports:
@@ -70,7 +71,7 @@ class ReportServicer(pb_grpc.ActuatorServiceServicer):
         request: pb.ReportRequest,
         reports: LatencyReports,
         stream: ReportStream,
-        context: grpc.aio.ServicerContext[Any, Any],
+        context: Context,
     ) -> None:
         """Receive one message."""
         if len(request.requests) > MAX_REQUESTS:

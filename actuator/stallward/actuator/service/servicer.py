@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from importlib.metadata import version
-from typing import Any, Final
+from typing import Final
 
 import grpc
 
@@ -15,7 +15,7 @@ from stallward.actuator.experiments.wire import EXPERIMENT, EXPERIMENT_PLAN, PHA
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.advice import AdviceLog
 from stallward.actuator.service.arm_switch import LoadRefusedError
-from stallward.actuator.service.callers import door_of, holder_of
+from stallward.actuator.service.callers import Context, door_of, holder_of
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.experiment_runner import ExperimentRunner
 from stallward.actuator.service.latency_reports import LatencyReports
@@ -29,7 +29,6 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 _NO_FOLDER: Final = "No folder for experiments is configured. Set dir under [experiments]."
 _RUNS: Final = "An experiment runs. Stop it first: stallward ab stop."
-_Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ExperimentServicer(PolicyServicer):
@@ -39,7 +38,7 @@ class ExperimentServicer(PolicyServicer):
     """Runs experiments; ``None`` if no folder for them is configured."""
 
     async def StartExperiment(  # noqa: N802 - gRPC's name
-        self, request: pb.StartExperimentRequest, context: _Context
+        self, request: pb.StartExperimentRequest, context: Context
     ) -> pb.StartExperimentResponse:
         """Compare two controllers on this node."""
         runner = await self._needed_runner(context)
@@ -58,7 +57,7 @@ class ExperimentServicer(PolicyServicer):
         return pb.StartExperimentResponse(experiment=_shown(runner))
 
     async def GetExperiment(  # noqa: N802
-        self, request: pb.GetExperimentRequest, context: _Context
+        self, request: pb.GetExperimentRequest, context: Context
     ) -> pb.GetExperimentResponse:
         """The experiment that runs, or else the last one."""
         runner = await self._needed_runner(context)
@@ -68,7 +67,7 @@ class ExperimentServicer(PolicyServicer):
         return pb.GetExperimentResponse(experiment=_shown(runner))
 
     async def StopExperiment(  # noqa: N802
-        self, request: pb.StopExperimentRequest, context: _Context
+        self, request: pb.StopExperimentRequest, context: Context
     ) -> pb.StopExperimentResponse:
         """Stop the experiment that runs."""
         runner = await self._needed_runner(context)
@@ -79,44 +78,44 @@ class ExperimentServicer(PolicyServicer):
         return pb.StopExperimentResponse(experiment=_shown(runner))
 
     async def Load(  # noqa: N802
-        self, request: pb.LoadRequest, context: _Context
+        self, request: pb.LoadRequest, context: Context
     ) -> pb.LoadResponse:
         """Load a policy, unless an experiment runs."""
         await self._refuse_during_experiment(context)
         return await super().Load(request, context)
 
     async def RemovePolicy(  # noqa: N802
-        self, request: pb.RemovePolicyRequest, context: _Context
+        self, request: pb.RemovePolicyRequest, context: Context
     ) -> pb.RemovePolicyResponse:
         """Remove a policy, unless an experiment runs, which may need it."""
         await self._refuse_during_experiment(context)
         return await super().RemovePolicy(request, context)
 
     async def SetMode(  # noqa: N802
-        self, request: pb.SetModeRequest, context: _Context
+        self, request: pb.SetModeRequest, context: Context
     ) -> pb.SetModeResponse:
         """Set the mode of the loaded policy, unless an experiment runs."""
         await self._refuse_during_experiment(context)
         return await super().SetMode(request, context)
 
     async def RollBack(  # noqa: N802
-        self, request: pb.RollBackRequest, context: _Context
+        self, request: pb.RollBackRequest, context: Context
     ) -> pb.RollBackResponse:
         """Activate the policy that was active before, unless an experiment runs."""
         await self._refuse_during_experiment(context)
         return await super().RollBack(request, context)
 
-    async def _refuse_during_experiment(self, context: _Context) -> None:
+    async def _refuse_during_experiment(self, context: Context) -> None:
         if self.runner is not None and self.runner.running:
             await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
 
-    async def _needed_runner(self, context: _Context) -> ExperimentRunner:
+    async def _needed_runner(self, context: Context) -> ExperimentRunner:
         if self.runner is None:
             await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_FOLDER)
         return self.runner
 
     async def _read_plan(
-        self, request: pb.StartExperimentRequest, context: _Context
+        self, request: pb.StartExperimentRequest, context: Context
     ) -> ExperimentPlan:
         try:
             return EXPERIMENT_PLAN.from_wire(request.plan)
@@ -189,7 +188,7 @@ class Servicer(ExperimentServicer):
             self.canary.take(record)
 
     async def Status(  # noqa: N802 - gRPC's name
-        self, request: pb.StatusRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.StatusRequest, context: Context
     ) -> pb.StatusResponse:
         """The daemon's status."""
         # The loop is not asked, so that a thousand calls a second cannot delay a tick.
@@ -233,7 +232,7 @@ class Servicer(ExperimentServicer):
         return own
 
     async def Watch(  # noqa: N802
-        self, request: pb.WatchRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.WatchRequest, context: Context
     ) -> AsyncIterator[pb.WatchResponse]:
         """Stream tick records as they happen."""
         every = max(request.every, 1)
@@ -248,7 +247,7 @@ class Servicer(ExperimentServicer):
             await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
 
     async def Advise(  # noqa: N802
-        self, request: pb.AdviseRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.AdviseRequest, context: Context
     ) -> AsyncIterator[pb.AdviseResponse]:
         """Stream what a policy in advice mode would do."""
         if not request.follow:
@@ -268,14 +267,14 @@ class Servicer(ExperimentServicer):
             await self.refusals.refuse(context, grpc.StatusCode.RESOURCE_EXHAUSTED, _TOO_MANY)
 
     async def Apply(  # noqa: N802
-        self, request: pb.ApplyRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.ApplyRequest, context: Context
     ) -> pb.ApplyResponse:
         """Put a desired state in force for the time of a lease."""
         request.holder = holder_of(context, request.holder)
         return (await self._ask(context, apply=request)).apply
 
     async def Release(  # noqa: N802
-        self, request: pb.ReleaseRequest, context: grpc.aio.ServicerContext[Any, Any]
+        self, request: pb.ReleaseRequest, context: Context
     ) -> pb.ReleaseResponse:
         """Release the lease."""
         request.holder = holder_of(context, request.holder)

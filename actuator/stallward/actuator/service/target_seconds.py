@@ -40,15 +40,15 @@ class TargetSeconds:
         passed_s = self._time.passed_s(record)
         for one in record.sample.applications:
             met_s, missed_s = self.of.get(one.name, (0.0, 0.0))
-            if one.latency.HasField("p95_ms"):
-                met = one.latency.p95_ms <= one.slo_ms
-                met_s += passed_s if met else 0.0
-                missed_s += 0.0 if met else passed_s
-            self.of[one.name] = (met_s, missed_s)
-        latency = record.sample.latency
-        if not (record.HasField("slo_ms") and latency.HasField("p95_ms")):
-            return
-        if latency.p95_ms <= record.slo_ms:
-            self.met_s += passed_s
-        else:
-            self.missed_s += passed_s
+            more_met_s, more_missed_s = _split(passed_s, one.latency, one.slo_ms)
+            self.of[one.name] = (met_s + more_met_s, missed_s + more_missed_s)
+        if record.HasField("slo_ms"):
+            met_s, missed_s = _split(passed_s, record.sample.latency, record.slo_ms)
+            self.met_s, self.missed_s = self.met_s + met_s, self.missed_s + missed_s
+
+
+def _split(passed_s: float, latency: pb.LatencySample, slo_ms: float) -> tuple[float, float]:
+    """A time as that in which the target was met, and that in which it was missed."""
+    if not latency.HasField("p95_ms"):
+        return 0.0, 0.0
+    return (passed_s, 0.0) if latency.p95_ms <= slo_ms else (0.0, passed_s)

@@ -19,18 +19,13 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from stallward.actuator.latency.counts import REJECTED
-from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.loop_link import MODES, LoopLink
 from stallward.actuator.service.metrics.counts import OTHER, MetricsConfig, TickCounts
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
 from stallward.actuator.work.config import CPU_UNIT
 from stallward.proto.v1 import stallward_pb2 as pb
 
-_MODES = {
-    pb.MODE_OFF: "off",
-    pb.MODE_SHADOW: "shadow",
-    pb.MODE_ADVICE: "advice",
-    pb.MODE_ACTIVE: "active",
-}
+_MODES = {mode: name for name, mode in MODES.items()}
 _ARMS = {pb.EXPERIMENT_ARM_BASELINE: "baseline", pb.EXPERIMENT_ARM_TREATMENT: "treatment"}
 _BY_NAME = {metric.name: metric for metric in METRICS}
 Rows = Iterable[tuple[tuple[str, ...], float]]
@@ -201,7 +196,7 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
 def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[str, Rows]]:
     sample = last.sample
     yield "stallward_controller_in_force", [((last.decision.controller,), 1)]
-    modes = [((name,), last.mode == mode) for mode, name in _MODES.items()]
+    modes = [((name,), last.mode == mode) for name, mode in MODES.items()]
     yield "stallward_policy_mode", modes
     states = list(zip(names, sample.slot_states, strict=False))
     yield "stallward_slot_paused", [((name,), state.paused) for name, state in states]
