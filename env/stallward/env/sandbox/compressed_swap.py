@@ -6,7 +6,7 @@ them to the swap file. zswap is limited in percents of the machine's memory, rou
 least one.
 
 zswap and the order of swap devices are the whole machine's, so nothing else should swap meanwhile.
-:mod:`stallward.env.sandbox.pool_charge` charges the pool to the zone.
+:mod:`stallward.env.sandbox.sandbox` charges the pool to the zone.
 """
 
 from __future__ import annotations

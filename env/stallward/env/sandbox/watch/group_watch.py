@@ -3,15 +3,55 @@
 from __future__ import annotations
 
 import contextlib
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from threading import Event, Thread
+from types import TracebackType
+from typing import Final, Self
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
 from stallward.env.sandbox.zone_memory import memory_file
+
+# ---------- A thread that looks at something again and again while programs run
+
+
+class PeriodicWatch(ABC):
+    """Looks until its context ends; a context manager.
+
+    Args:
+        name: The name of its thread.
+        period_s: The time between two looks.
+    """
+
+    def __init__(self, name: str, period_s: float) -> None:
+        self._period_s = period_s
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name=name, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._period_s):
+            self._look()
+
+    @abstractmethod
+    def _look(self) -> None:
+        """Look once, in the thread."""
+
 
 _PERIOD_S: Final = 0.05
 
