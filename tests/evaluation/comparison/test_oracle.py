@@ -14,8 +14,7 @@ from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.comparison.oracle import best_meeting_target
 from stallward.evaluation.comparison.screening import Screened, Setting, grid, screen, shortlist
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.results.comparison import ArmFacts, ComparisonResult
-from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.results.comparison import ArmFacts, ComparisonResult, Hindsight
 
 TWIN = small_twin()
 

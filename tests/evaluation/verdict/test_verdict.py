@@ -24,8 +24,7 @@ from stallward.evaluation.comparison.screening import Setting
 from stallward.evaluation.errors import ComparisonError, EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
 from stallward.evaluation.measures.estimates import ComparisonEstimates, estimate
-from stallward.evaluation.results.comparison import ArmFacts, ArmResult
-from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.results.comparison import ArmFacts, ArmResult, Hindsight
 from stallward.evaluation.results.serialise import save
 from stallward.evaluation.verdict import verdict
 from stallward.evaluation.verdict.figures import judge

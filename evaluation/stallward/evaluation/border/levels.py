@@ -20,8 +20,8 @@ from stallward.evaluation.measures.block_measures import (
     BlockSeries,
     reduce,
     series_of,
+    slo_windows_met,
 )
-from stallward.evaluation.measures.slo import slo_windows_met
 
 Array = NDArray[np.float64]
 SETTLE_S: Final = 15.0

@@ -11,8 +11,7 @@ from typing import Any, Final
 from stallward.agent.controllers.border import read_levels
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.scenario import Target, states_target
-from stallward.evaluation.blocks.record import record_one
-from stallward.evaluation.blocks.record_plan import RecordRequest
+from stallward.evaluation.blocks.record import RecordRequest, record_one
 from stallward.evaluation.border.levels import SETTLE_S, LevelFigures, figures_of, work_ratios
 from stallward.evaluation.border.picture import draw
 from stallward.training.progress import Report, silent

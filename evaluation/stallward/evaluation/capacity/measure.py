@@ -29,8 +29,11 @@ from stallward.evaluation.arms import Arm, find_policy_of
 from stallward.evaluation.blocks.calibration import calibrate_ms
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import NO_ARM, Condition, RunRequest
-from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
-from stallward.evaluation.measures.slo import slo_windows_met
+from stallward.evaluation.measures.block_measures import (
+    BlockMeasures,
+    measure_recording,
+    slo_windows_met,
+)
 from stallward.training.progress import Report, silent
 
 # ---------- Finds the smallest zone that serves, by halving the interval in which it lies.

@@ -14,8 +14,7 @@ from stallward.agent.errors import UsageError
 from stallward.env.recording.from_frames import convert_frames
 from stallward.env.recording.stored import days_of
 from stallward.env.scenario.scenario import Target
-from stallward.evaluation.blocks.record import record_all, record_one
-from stallward.evaluation.blocks.record_plan import RecordRequest
+from stallward.evaluation.blocks.record import RecordRequest, record_all, record_one
 from stallward.evaluation.cli.target_option import TargetOption
 
 DEFAULT_OUT = Path("recordings")

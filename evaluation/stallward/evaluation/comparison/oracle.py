@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from stallward.evaluation.comparison.screening import SLACK
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.results.comparison import ComparisonResult
+from stallward.evaluation.results.comparison import ComparisonResult, Hindsight
 from stallward.evaluation.results.interval import Interval
-from stallward.evaluation.results.oracle import Hindsight
 
 
 def best_meeting_target(

@@ -20,7 +20,7 @@ from stallward.env.simulation.constraints import measure_ample
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.evaluation.results.oracle import ScreenedArm, Screening
+from stallward.evaluation.results.comparison import ScreenedArm, Screening
 from stallward.training.parallel.executor import Executor, Job
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.progress import Report, silent

@@ -8,8 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.evaluation.report.axes import axes, mark
-from stallward.evaluation.report.svg import line, tag
+from stallward.evaluation.report.svg import axes, line, mark, tag
 from stallward.evaluation.report.text import Kind, number
 
 _SIZE: Final = 500.0

@@ -15,8 +15,7 @@ import numpy as np
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.arms import ALONE, AMPLE
-from stallward.evaluation.blocks.plan import FinishedBlock
-from stallward.evaluation.blocks.store import BLOCK_FILE
+from stallward.evaluation.blocks.store import BLOCK_FILE, FinishedBlock
 from stallward.evaluation.measures.block_measures import reduce, series_of
 from stallward.evaluation.report.charts import (
     Array,
@@ -26,12 +25,12 @@ from stallward.evaluation.report.charts import (
     trade_chart,
     work_chart,
 )
-from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.text import (
     APPLICATION_HEADERS,
     COLUMNS,
     Kind,
+    Opening,
     about_applications,
     application_rows,
     headline,

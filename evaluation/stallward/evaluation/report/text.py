@@ -239,3 +239,21 @@ def _loss(arm: Metrics) -> tuple[float, float]:
     """The key that orders arms: first by target met (in tenths), then by background work."""
     met = arm.slo_attainment.value or 0.0
     return (-round(10 * met), -(arm.background_work.value or 0.0))
+
+
+# ---------- How a report may open: with a small table and what it means, before all figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The first thing that a reader sees of a comparison."""
+
+    headline: str
+    """What the figures mean, in one sentence."""
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """Cells of a row, one for each of ``headers``; the first is the name of a condition."""
+    target: str
+    """The target that the table speaks of."""
+    notes: tuple[str, ...] = ()
+    """Further sentences, one a line."""

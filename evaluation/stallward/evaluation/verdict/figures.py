@@ -15,9 +15,14 @@ import numpy as np
 
 from stallward.evaluation.arms import ALONE, AMPLE
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.measures.contrasts import Estimate
-from stallward.evaluation.measures.intervals import Scale, impact_interval, interval
-from stallward.evaluation.measures.power import rounds_for, spread_per_round
+from stallward.evaluation.measures.estimates import Estimate
+from stallward.evaluation.measures.intervals import (
+    Scale,
+    impact_interval,
+    interval,
+    rounds_for,
+    spread_per_round,
+)
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 from stallward.evaluation.verdict.result import JudgedFigure, ScenarioVerdict, Shipped, Verdict
 from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison, common_roles

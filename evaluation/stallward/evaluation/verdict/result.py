@@ -14,9 +14,8 @@ from typing import Final
 from stallward.agent.schema.marks import Flat, Omitted
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.results.comparison import ComparisonResult
+from stallward.evaluation.results.comparison import ComparisonResult, Hindsight
 from stallward.evaluation.results.interval import Interval
-from stallward.evaluation.results.oracle import Hindsight
 from stallward.evaluation.results.serialise import load
 
 SCHEMA: Final = 2

@@ -12,9 +12,8 @@ import numpy as np
 from stallward.env.objective import MAX_EXCESS, SLOW_RATIO, Slack, scored, suffered_array
 from stallward.evaluation.arms import ALONE, AMPLE
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.contrasts import Estimate
-from stallward.evaluation.measures.estimates import ComparisonEstimates, Condition
-from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.measures.estimates import ComparisonEstimates, Condition, Estimate
+from stallward.evaluation.results.comparison import Hindsight
 from stallward.evaluation.verdict.result import RunProvenance
 from stallward.evaluation.verdict.targets import ORACLE, Figure
 

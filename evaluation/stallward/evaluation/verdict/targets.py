@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Final
 
 from stallward.evaluation.arms import ALONE, AMPLE
-from stallward.evaluation.measures.contrasts import Estimate, Estimates
+from stallward.evaluation.measures.estimates import Estimate, Estimates
 from stallward.evaluation.results.interval import Interval
 
 POLICY: Final = "ppo"

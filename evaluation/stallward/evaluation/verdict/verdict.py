@@ -26,8 +26,7 @@ from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.comparison.screening import Setting, screen_scenario
 from stallward.evaluation.errors import ComparisonError, EvaluationError
 from stallward.evaluation.planner import find_planner
-from stallward.evaluation.results.comparison import ComparisonResult
-from stallward.evaluation.results.oracle import Hindsight, ScreenedArm
+from stallward.evaluation.results.comparison import ComparisonResult, Hindsight, ScreenedArm
 from stallward.evaluation.results.serialise import load_if_there, save
 from stallward.evaluation.verdict.figures import judge
 from stallward.evaluation.verdict.plan import VerdictPlan

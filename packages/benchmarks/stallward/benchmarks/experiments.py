@@ -27,7 +27,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import paired_ratio
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.power import POWER, power_of
+from stallward.evaluation.measures.intervals import POWER, power_of
 from stallward.training.progress import Report, silent
 from stallward.training.selection import arm as twin_arm
 

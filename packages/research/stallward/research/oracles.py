@@ -28,8 +28,7 @@ from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.comparison.oracle import best_meeting_target
 from stallward.evaluation.errors import EvaluationError, ResultError
-from stallward.evaluation.results.comparison import ComparisonResult
-from stallward.evaluation.results.oracle import Hindsight
+from stallward.evaluation.results.comparison import ComparisonResult, Hindsight
 from stallward.evaluation.results.serialise import load
 
 _TICKS_PER_ACTION: Final = 10
