@@ -11,46 +11,16 @@ import torch
 from numpy.typing import NDArray
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
-from torch import nn
 
-from stallward.training.network.arrays import CLIP, TrainedPolicy, Weights
-from stallward.training.network.log_features import LOG_SCALES
+from stallward.training.network.arrays import CLIP, LOG_SCALES, Weights
 from stallward.training.network.slot_policy import SlotLayers, SlotOutputs, dense_weights
 
 HIDDEN = (64, 64)
 """Units of the critic's hidden layers; the actor (``slot_policy``) has as many layers."""
 
 
-class InputLayer(nn.Module):
-    """Takes logarithms and normalises observations as :class:`TrainedPolicy` does.
-
-    Args:
-        fine: The log scale of each feature.
-        mean: The mean of each feature.
-        scale: The scale of each feature.
-    """
-
-    def __init__(self, fine: Weights, mean: Weights, scale: Weights) -> None:
-        super().__init__()
-        self.register_buffer("fine", torch.as_tensor(fine))
-        self.register_buffer("mean", torch.as_tensor(mean))
-        self.register_buffer("scale", torch.as_tensor(scale))
-        columns = torch.as_tensor(np.flatnonzero(fine))
-        self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("factors", torch.as_tensor(fine)[columns], persistent=False)
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """The inputs of the first layer."""
-        columns, factors = self.get_buffer("columns"), self.get_buffer("factors")
-        linear = torch.clamp(observations.index_select(1, columns), min=0.0)
-        logarithms = torch.log(1.0 + factors * linear) / torch.log(1.0 + factors)
-        features = observations.index_copy(1, columns, logarithms)
-        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
-        return torch.clamp((features - mean) / scale, -CLIP, CLIP)
-
-
 class NormalisedObservations(BaseFeaturesExtractor):
-    """A features extractor that normalises observations with fixed statistics.
+    """Takes logarithms and normalises observations as :class:`TrainedPolicy` does.
 
     Args:
         observation_space: The space of raw observations.
@@ -67,12 +37,21 @@ class NormalisedObservations(BaseFeaturesExtractor):
         scale: Weights,
     ) -> None:
         super().__init__(observation_space, features_dim=len(mean))
-        self.inputs = InputLayer(fine, mean, scale)
+        self.register_buffer("fine", torch.as_tensor(fine))
+        self.register_buffer("mean", torch.as_tensor(mean))
+        self.register_buffer("scale", torch.as_tensor(scale))
+        columns = torch.as_tensor(np.flatnonzero(fine))
+        self.register_buffer("columns", columns, persistent=False)
+        self.register_buffer("factors", torch.as_tensor(fine)[columns], persistent=False)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """The features, normalised and clipped."""
-        features: torch.Tensor = self.inputs(observations)
-        return features
+        """The inputs of the first layer: features, normalised and clipped."""
+        columns, factors = self.get_buffer("columns"), self.get_buffer("factors")
+        linear = torch.clamp(observations.index_select(1, columns), min=0.0)
+        logarithms = torch.log(1.0 + factors * linear) / torch.log(1.0 + factors)
+        features = observations.index_copy(1, columns, logarithms)
+        mean, scale = self.get_buffer("mean"), self.get_buffer("scale")
+        return torch.clamp((features - mean) / scale, -CLIP, CLIP)
 
 
 def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) -> dict[str, Any]:
@@ -96,28 +75,6 @@ def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) ->
     }
 
 
-class Actor(nn.Module):
-    """The actor of a :class:`TrainedPolicy` in PyTorch, for parity tests."""
-
-    def __init__(self, policy: TrainedPolicy) -> None:
-        super().__init__()
-        self.inputs = InputLayer(policy.fine, policy.mean, policy.scale)
-        layers: list[nn.Module] = []
-        for k, (weight, bias) in enumerate(
-            ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
-        ):
-            linear = nn.Linear(weight.shape[1], weight.shape[0])
-            linear.weight.data = torch.as_tensor(weight)
-            linear.bias.data = torch.as_tensor(bias)
-            layers += [linear] if k == len(HIDDEN) else [linear, nn.Tanh()]
-        self.layers = nn.Sequential(*layers)
-
-    def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """The logits of all heads."""
-        logits: torch.Tensor = self.layers(self.inputs(observations))
-        return logits
-
-
 def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
     """The weights of a trained ``SlotPolicy``, by the fields of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
@@ -131,7 +88,7 @@ def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
 
     return {
         **{
-            name: array(f"features_extractor.inputs.{name}")[: layers.features.size]
+            name: array(f"features_extractor.{name}")[: layers.features.size]
             for name in ("fine", "mean", "scale")
         },
         **dense_weights(layers, outputs),

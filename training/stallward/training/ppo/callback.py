@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,9 +12,9 @@ from stable_baselines3.common.callbacks import BaseCallback
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
-from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
-from stallward.training.ppo.actor_start import deterministic_actions, is_actor_parameter
-from stallward.training.ppo.best_actor import BestActor
+from stallward.training.lagrangian import exponential_average, updated_prices
+from stallward.training.ppo.actor import BestActor, deterministic_actions, is_actor_parameter
+from stallward.training.ppo.args import Args
 from stallward.training.progress import Report
 
 _RANGE_MARGIN: Final = 0.05
@@ -32,26 +32,6 @@ Where next to nothing is at stake, advantages are mostly noise and must not be s
 """
 _FINAL_RATE: Final = 0.1
 """The rate of the prices at the end, relative to the start, so that they stop oscillating."""
-
-
-class PriceSchedule(Protocol):
-    """The settings of the recipe that the callback needs."""
-
-    @property
-    def total_steps(self) -> int:
-        """Decisions of the whole training."""
-
-    @property
-    def price_range(self) -> PriceRange:
-        """The bounds of every price."""
-
-    @property
-    def price_rate(self) -> float:
-        """How fast the prices follow what is suffered, per rollout."""
-
-    @property
-    def critic_rollouts(self) -> int:
-        """Rollouts in which only the critic is trained."""
 
 
 class TimeBudget:
@@ -136,7 +116,7 @@ class TrainingCallback(BaseCallback):
     more than is allowed, and prices that rise because of it would outweigh everything else.
 
     Args:
-        schedule: The settings of prices and of the training's length.
+        args: The settings of the training.
         constraints: What the applications may suffer.
         eval_vec: As many nodes as in training, on which the policy does not explore.
         budget: The time for the training, which ends when it has run out.
@@ -147,7 +127,7 @@ class TrainingCallback(BaseCallback):
 
     def __init__(
         self,
-        schedule: PriceSchedule,
+        args: Args,
         constraints: Constraints,
         eval_vec: TwinVec,
         budget: TimeBudget,
@@ -157,7 +137,7 @@ class TrainingCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self._best = best
-        self._schedule, self._allowed = schedule, constraints.allowed
+        self._args, self._allowed = args, constraints.allowed
         self._ranges, self._report = ranges, report
         self._budget, self._eval_vec = budget, eval_vec
         eval_vec.reset()
@@ -191,10 +171,10 @@ class TrainingCallback(BaseCallback):
         suffered = np.array(rows)
         scores = scored(progress, suffered, self._allowed)
         self._scores.append(float(np.nanmean(scores)))
-        prices, schedule, done = vec.simulation.terms.prices, self._schedule, self._done()
-        rate = schedule.price_rate * (1.0 - (1.0 - _FINAL_RATE) * done)
-        if self._rollouts > schedule.critic_rollouts:
-            prices[:] = updated_prices(prices, suffered, self._allowed, rate, schedule.price_range)
+        prices, args, done = vec.simulation.terms.prices, self._args, self._done()
+        rate = args.price_rate * (1.0 - (1.0 - _FINAL_RATE) * done)
+        if self._rollouts > args.critic_rollouts:
+            prices[:] = updated_prices(prices, suffered, self._allowed, rate, args.price_range)
         vec.reward_scales[:] = reward_scales(prices)
         for k, twin in enumerate(vec.simulation.twins):
             name = twin.scenario.name
@@ -210,7 +190,7 @@ class TrainingCallback(BaseCallback):
         self._best.consider(self.model)
 
     def _done(self) -> float:
-        done = max(self.num_timesteps / self._schedule.total_steps, 1.0 - self._budget.remaining)
+        done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._budget.remaining)
         return min(done, 1.0)
 
     def _evaluate(self) -> Array:
@@ -232,7 +212,7 @@ class TrainingCallback(BaseCallback):
         for name, parameter in self.model.policy.named_parameters():
             # An untrained critic would drive the actor away from where it begins.
             parameter.requires_grad_(
-                not is_actor_parameter(name) or self._rollouts >= self._schedule.critic_rollouts
+                not is_actor_parameter(name) or self._rollouts >= self._args.critic_rollouts
             )
         self._rollouts += 1
         self._scenarios, self._other_controller = [], []

@@ -36,6 +36,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.network.actor import policy_kwargs
 from stallward.training.network.arrays import (
+    LOG_SCALES,
     POLICY_FILE,
     SEEDS_FOLDER,
     TRAINING_FILE,
@@ -43,25 +44,29 @@ from stallward.training.network.arrays import (
     Weights,
     load_policy_arrays,
     save_policy,
+    with_log_features,
 )
-from stallward.training.network.log_features import LOG_SCALES, with_log_features
 from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
-from stallward.training.ppo.actor_start import prefer_first_choice
+from stallward.training.ppo.actor import (
+    BestActor,
+    Judged,
+    Schedule,
+    arm_of_actor,
+    arm_of_policy,
+    prefer_first_choice,
+)
 from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.best_actor import BestActor, Judged, Schedule
 from stallward.training.ppo.callback import (
     FeatureRanges,
     TimeBudget,
     TrainingCallback,
     reward_scales,
 )
-from stallward.training.ppo.policy_arm import arm_of_actor, arm_of_policy
-from stallward.training.ppo.preparation import Prepared, prepare
-from stallward.training.ppo.provenance import provenance_of, recipe_sha256
+from stallward.training.ppo.preparation import Prepared, prepare, provenance_of, recipe_sha256
 from stallward.training.progress import Report
-from stallward.training.selection.arm import IDLE, Arm
+from stallward.training.selection.rollout import IDLE, Arm
 from stallward.training.selection.selection import as_json
 
 _MIN_SCALE: Final = 0.05
