@@ -43,10 +43,11 @@ from stallward.actuator.levers.cgroup.cpu_and_io import disks_of
 from stallward.actuator.sensors.files.meminfo import parse_meminfo
 from stallward.actuator.sensors.files.signal_file import parse_partly
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.compressed_swap import (
     Pool,
     check_compressed_swap,
+    foreign_swap_bytes,
+    make_swap,
     most_pool_bytes,
     switch_on,
 )
@@ -341,7 +342,7 @@ def open_sandbox(
     zram = compressed_swap is not None and compressed_swap.kind == "zram"
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
-    if swap_bytes > 0 and not zram and swapfile.foreign_swap_bytes(paths.proc) == 0:
+    if swap_bytes > 0 and not zram and foreign_swap_bytes(paths.proc) == 0:
         # Absolute, because the process that undoes a crash may work in another folder.
         swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
     sandbox = replace(
@@ -435,7 +436,7 @@ def _make(
 ) -> None:
     if sandbox.swap_path is not None:
         sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
-        swapfile.make_swap(sandbox.swap_path, swap_bytes)
+        make_swap(sandbox.swap_path, swap_bytes)
     try:
         sandbox.folder.mkdir(mode=0o700)
     except OSError as error:

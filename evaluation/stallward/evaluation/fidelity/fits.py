@@ -18,7 +18,7 @@ from stallward.env.recording.stored import RecordingFolder
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, save_fitted
 from stallward.training.parallel.executor import Executor, Job
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
-from stallward.training.pipeline.recordings import fit_recordings
+from stallward.training.pipeline.fit import fit_recordings
 from stallward.training.progress import Report, silent
 
 

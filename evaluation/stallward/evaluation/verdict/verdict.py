@@ -38,7 +38,7 @@ from stallward.evaluation.verdict.result import (
 )
 from stallward.evaluation.verdict.scenario_comparison import ScenarioComparison
 from stallward.models.registry import find_policy, load_policy
-from stallward.training.pipeline.recordings import fit_recordings
+from stallward.training.pipeline.fit import fit_recordings
 from stallward.training.progress import Report, part, silent
 
 STATIC_BEST: Final = "static best"

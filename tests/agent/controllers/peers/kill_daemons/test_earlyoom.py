@@ -10,7 +10,7 @@ from stallward.agent.controllers.peers.kill_daemons.earlyoom import (
     low_memory_signal,
     sleep_s,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory
+from stallward.agent.controllers.peers.kill_daemons.victims import ZoneMemory
 from stallward.agent.desired import MIB
 
 NUMBERS = EarlyoomNumbers()

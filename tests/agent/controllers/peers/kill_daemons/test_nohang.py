@@ -11,7 +11,7 @@ from stallward.agent.controllers.peers.kill_daemons.nohang import (
     memory_signal,
     sleep_s,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory
+from stallward.agent.controllers.peers.kill_daemons.victims import ZoneMemory
 from stallward.agent.desired import MIB
 
 NUMBERS = NohangNumbers()

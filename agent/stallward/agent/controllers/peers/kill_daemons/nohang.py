@@ -38,13 +38,17 @@ from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContex
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     EndSignal,
     ProcessEnd,
+    ZoneMemory,
     highest_score,
     is_alive,
     would_end,
+    zone_memory,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory, zone_memory
-from stallward.agent.controllers.peers.pressure_averages import PressureAverages
-from stallward.agent.controllers.peers.published import kill_switch, published_entry
+from stallward.agent.controllers.peers.published import (
+    PressureAverages,
+    kill_switch,
+    published_entry,
+)
 from stallward.agent.desired import MIB, RELEASED, ProcessRef
 from stallward.agent.sample import ProcessSample, Sample
 

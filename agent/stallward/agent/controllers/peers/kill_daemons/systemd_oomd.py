@@ -33,11 +33,15 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.kill_daemons.victims import GroupKill, holds_anything
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import reclaim_count, zone_memory
-from stallward.agent.controllers.peers.pressure_averages import PressureAverages
+from stallward.agent.controllers.peers.kill_daemons.victims import (
+    GroupKill,
+    holds_anything,
+    reclaim_count,
+    zone_memory,
+)
 from stallward.agent.controllers.peers.published import (
     Every,
+    PressureAverages,
     kill_needs,
     kill_switch,
     published_entry,
