@@ -44,8 +44,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.published import Every, published_entry
+from stallward.agent.controller import Decision, Need, NodeContext
+from stallward.agent.controllers.peers.published import Every, PublishedController, published_entry
 from stallward.agent.controllers.peers.shared_units import (
     UNITS,
     Resource,
@@ -86,29 +86,19 @@ class _Window:
     cpu_us: int | None = None
 
 
-class HeraclesController:
-    """The top-level controller and its core and memory sub-controller.
-
-    Args:
-        numbers: The numbers of its algorithms.
-    """
+class HeraclesController(PublishedController[HeraclesNumbers]):
+    """The top-level controller and its core and memory sub-controller."""
 
     name = "heracles"
-    needs_processes = False
 
-    def __init__(self, numbers: HeraclesNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
+    def _needs(self) -> tuple[Need, ...]:
         levers = (Need.CPU_MAX, Need.LIMIT, Need.PAUSE)
         signals = (Need.LATENCY, Need.IO_STALL, Need.CPU_COUNT)
-        require_needs(self.name, (*levers, *signals), context)
+        return (*levers, *signals)
 
     def reset(self, context: NodeContext) -> None:
         """Begin with the background disabled until the first poll."""
-        self._context = context
+        super().reset(context)
         self._poll, self._step = Every(_POLL_S), Every(_STEP_S)
         self._window = _Window()
         self._slack: float | None = None
@@ -124,10 +114,6 @@ class HeraclesController:
         self._grown = False
         """Whether memory was given at the last step, which is judged now."""
         self._reason = "not polled yet"
-
-    def retarget(self, slo_ms: float) -> None:
-        """Go on with another target."""
-        self._context = replace(self._context, slo_ms=slo_ms)
 
     @property
     def background_units(self) -> dict[Resource, int]:
@@ -251,8 +237,7 @@ class HeraclesController:
 
 
 ENTRY = published_entry(
-    name="heracles",
-    summary="like Heracles: the background grows while there is slack, else it stops",
-    numbers=HeraclesNumbers,
-    make=HeraclesController,
+    HeraclesController,
+    HeraclesNumbers,
+    "like Heracles: the background grows while there is slack, else it stops",
 )

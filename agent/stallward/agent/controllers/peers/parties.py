@@ -33,15 +33,15 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.published import Every, published_entry
+from stallward.agent.controller import Decision, Need, NodeContext
+from stallward.agent.controllers.peers.published import Every, PublishedController, published_entry
 from stallward.agent.controllers.peers.shared_units import (
     RESOURCES,
     UNITS,
@@ -68,28 +68,17 @@ class PartiesNumbers:
     lockout_s: float = tuned(30, "no downsizing so long after one was taken back, s", 0, 3600)
 
 
-class PartiesController:
-    """The manager for one application.
-
-    Args:
-        numbers: The numbers of the paper.
-    """
+class PartiesController(PublishedController[PartiesNumbers]):
+    """The manager for one application."""
 
     name = "parties"
-    needs_processes = False
 
-    def __init__(self, numbers: PartiesNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
-        needs = (Need.CPU_MAX, Need.LIMIT, Need.LATENCY, Need.CPU_COUNT)
-        require_needs(self.name, needs, context)
+    def _needs(self) -> tuple[Need, ...]:
+        return (Need.CPU_MAX, Need.LIMIT, Need.LATENCY, Need.CPU_COUNT)
 
     def reset(self, context: NodeContext) -> None:
         """Begin with equal parts."""
-        self._context = context
+        super().reset(context)
         self._rng = np.random.default_rng(context.seed)
         self._reading = Every(_READING_S)
         groups = len(context.slot_names)
@@ -105,10 +94,6 @@ class PartiesController:
         self._before_ms = 0.0
         self._left, self._votes = 0, 0
         self._locked_until_s = -math.inf
-
-    def retarget(self, slo_ms: float) -> None:
-        """Go on with another target."""
-        self._context = replace(self._context, slo_ms=slo_ms)
 
     @property
     def background_units(self) -> dict[Resource, int]:
@@ -220,8 +205,7 @@ class PartiesController:
 
 
 ENTRY = published_entry(
-    name="parties",
-    summary="PARTIES: moves a unit of CPU or memory at a time, by the slack of the tail latency",
-    numbers=PartiesNumbers,
-    make=PartiesController,
+    PartiesController,
+    PartiesNumbers,
+    "PARTIES: moves a unit of CPU or memory at a time, by the slack of the tail latency",
 )

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import make_thresholds, spans, tuned
-from stallward.agent.controller import Controller, Need
+from stallward.agent.controller import Controller, Decision, Need, NodeContext, require_needs
 from stallward.agent.plugin import ControllerEntry, number
+from stallward.agent.sample import Sample
 
-T = TypeVar("T")
+N = TypeVar("N")
 _ROUNDING_S = 1e-6
 
 
@@ -25,29 +30,59 @@ def kill_needs(kill: float) -> tuple[Need, ...]:
     return (Need.TERMINATE,) if kill else ()
 
 
-def published_entry(
-    *,
-    name: str,
-    summary: str,
-    numbers: type[T],
-    make: Callable[[T], Controller],
-) -> ControllerEntry:
-    """Make the entry of a rule that a comparison runs as it was published.
+class PublishedController(ABC, Generic[N]):
+    """Base of the rules that a comparison runs as they were published.
 
     Args:
-        name: Its name as an arm.
-        summary: What it does, one clause.
+        numbers: The numbers of the source.
+    """
+
+    name: str
+    needs_processes = False
+
+    def __init__(self, numbers: N) -> None:
+        self._numbers = numbers
+        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
+
+    @abstractmethod
+    def _needs(self) -> tuple[Need, ...]:
+        """What it decides by and acts with."""
+
+    def check(self, context: NodeContext) -> None:
+        """Check that the node has what it decides by and acts with."""
+        require_needs(self.name, self._needs(), context)
+
+    def reset(self, context: NodeContext) -> None:
+        """Forget everything and prepare for a node."""
+        self._context = context
+
+    def retarget(self, slo_ms: float) -> None:
+        """Go on with another target, which some look at."""
+        self._context = replace(self._context, slo_ms=slo_ms)
+
+    @abstractmethod
+    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
+        """Decide for this tick."""
+
+
+def published_entry(
+    controller: type[PublishedController[N]], numbers: type[N], summary: str
+) -> ControllerEntry:
+    """Make the entry of such a rule.
+
+    Args:
+        controller: The rule.
         numbers: The dataclass of its numbers, whose fields :func:`tuned` makes.
-        make: Makes the controller of such numbers.
+        summary: What it does, one clause.
     """
 
     def from_arguments(arguments: Mapping[str, str]) -> Controller:
         values = {key: number(arguments, key, 0.0) for key in arguments}
-        return make(make_thresholds(numbers, values, f"the arm {name!r}"))
+        return controller(make_thresholds(numbers, values, f"the arm {controller.name!r}"))
 
     default = numbers()
     return ControllerEntry(
-        name=name,
+        name=controller.name,
         summary=summary,
         make=from_arguments,
         parameters={

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.published import Every, published_entry
+from stallward.agent.controller import Decision, Need, NodeContext
+from stallward.agent.controllers.peers.published import Every, PublishedController, published_entry
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample, SlotState
 
@@ -116,27 +116,17 @@ class SenpaiGroup:
         return max(limit // _PAGE_BYTES * _PAGE_BYTES, self._least_bytes)
 
 
-class SenpaiController(IgnoresTarget):
-    """One limit for each group.
-
-    Args:
-        numbers: Its arguments.
-    """
+class SenpaiController(PublishedController[SenpaiNumbers]):
+    """One limit for each group."""
 
     name = "senpai"
-    needs_processes = False
 
-    def __init__(self, numbers: SenpaiNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
-        require_needs(self.name, (Need.LIMIT, Need.SLOT_STALL), context)
+    def _needs(self) -> tuple[Need, ...]:
+        return (Need.LIMIT, Need.SLOT_STALL)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the limits."""
-        self._context = context
+        super().reset(context)
         self._period = Every(_PERIOD_S)
         self._groups: list[SenpaiGroup] = []
 
@@ -155,8 +145,7 @@ class SenpaiController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="senpai",
-    summary="senpai (Meta): limits each group so that it stalls for 10 ms in 6 s",
-    numbers=SenpaiNumbers,
-    make=SenpaiController,
+    SenpaiController,
+    SenpaiNumbers,
+    "senpai (Meta): limits each group so that it stalls for 10 ms in 6 s",
 )

@@ -40,10 +40,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.published import (
     Every,
     PressureAverages,
+    PublishedController,
     kill_needs,
     kill_switch,
     published_entry,
@@ -110,29 +111,19 @@ class _Stall:
         return max((one.value.avg300 for one in (*self._memory, *self._io)), default=0.0)
 
 
-class SideloaderController(IgnoresTarget):
-    """Its main loop.
-
-    Args:
-        numbers: Its configuration.
-    """
+class SideloaderController(PublishedController[SideloaderNumbers]):
+    """Its main loop."""
 
     name = "sideloader"
-    needs_processes = False
 
-    def __init__(self, numbers: SideloaderNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
+    def _needs(self) -> tuple[Need, ...]:
         levers = (Need.CPU_MAX, Need.PAUSE, *kill_needs(self._numbers.kill))
         signals = (Need.SLOT_STALL, Need.SLOT_IO_STALL, Need.CPU_COUNT)
-        require_needs(self.name, (*levers, *signals), context)
+        return (*levers, *signals)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the CPU times, the stall and the hold."""
-        self._context = context
+        super().reset(context)
         self._period = Every(_PERIOD_S)
         self._readings: deque[_Reading] = deque(maxlen=_OVERLOAD_READINGS + 1)
         self._stall = _Stall()
@@ -252,8 +243,7 @@ class SideloaderController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="sideloader",
-    summary="sideloader (Meta): CPU headroom, freezes everything on overload, kills when critical",
-    numbers=SideloaderNumbers,
-    make=SideloaderController,
+    SideloaderController,
+    SideloaderNumbers,
+    "sideloader (Meta): CPU headroom, freezes everything on overload, kills when critical",
 )

@@ -31,11 +31,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.published import (
     Averages,
     Every,
     PressureAverages,
+    PublishedController,
     published_entry,
 )
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
@@ -82,28 +83,17 @@ class _Group:
         self.target_bytes: int | None = None
 
 
-class TmoController(IgnoresTarget):
-    """The plugin for each group.
-
-    Args:
-        numbers: Its arguments.
-    """
+class TmoController(PublishedController[TmoNumbers]):
+    """The plugin for each group."""
 
     name = "tmo"
-    needs_processes = False
 
-    def __init__(self, numbers: TmoNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
-        needs = (Need.RECLAIM, Need.SLOT_STALL, Need.SLOT_IO_STALL)
-        require_needs(self.name, needs, context)
+    def _needs(self) -> tuple[Need, ...]:
+        return (Need.RECLAIM, Need.SLOT_STALL, Need.SLOT_IO_STALL)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stalls and the rests."""
-        self._context = context
+        super().reset(context)
         self._period = Every(_PERIOD_S)
         self._groups: list[_Group] = []
 
@@ -154,8 +144,7 @@ class TmoController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="tmo",
-    summary="senpai of oomd, as in TMO: reclaims 1 % from each group that hardly stalls",
-    numbers=TmoNumbers,
-    make=TmoController,
+    TmoController,
+    TmoNumbers,
+    "senpai of oomd, as in TMO: reclaims 1 % from each group that hardly stalls",
 )

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     EndSignal,
     ProcessEnd,
@@ -39,7 +39,11 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
     would_end,
     zone_memory,
 )
-from stallward.agent.controllers.peers.published import kill_switch, published_entry
+from stallward.agent.controllers.peers.published import (
+    PublishedController,
+    kill_switch,
+    published_entry,
+)
 from stallward.agent.desired import MIB, RELEASED
 from stallward.agent.sample import Sample
 
@@ -93,27 +97,18 @@ def _available_percent(memory: ZoneMemory) -> float:
     return 100.0 * memory.available_bytes / _user_total_bytes(memory)
 
 
-class EarlyoomController(IgnoresTarget):
-    """Its poll loop.
-
-    Args:
-        numbers: Its options.
-    """
+class EarlyoomController(PublishedController[EarlyoomNumbers]):
+    """Its poll loop."""
 
     name = "earlyoom"
     needs_processes = True
 
-    def __init__(self, numbers: EarlyoomNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by."""
-        require_needs(self.name, (Need.AVAILABLE_MEMORY,), context)
+    def _needs(self) -> tuple[Need, ...]:
+        return (Need.AVAILABLE_MEMORY,)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the victim."""
-        self._context = context
+        super().reset(context)
         self._next_s = -np.inf
         self._end: ProcessEnd | None = None
 
@@ -158,8 +153,7 @@ class EarlyoomController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="earlyoom",
-    summary="earlyoom: ends the highest OOM score at 10 % of memory and swap, kills at 5 %",
-    numbers=EarlyoomNumbers,
-    make=EarlyoomController,
+    EarlyoomController,
+    EarlyoomNumbers,
+    "earlyoom: ends the highest OOM score at 10 % of memory and swap, kills at 5 %",
 )

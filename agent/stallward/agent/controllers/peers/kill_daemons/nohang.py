@@ -34,7 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     EndSignal,
     ProcessEnd,
@@ -46,6 +46,7 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
 )
 from stallward.agent.controllers.peers.published import (
     PressureAverages,
+    PublishedController,
     kill_switch,
     published_entry,
 )
@@ -141,28 +142,19 @@ def _lasting(lasted_s: float | None, passed_s: float, *, goes_on: bool) -> float
     return 0.0 if lasted_s is None else lasted_s + passed_s
 
 
-class NohangController(IgnoresTarget):
-    """Its main loop.
-
-    Args:
-        numbers: Its configuration.
-    """
+class NohangController(PublishedController[NohangNumbers]):
+    """Its main loop."""
 
     name = "nohang"
     needs_processes = True
 
-    def __init__(self, numbers: NohangNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
+    def _needs(self) -> tuple[Need, ...]:
         stall = (Need.MEMORY_STALL,) if self._numbers.psi else ()
-        require_needs(self.name, (Need.AVAILABLE_MEMORY, *stall), context)
+        return (Need.AVAILABLE_MEMORY, *stall)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the victims and the stall."""
-        self._context = context
+        super().reset(context)
         self._averages = PressureAverages()
         self._stall: StallCheck | None = None
         self._next_s = -math.inf
@@ -252,8 +244,7 @@ class NohangController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="nohang",
-    summary="nohang: ends the highest OOM score at 5 % of memory and 10 % of swap, or on stall",
-    numbers=NohangNumbers,
-    make=NohangController,
+    NohangController,
+    NohangNumbers,
+    "nohang: ends the highest OOM score at 5 % of memory and 10 % of swap, or on stall",
 )

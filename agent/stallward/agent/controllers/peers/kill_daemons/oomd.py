@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     GroupKill,
     holds_anything,
@@ -47,6 +47,7 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
 from stallward.agent.controllers.peers.published import (
     Every,
     PressureAverages,
+    PublishedController,
     kill_needs,
     kill_switch,
     published_entry,
@@ -101,28 +102,18 @@ def rank_by_size_or_growth(
     return sorted(range(len(sizes_bytes)), key=rank, reverse=True)
 
 
-class OomdController(IgnoresTarget):
-    """Its two rulesets.
-
-    Args:
-        numbers: The arguments of its plugins.
-    """
+class OomdController(PublishedController[OomdNumbers]):
+    """Its two rulesets."""
 
     name = "oomd"
-    needs_processes = False
 
-    def __init__(self, numbers: OomdNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
+    def _needs(self) -> tuple[Need, ...]:
         signals = (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY, Need.SWAP_USE)
-        require_needs(self.name, (*kill_needs(self._numbers.kill), *signals), context)
+        return (*kill_needs(self._numbers.kill), *signals)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stall, the averages and the rests."""
-        self._context = context
+        super().reset(context)
         self._averages = PressureAverages()
         self._period = Every(_PERIOD_S)
         self._above_since_s: float | None = None
@@ -213,8 +204,7 @@ class OomdController(IgnoresTarget):
 
 
 ENTRY = published_entry(
-    name="oomd",
-    summary="oomd (Meta): kills a group on full avg10 above 60 % for 30 s, or below 10 % of swap",
-    numbers=OomdNumbers,
-    make=OomdController,
+    OomdController,
+    OomdNumbers,
+    "oomd (Meta): kills a group on full avg10 above 60 % for 30 s, or below 10 % of swap",
 )

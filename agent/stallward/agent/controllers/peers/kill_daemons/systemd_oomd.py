@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers.peers.kill_daemons.victims import (
     GroupKill,
     holds_anything,
@@ -42,6 +42,7 @@ from stallward.agent.controllers.peers.kill_daemons.victims import (
 from stallward.agent.controllers.peers.published import (
     Every,
     PressureAverages,
+    PublishedController,
     kill_needs,
     kill_switch,
     published_entry,
@@ -68,28 +69,18 @@ class SystemdOomdNumbers:
     kill: float = kill_switch()
 
 
-class SystemdOomdController(IgnoresTarget):
-    """Its two timers.
-
-    Args:
-        numbers: Its settings.
-    """
+class SystemdOomdController(PublishedController[SystemdOomdNumbers]):
+    """Its two timers."""
 
     name = "systemd-oomd"
-    needs_processes = False
 
-    def __init__(self, numbers: SystemdOomdNumbers) -> None:
-        self._numbers = numbers
-        self.reset(NodeContext(zone_limit_bytes=0, slot_names=()))
-
-    def check(self, context: NodeContext) -> None:
-        """Check that the node has what it decides by and acts with."""
+    def _needs(self) -> tuple[Need, ...]:
         signals = (Need.MEMORY_STALL, Need.AVAILABLE_MEMORY, Need.SWAP_USE)
-        require_needs(self.name, (*kill_needs(self._numbers.kill), *signals), context)
+        return (*kill_needs(self._numbers.kill), *signals)
 
     def reset(self, context: NodeContext) -> None:
         """Forget the stall and the scanned pages."""
-        self._context = context
+        super().reset(context)
         self._averages = PressureAverages()
         self._pressure, self._swap = Every(_PRESSURE_PERIOD_S), Every(_SWAP_PERIOD_S)
         self._above_since_s: float | None = None
@@ -176,8 +167,7 @@ def _scanned(group: GroupSample) -> int:
 
 
 ENTRY = published_entry(
-    name="systemd-oomd",
-    summary="systemd-oomd: kills a group on full avg10 above 60 % for 30 s, or at 90 % of swap",
-    numbers=SystemdOomdNumbers,
-    make=SystemdOomdController,
+    SystemdOomdController,
+    SystemdOomdNumbers,
+    "systemd-oomd: kills a group on full avg10 above 60 % for 30 s, or at 90 % of swap",
 )
