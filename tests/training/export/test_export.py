@@ -34,7 +34,12 @@ from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import HEADERS, good_for, metadata, standing_rows, standings
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.network.actor import NormalisedObservations, actor_arrays, policy_kwargs
+from stallward.training.network.actor import (
+    NormalisedObservations,
+    SlotPolicy,
+    actor_arrays,
+    policy_kwargs,
+)
 from stallward.training.network.arrays import (
     LOG_SCALES,
     TrainedPolicy,
@@ -42,7 +47,6 @@ from stallward.training.network.arrays import (
     load_policy_arrays,
     save_policy,
 )
-from stallward.training.network.slot_policy import SlotPolicy
 
 EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 

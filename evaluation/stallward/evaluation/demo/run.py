@@ -18,7 +18,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.output import duration
 from stallward.actuator.errors import ActuatorError
 from stallward.actuator.kernel.hierarchies import require
-from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.agent.errors import StallwardError
 from stallward.env.catalogue.find import recording_folders
 from stallward.env.recording.node_facts import node_info
@@ -375,12 +375,12 @@ class DemoSettings:
     """What the twin is fitted to; ``None`` takes the shipped ones."""
 
 
-def why_not_live(paths: Paths = DEFAULT_PATHS) -> str:
+def why_not_live() -> str:
     """Why this user or node cannot run live blocks; empty if they can."""
     if os.geteuid() != 0:
         return "not root"
     try:
-        require(paths)
+        require(DEFAULT_PATHS)
     except ActuatorError as error:
         return error.cause.rstrip(".")
     return ""

@@ -20,8 +20,11 @@ from stallward.evaluation.measures.block_measures import reduce, series_of
 from stallward.evaluation.report.charts import (
     Array,
     Style,
+    Timeline,
     cdf_chart,
     styles,
+    timeline_chart,
+    timeline_of,
     trade_chart,
     work_chart,
 )
@@ -40,7 +43,6 @@ from stallward.evaluation.report.text import (
     table_figures,
     target,
 )
-from stallward.evaluation.report.timeline import Timeline, timeline_chart, timeline_of
 from stallward.evaluation.results.comparison import (
     ArmResult,
     ComparisonResult,

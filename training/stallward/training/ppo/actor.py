@@ -15,9 +15,8 @@ from stable_baselines3.common.policies import ActorCriticPolicy
 from torch import nn
 
 from stallward.env.simulation.simulation import SimulationSettings
-from stallward.training.network.actor import actor_arrays
+from stallward.training.network.actor import SlotOutputs, SlotPolicy, actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.network.slot_policy import SlotOutputs, SlotPolicy
 from stallward.training.selection.rollout import Act, Arm
 
 # ---------- The actor at the start of a training, and its actions without exploration.

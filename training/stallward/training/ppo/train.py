@@ -34,7 +34,7 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.network.actor import policy_kwargs
+from stallward.training.network.actor import SlotPolicy, policy_kwargs, pooled_over_slots
 from stallward.training.network.arrays import (
     LOG_SCALES,
     POLICY_FILE,
@@ -46,7 +46,6 @@ from stallward.training.network.arrays import (
     save_policy,
     with_log_features,
 )
-from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.ppo.actor import (

@@ -39,6 +39,7 @@ from stallward.training.selection.rollout import Arm, Outcome, allow_as_much, ev
 _MEASURED_S: Final = 30.0
 _TICKS_PER_ACTION: Final = 2
 _DRAWS: Final = 16
+_CANDIDATES: Final = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +91,6 @@ def measure_static_settings(
     ample: Ample,
     *,
     seed: int,
-    candidates: int = 128,
 ) -> StaticSettings:
     """Measure static settings, all of them on the same nodes.
 
@@ -121,7 +121,7 @@ def measure_static_settings(
             int(rng.integers(len(PROFILES))),
             paused=(0,) * SLOTS,
         )
-        for _ in range(max(candidates - len(uniform) - len(partial_settings), 0))
+        for _ in range(max(_CANDIDATES - len(uniform) - len(partial_settings), 0))
     ]
     actions = np.array(uniform + partial_settings + random_settings, dtype=np.int64)
     outcomes = [
