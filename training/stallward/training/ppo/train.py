@@ -48,19 +48,17 @@ from stallward.training.network.arrays import (
 )
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
-from stallward.training.ppo.actor import (
+from stallward.training.ppo.args import Args, TrainingResult
+from stallward.training.ppo.callback import (
     BestActor,
+    FeatureRanges,
     Judged,
     Schedule,
+    TimeBudget,
+    TrainingCallback,
     arm_of_actor,
     arm_of_policy,
     prefer_first_choice,
-)
-from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.callback import (
-    FeatureRanges,
-    TimeBudget,
-    TrainingCallback,
     reward_scales,
 )
 from stallward.training.ppo.preparation import Prepared, prepare, provenance_of, recipe_sha256
