@@ -47,10 +47,9 @@ from stallward.env.sandbox.data_cache import (
 )
 from stallward.env.sandbox.launch import Program, start, wait_for
 from stallward.env.sandbox.oom_log import OomLog
-from stallward.env.sandbox.peers.programs import Peer
-from stallward.env.sandbox.peers.running import RunningPeer
+from stallward.env.sandbox.peers.programs import Peer, RunningPeer
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.sandbox.watch.steal_time import StealTime
+from stallward.env.sandbox.watch import StealTime
 from stallward.env.scenario.scenario import (
     Command,
     LatencyLines,

@@ -52,7 +52,7 @@ from stallward.env.sandbox.compressed_swap import (
     switch_on,
 )
 from stallward.env.sandbox.data_cache import default_state_dir
-from stallward.env.sandbox.watch.group_watch import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 from stallward.env.sandbox.zone_memory import limit_memory, memory_file
 from stallward.env.scenario.scenario import CompressedSwap, DiskLimit
 

@@ -1,7 +1,11 @@
-"""Watches groups from outside while programs run in them: the most memory, the most threads."""
+"""What is measured from outside while programs run: groups, and steal time."""
 
 from __future__ import annotations
+
 import contextlib
+import hashlib
+import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,13 +13,12 @@ from pathlib import Path
 from threading import Event, Thread
 from types import TracebackType
 from typing import Final, Self
+
+import psutil
+
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
 from stallward.env.sandbox.zone_memory import memory_file
-import hashlib
-import threading
-import time
-import psutil
 
 # ---------- A thread that looks at something again and again while programs run
 
@@ -129,6 +132,7 @@ def count_threads(group: Cgroup, proc: Path) -> int:
 
 
 # ---------- Measures steal time: CPU time that the host gave to other machines (proc(5), ``steal``)
+
 
 class StealTime:
     """The steal time since a moment."""

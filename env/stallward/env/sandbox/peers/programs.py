@@ -1,6 +1,7 @@
 """The peers: which program each is, how its package starts it, and what it writes."""
 
 from __future__ import annotations
+
 import contextlib
 import json
 import os
@@ -8,19 +9,18 @@ import re
 import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
-from stallward.env.errors import WorkloadError
-from stallward.env.sandbox.sandbox import Sandbox
-import time
-from typing import Final, Self
 from stallward.env.errors import SandboxError, WorkloadError
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.peers.managed_groups import MANAGED_SOCKET, service_argv, spare
+from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Command, Places
 
 # ---------- The configuration of oomd for a sandbox: the one that Debian ships, with the sandbox's groups

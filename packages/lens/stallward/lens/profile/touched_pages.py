@@ -11,7 +11,7 @@ from stallward.actuator.errors import ProcessError
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.page_tables.page_runs import PAGE_BYTES
 from stallward.actuator.sensors.page_tables.process_pages import ProcessPages
-from stallward.env.sandbox.watch.group_watch import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 
 PERIOD_S: Final = 1.0
 _WINDOW_LOOKS: Final = 5
