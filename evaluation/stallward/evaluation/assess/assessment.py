@@ -248,6 +248,8 @@ def _median_sum(of_slots: Array) -> float:
     return float(np.median(np.nansum(known, axis=1))) if known.size else float("nan")
 
 
+# ---------- The figures of an assessment
+
 _STRETCHES: Final = 50
 _LEAST_STRETCH_S: Final = 10
 """Intervals resample stretches of neighbouring seconds, which share their luck."""

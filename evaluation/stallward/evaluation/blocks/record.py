@@ -1,4 +1,4 @@
-"""``stallward record``: one live run, or all runs of a plan (see ``record_plan``).
+"""``stallward record``: one live run, or all runs of a plan.
 
 A plan can be interrupted and resumed: complete runs of the scenario as it is now are kept. The
 order is drawn from the plan's seed. Each finished run is noted in ``order.jsonl`` beside the
@@ -209,6 +209,8 @@ def _requests(plan: _PlanTable, runs: _RunsTable) -> list[RecordRequest]:
         for arm, condition in whats
     ]
 
+
+# ---------- The runs of a plan, one after the other
 
 ORDER_NAME: Final = "order.jsonl"
 _OVERHEAD_S: Final = 8.0

@@ -116,9 +116,11 @@ def plan_blocks(
     return tuple(blocks)
 
 
+# ---------- The directory of a comparison
+
 BLOCK_FILE: Final = "block.json"
 SPOILED_FILE: Final = "spoiled.json"
-"""The file that counts how often each block was discarded as invalid (see ``rerun.py``), by the
+"""The file that counts how often each block was discarded as invalid (see ``Attempts``), by the
 name of the block's directory."""
 RUN_FILE: Final = "run.json"
 

@@ -203,6 +203,8 @@ def _run(runner: Runner, request: RunRequest, name: str, report: Report) -> _Fil
     return files
 
 
+# ---------- The comparison itself
+
 _CONDITIONS: Final[Mapping[str, Condition]] = {
     ALONE: "alone",
     AMPLE: "ample",

@@ -105,6 +105,8 @@ def slo_windows_met(
     return np.asarray(met[of_second] if by_second else met[total > 0])
 
 
+# ---------- The measures of one block
+
 WINDOW_S: Final = 1.0
 _CUT_OFF_S: Final = 0.1
 """A request that ends unanswered this close to the end of its block was cut off and did not

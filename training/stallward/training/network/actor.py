@@ -323,7 +323,7 @@ def _array(values: torch.Tensor) -> Array:
 
 
 HIDDEN = (64, 64)
-"""Units of the critic's hidden layers; the actor (``slot_policy``) has as many layers."""
+"""Units of the critic's hidden layers; the actor (:class:`SlotLayers`) has as many layers."""
 
 
 class NormalisedObservations(BaseFeaturesExtractor):

@@ -3,7 +3,7 @@
 The file is meant to be read from top to bottom; ``stallward train`` makes the shipped policy
 again. The policy chooses set-points once a second, and ``partition`` works within them at every
 tick, in training as on a node. The normalisation is measured before training. The actor begins as
-``partition`` itself (``actor_start``), and only the critic is trained at first. In each scenario
+``partition`` itself (:func:`prefer_first_choice`), and only the critic is trained at first. In each scenario
 the prices move until the application suffers what is allowed (``lagrangian``). Which actor of a
 seed is kept, and which seed, is decided half on validation twins, on which no policy is trained
 (``selection``). The best static setting for all scenarios is evaluated for comparison.

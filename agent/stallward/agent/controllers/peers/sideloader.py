@@ -19,7 +19,7 @@ What differs on this node:
 
 * The side slice is the background's groups. They have no common parent, so its stall is that of
   the group that stalls most, and its CPU limit is divided equally.
-* The averages of stall are computed from the totals as the kernel does (``pressure_averages``).
+* The averages of stall are computed from the totals as the kernel does (``PressureAverages``).
 * Its swap is half of all swap (``side_swap_max``), which counts and is not enforced, as in the
   demo (``--dont-fix``). Without swap the source is always critical; here the check is left out.
 * The weights and limits of its slices belong to its setup, not to this rule, and are not set.

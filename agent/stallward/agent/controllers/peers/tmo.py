@@ -13,7 +13,7 @@ limit, so a group may grow again at once.
 What differs on this node:
 
 * oomd runs its plugins every 5 s unless its unit says 1 s, as the shipped one does: a run is 1 s.
-* The averages are computed from the totals as the kernel does (``pressure_averages``).
+* The averages are computed from the totals as the kernel does (``PressureAverages``).
 * Only the background is reclaimed from. TMO also takes from workloads themselves.
 * memory.reclaim as there; a hybrid node has a limit in its place that is taken back at once
   (``docs/reference/levers.md``).

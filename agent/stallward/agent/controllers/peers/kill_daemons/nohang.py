@@ -18,7 +18,7 @@ What differs on this node:
 
 * The machine is the zone (``zone_memory``), the PSI file is the zone's, and victims are the
   background's processes.
-* ``full avg10`` is computed from the total as the kernel does (``pressure_averages``).
+* ``full avg10`` is computed from the total as the kernel does (``PressureAverages``).
 * Its rules on names, command lines and cgroups (badness adjustment, commands in place of signals)
   name programs of a desktop, and are left out; so are zram, warnings and the kernel's log.
 * It has no dry run; ``kill=0`` is this project's.

@@ -19,9 +19,9 @@ What differs on this node:
 * The slice is the zone, the candidates are its background groups, and what a memory.low protects
   of them is nothing. The second detector of the first ruleset (system.slice above 80 % for 60 s)
   is left out: there is one slice.
-* ``full avg10`` is computed from the total as the kernel does (``pressure_averages``).
+* ``full avg10`` is computed from the total as the kernel does (``PressureAverages``).
 * Reclaim is seen by ``pgscan`` on cgroup v2. A cgroup v1 does not count it: there it is seen by
-  the zone being at its limit or swapping (``zone_memory.reclaim_count``).
+  the zone being at its limit or swapping (``reclaim_count``).
 * Of its plugins, kill by pressure, by I/O cost and by pgscan are in no ruleset that it ships, and
   left out. Its senpai is the arm ``tmo``.
 """

@@ -15,10 +15,10 @@ What differs on this node:
 * ``ManagedOOMMemoryPressure=kill`` and ``ManagedOOMSwap=kill`` are those of the zone's slice: the
   stall is the zone's, the candidates are its background groups, and the protected application has
   ``ManagedOOMPreference=omit``. The machine's memory is the zone's (``zone_memory``).
-* ``full avg10`` is computed from the total as the kernel does (``pressure_averages``).
+* ``full avg10`` is computed from the total as the kernel does (``PressureAverages``).
 * systemd-oomd needs cgroup v2. A cgroup v1 does not count scanned pages per group, so on a hybrid
   node all groups are equal there, and the second key decides: the memory that they hold. That
-  reclaim works is seen by the zone being at its limit or swapping (``zone_memory.reclaim_count``).
+  reclaim works is seen by the zone being at its limit or swapping (``reclaim_count``).
 * Hooks before the kill, rulesets (``.oomrule``) and limits per unit are left out.
 """
 
