@@ -21,7 +21,7 @@ class ThreadRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadSample:
-    """One thread of the protected application, from /proc/PID/task/TID and sched_getattr(2)."""
+    """One thread of a protected application, from /proc/PID/task/TID and sched_getattr(2)."""
 
     pid: int
     """The process that it belongs to."""
@@ -45,6 +45,8 @@ class ThreadSample:
     """Its timeslice; ``None`` where the kernel does not tell (before Linux 6.12)."""
     cpus: tuple[int, ...] = ()
     """The CPUs that it may run on."""
+    application: int = 0
+    """The number of the protected application that it belongs to, from 0."""
 
     @property
     def ref(self) -> ThreadRef:

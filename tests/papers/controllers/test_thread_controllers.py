@@ -79,6 +79,26 @@ def test_a_thread_that_lacks_share_gets_weight_from_the_others() -> None:
     assert total_weight(n for n in nices.values() if n is not None) <= total_weight([0, 0, 0])
 
 
+def test_another_application_pays_nothing_and_has_a_critical_path_of_its_own() -> None:
+    """Of two protected applications both lack share; only one has a thread that can give."""
+    other = {"application": 1, "state": "R", "run_us": 60_000, "wait_us": 40_000, "cpu": 1}
+    now: Now = {
+        **LACKING, 3: {**other, "involuntary_switches": 10}, 4: {"run_us": 1_000}
+    }  # fmt: skip
+    start: Now = {1: {}, 2: {}, 3: {"application": 1, "cpu": 1}, 4: {}}
+    desires = wanted(make_controller("dasec:answers=share"), start, now)
+    assert {tid: desire.nice for tid, desire in desires.items()} == {1: -1, 2: 1, 4: 1}
+    late = {**now, 3: {**other, "run_us": 500, "wait_us": 1_500}}
+    desires = wanted(make_controller("dasec:answers=latency"), start, late)
+    assert desires.keys() == {3}, "1 has used up its timeslice, and wanted to run for far longer"
+
+
+def test_applications_are_laid_out_together() -> None:
+    two = {**ON_ONE_CORE, 2: {**ON_ONE_CORE[2], "application": 1}}
+    desires = wanted(make_controller("dasec"), {**START, 2: {"application": 1}}, two)
+    assert {tid: desire.cpus for tid, desire in desires.items()} == {1: (), 2: (1,)}
+
+
 def test_threads_that_sleep_pay_nothing() -> None:
     alone: Now = {**LACKING, 2: {}, 3: {}}
     assert wanted(make_controller("dasec"), START, alone) == {}

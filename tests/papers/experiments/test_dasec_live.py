@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 
 from stallward.agent.threads import ThreadRef
+from stallward.evaluation.arms import Arm
 from stallward.papers.experiments.dasec.applications import APPLICATIONS, Application
 from stallward.papers.experiments.dasec.experiment import DasecSession, open_dasec_session
+from stallward.papers.experiments.dasec.instances.figures import rates_per_s
+from stallward.papers.experiments.dasec.instances.session import open_instances_session
 from stallward.papers.experiments.dasec.steps import Setting
 from stallward.papers.experiments.dasec.threads import ThreadWatch
 
@@ -76,6 +79,32 @@ def test_groups_have_a_share_each_where_that_is_asked_for() -> None:
         run = session.run(Setting(application="memcached", ratio=1, controller="bvt"), 1)
         assert run.batch_per_s
     assert not shared.exists(), "nothing is left behind"
+
+
+def test_instances_run_side_by_side_and_each_is_scheduled() -> None:
+    with open_instances_session(division="thread", cpus=2, measured_s=2.0) as session:
+        session.prepare(("memcached",))
+        cost = session.measure_cost("memcached", 1)
+        assert cost.service_us > 0
+        assert cost.generator_us > 0
+        applications: tuple[Application, ...] = ("memcached",) * 3
+        rates = rates_per_s(applications, 0.9, {"memcached": cost}, 2)
+        groups = session.sandbox.applications[:3]
+        watches = [ThreadWatch(group, session.sandbox.paths.proc) for group in groups]
+        with watches[0], watches[1], watches[2]:
+            run = session.run(applications, rates, Arm(label="dasec", spec="dasec"), 1)
+    assert [one.application for one in run.instances] == list(applications)
+    assert all(one.requests > 50 and one.answered_share > 0 for one in run.instances)
+    assert len({one.requests for one in run.instances}) > 1, "each has arrivals of its own"
+    assert run.cpu.services > 0
+    assert run.cpu.generators > 0
+    for watch in watches:
+        seen = {
+            (thread.slice_us, thread.nice, thread.cpus)
+            for reading in watch.readings
+            for thread in reading.threads
+        }
+        assert len(seen) > 1, "no thread of this instance was scheduled"
 
 
 def test_a_watch_of_an_empty_group_sees_no_threads(session: DasecSession) -> None:

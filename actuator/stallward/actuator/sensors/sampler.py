@@ -110,7 +110,7 @@ class Sampler:
         self._forest = forest
         self.needs_processes = needs_processes
         self.needs_threads = needs_threads
-        self._threads = ThreadReader(self._members(), paths.proc)
+        self._threads = self._thread_reader()
         self._list_signals()
         allow_open_files(
             len(self._signals) + KEPT_OPEN * _FILES_PER_PROCESS + MOST_THREADS * _FILES_PER_THREAD
@@ -126,6 +126,10 @@ class Sampler:
         for one in self.applications:
             members.join(one.name, members_of(one.target))
         return members
+
+    def _thread_reader(self) -> ThreadReader:
+        members = [members_of(one.target) for one in self.applications]
+        return ThreadReader(members, self.proc)
 
     def _list_signals(self) -> None:
         readers, zone = (self.zone, *self.groups), self.zone.group
@@ -171,7 +175,7 @@ class Sampler:
             self._replace_application(PROTECTED_SLOT - place, group)
             listed = GroupProcesses(self._members(), PROTECTED_SLOT, self.proc)
             self._threads.close()
-            self._threads = ThreadReader(self._members(), self.proc)
+            self._threads = self._thread_reader()
         else:
             listed = GroupProcesses(members_of(group), place, self.proc)
         self._turns.rebind(self.processes[number], listed)

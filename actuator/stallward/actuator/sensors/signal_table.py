@@ -374,6 +374,9 @@ PROTECTED_THREAD_SIGNALS: Final = (
     _of_thread("nice", "", "its nice value", "stat"),
     _of_thread("slice_us", "us", "its timeslice, from Linux 6.12 on", "sched_getattr(2)"),
     _of_thread("cpus", "", "the CPUs that it may run on", "sched_getaffinity(2)"),
+    _of_thread(
+        "application", "", "the number of its application, from 0", "cgroup.procs (its group)"
+    ),
 )
 LATENCY_SIGNALS: Final = (
     Signal(name="window_s", unit="s", meaning="length of the window"),

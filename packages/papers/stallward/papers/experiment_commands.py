@@ -26,9 +26,26 @@ from stallward.papers.experiments.contention import (
     measure_configuration,
     measure_scenario,
 )
+from stallward.papers.experiments.dasec.applications import INSTANCE_APPLICATIONS
 from stallward.papers.experiments.dasec.experiment import (
     DasecExperimentRequest,
     run_dasec_experiment,
+)
+from stallward.papers.experiments.dasec.instances.experiment import (
+    MEASURED_S,
+    REPEATS,
+    InstancesRequest,
+    run_instances_experiment,
+)
+from stallward.papers.experiments.dasec.instances.page import instances_page
+from stallward.papers.experiments.dasec.instances.steps import (
+    parse_counts,
+    parse_loads,
+    parse_mixes,
+)
+from stallward.papers.experiments.dasec.instances.tables import (
+    cells_table,
+    over_cells_table,
 )
 from stallward.papers.experiments.dasec.page import dasec_page
 from stallward.papers.experiments.dasec.steps import parse_applications
@@ -292,13 +309,48 @@ def dasec(
             help="Which, separated by commas [memcached,ordered,transactional,classifier]."
         ),
     ] = "",
+    instances: Annotated[
+        str,
+        typer.Option(
+            help="Run so many instances side by side and no batch job, e.g. 2,4,6.",
+            show_default="beside batch threads",
+        ),
+    ] = "",
+    mix: Annotated[
+        str,
+        typer.Option(help="With --instances: of the same application, or of each in turn."),
+    ] = "same,mixed",
+    load: Annotated[
+        str,
+        typer.Option(
+            help="With --instances: the shares of all CPUs that they are to use together."
+        ),
+    ] = "0.4,0.7,0.95",
+    seconds: Annotated[
+        float,
+        typer.Option(min=1.0, max=600.0, help="With --instances: how long each run is measured."),
+    ] = MEASURED_S,
     division: Annotated[
         CpuDivision,
         typer.Option(help="How the CPU is divided: thread by thread, or between groups first."),
     ] = CpuDivision.THREAD,
-    repeats: Repeats = 3,
+    repeats: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=1000,
+            help="How often each setting runs with each arm.",
+            show_default=f"3; of instances {REPEATS}",
+        ),
+    ] = None,
     minutes: Minutes = 120.0,
-    out: Out = _DEFAULT_DIR / "dasec",
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="New or resumable folder for the runs, the result and the page.",
+            show_default="build/experiment/dasec, with --instances dasec-instances",
+        ),
+    ] = None,
     seed: Seed = 1,
     as_json: Json = False,
 ) -> None:
@@ -307,14 +359,30 @@ def dasec(
     A cache, an ordered store, a transactional store and an image classifier, each with several
     threads, run beside 0, 1, 2 and 4 batch threads on each processor: without control, with
     borrowed virtual time, with all of DASEC's answers, with each alone, and beside a controller of
-    the memory. The page has the source's figures and ours. The same command goes on where it
-    stopped.
+    the memory. With `--instances`, several instances run side by side instead, as in the source,
+    all of them under the controller. The page has the source's figures and ours. The same command
+    goes on where it stopped.
     """
+    if instances:
+        several = InstancesRequest(
+            out=out or _DEFAULT_DIR / "dasec-instances",
+            applications=parse_applications(applications or ",".join(INSTANCE_APPLICATIONS)),
+            counts=parse_counts(instances),
+            mixes=parse_mixes(mix),
+            loads=parse_loads(load),
+            measured_s=seconds,
+            division=division.value,
+            repeats=repeats or REPEATS,
+            minutes=minutes,
+            seed=seed,
+        )
+        _dasec_instances(several, as_json=as_json)
+        return
     request = DasecExperimentRequest(
-        out=out,
+        out=out or _DEFAULT_DIR / "dasec",
         applications=parse_applications(applications),
         division=division.value,
-        repeats=repeats,
+        repeats=repeats or 3,
         minutes=minutes,
         seed=seed,
     )
@@ -323,4 +391,11 @@ def dasec(
     tables = [latency_table(result), thread_table(result)]
     if result.summary:
         tables.append(summary_table(result))
-    show_experiment(result, dasec_page(result), tables, out, as_json=as_json)
+    show_experiment(result, dasec_page(result), tables, request.out, as_json=as_json)
+
+
+def _dasec_instances(request: InstancesRequest, *, as_json: bool) -> None:
+    with output.progress("experiment dasec") as report:
+        result = run_instances_experiment(request, report)
+    tables = [cells_table(result), over_cells_table(result)]
+    show_experiment(result, instances_page(result), tables, request.out, as_json=as_json)

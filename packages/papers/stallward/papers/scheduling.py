@@ -1,9 +1,9 @@
-"""What each thread of an application did in a period, what got in its way, and the answers. Pure.
+"""What each thread of the applications did in a period, what got in its way, and the answers. Pure.
 
 Source: "Achieving Low Latency in Public Edges by Hiding Workloads Mutual Interference" (DASEC),
 slides of the ACM Symposium on Cloud Computing, whose words are quoted.
 
-*Critical path.* The source defines it as the longest execution path from the start of a workload to
+*Critical path.* Each application has its own. The source defines it as the longest execution path from the start of a workload to
 its end, and judges that a task is on it if "all the other tasks of the workload depend on the task
 to make progress". It does not say how that is seen. Here it is seen in what /proc tells:
 
@@ -13,7 +13,8 @@ to make progress". It does not say how that is seen. Here it is seen in what /pr
   ends with its longest part. So the definition decides: the path is the thread that wanted to run
   for the longest, and those that wanted to for nearly as long.
 
-*Layout.* "Adjust the layout of threads/processes on cores in a conservative way". Here that means:
+*Layout.* "Adjust the layout of threads/processes on cores in a conservative way". Cores are shared,
+so the threads of all applications are laid out together. Here conservative means:
 only threads in a conflict are moved, one from each CPU in a period, the one that wants to run for
 the shortest time, and only to a CPU where there is then less to share than where it was.
 
@@ -57,6 +58,8 @@ class ThreadPeriod:
     """One thread in the period between two samples."""
 
     thread: ThreadRef
+    application: int = 0
+    """The number of the application that it belongs to."""
     ready: bool
     """Whether it was running or ready to run at the end of the period."""
     cpu: int
@@ -112,6 +115,7 @@ def thread_periods(
     return tuple(
         ThreadPeriod(
             thread=end.ref,
+            application=end.application,
             ready=end.state == _READY,
             cpu=end.cpu,
             run_us=ran[i],
@@ -213,16 +217,24 @@ def conflicts(
 
 
 def critical_path(periods: Sequence[ThreadPeriod]) -> frozenset[ThreadRef]:
-    """The threads on the critical path; none if no thread had anything to do.
+    """The threads on the critical paths; an application without anything to do has none.
 
     Args:
-        periods: All threads of the application in one period.
+        periods: All threads of all applications in one period.
     """
-    active = [period for period in periods if period.active]
+    active: dict[int, list[ThreadPeriod]] = defaultdict(list)
+    for period in periods:
+        if period.active:
+            active[period.application].append(period)
+    return frozenset[ThreadRef]().union(*map(_path_of_one, active.values()))
+
+
+def _path_of_one(active: Sequence[ThreadPeriod]) -> frozenset[ThreadRef]:
+    """The critical path of one application, of whose threads these had something to do."""
     ready = [period for period in active if period.ready]
     if len(ready) == 1:
         return frozenset({ready[0].thread})
-    longest_us = max((period.demand_us for period in active), default=0)
+    longest_us = max(period.demand_us for period in active)
     return frozenset(
         period.thread for period in active if period.demand_us >= NEARLY_RATIO * longest_us
     )

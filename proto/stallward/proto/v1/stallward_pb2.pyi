@@ -515,7 +515,7 @@ class ProcessSample(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., slot: _Optional[int] = ..., oom_score: _Optional[int] = ..., stopped: bool = ..., rss_bytes: _Optional[int] = ..., pss_bytes: _Optional[int] = ..., anon_bytes: _Optional[int] = ..., file_bytes: _Optional[int] = ..., swap_bytes: _Optional[int] = ..., run_delay_us: _Optional[int] = ..., page_cache_hits: _Optional[int] = ..., page_cache_misses: _Optional[int] = ..., read_s: _Optional[float] = ...) -> None: ...
 
 class ThreadSample(_message.Message):
-    __slots__ = ("pid", "tid", "start_time_ticks", "state", "cpu", "run_us", "wait_us", "voluntary_switches", "involuntary_switches", "nice", "slice_us", "cpus")
+    __slots__ = ("pid", "tid", "start_time_ticks", "state", "cpu", "run_us", "wait_us", "voluntary_switches", "involuntary_switches", "nice", "slice_us", "cpus", "application")
     PID_FIELD_NUMBER: _ClassVar[int]
     TID_FIELD_NUMBER: _ClassVar[int]
     START_TIME_TICKS_FIELD_NUMBER: _ClassVar[int]
@@ -528,6 +528,7 @@ class ThreadSample(_message.Message):
     NICE_FIELD_NUMBER: _ClassVar[int]
     SLICE_US_FIELD_NUMBER: _ClassVar[int]
     CPUS_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
     pid: int
     tid: int
     start_time_ticks: int
@@ -540,7 +541,8 @@ class ThreadSample(_message.Message):
     nice: int
     slice_us: int
     cpus: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, pid: _Optional[int] = ..., tid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., state: _Optional[str] = ..., cpu: _Optional[int] = ..., run_us: _Optional[int] = ..., wait_us: _Optional[int] = ..., voluntary_switches: _Optional[int] = ..., involuntary_switches: _Optional[int] = ..., nice: _Optional[int] = ..., slice_us: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ...) -> None: ...
+    application: int
+    def __init__(self, pid: _Optional[int] = ..., tid: _Optional[int] = ..., start_time_ticks: _Optional[int] = ..., state: _Optional[str] = ..., cpu: _Optional[int] = ..., run_us: _Optional[int] = ..., wait_us: _Optional[int] = ..., voluntary_switches: _Optional[int] = ..., involuntary_switches: _Optional[int] = ..., nice: _Optional[int] = ..., slice_us: _Optional[int] = ..., cpus: _Optional[_Iterable[int]] = ..., application: _Optional[int] = ...) -> None: ...
 
 class LeverState(_message.Message):
     __slots__ = ("lever", "value", "held_for_s", "foreign")

@@ -96,7 +96,7 @@ def test_a_malformed_file_is_refused_by_name(stat: bytes, schedstat: bytes, stat
 
 
 def test_running_and_sleeping_threads_are_told_apart() -> None:
-    reader = ThreadReader(Members(os.getpid()), PROC)
+    reader = ThreadReader([Members(os.getpid())], PROC)
     with sleeping_thread() as thread:
         before = until_asleep(reader, thread)
         until_s = time.thread_time() + 0.02
@@ -115,7 +115,7 @@ def test_running_and_sleeping_threads_are_told_apart() -> None:
 
 @pytest.mark.skipif(bool(why_no_slice()), reason=why_no_slice() or "it can")
 def test_a_threads_timeslice_is_read() -> None:
-    reader = ThreadReader(Members(os.getpid()), PROC)
+    reader = ThreadReader([Members(os.getpid())], PROC)
     with sleeping_thread() as thread:
         write_slice_us(thread.native_id or 0, 500)
         assert read_by_tid(reader)[thread.native_id or 0].slice_us == 500
@@ -123,7 +123,7 @@ def test_a_threads_timeslice_is_read() -> None:
 
 
 def test_a_thread_that_ends_is_left_out_and_loses_nothing_else() -> None:
-    reader = ThreadReader(Members(os.getpid(), 1 << 22), PROC)
+    reader = ThreadReader([Members(os.getpid(), 1 << 22)], PROC)
     with sleeping_thread() as thread:
         assert thread.native_id in read_by_tid(reader)
     deadline_s = time.monotonic() + 10.0
@@ -135,11 +135,18 @@ def test_a_thread_that_ends_is_left_out_and_loses_nothing_else() -> None:
     reader.close()
 
 
+def test_each_thread_is_told_with_its_application() -> None:
+    reader = ThreadReader([Members(os.getppid()), Members(), Members(os.getpid())], PROC)
+    threads = reader.read() or ()
+    assert {one.pid: one.application for one in threads} == {os.getppid(): 0, os.getpid(): 2}
+    reader.close()
+
+
 def test_too_many_threads_are_not_read_and_the_reason_is_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MOST_THREADS", 1)
-    reader = ThreadReader(Members(os.getpid()), PROC)
+    reader = ThreadReader([Members(os.getpid())], PROC)
     with sleeping_thread():
         assert reader.read() is None
         assert "of 1 at most" in str(reader.fault)

@@ -1,9 +1,10 @@
-"""The threads of the protected application, each read at every tick that a controller asks."""
+"""The threads of the protected applications, each read at every tick that a controller asks."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -78,7 +79,8 @@ def parse_thread(stat: bytes, schedstat: bytes, status: bytes, path: Path) -> Th
 class _Thread:
     """One thread, whose files are kept open."""
 
-    def __init__(self, proc: Path, pid: int, tid: int) -> None:
+    def __init__(self, proc: Path, application: int, pid: int, tid: int) -> None:
+        self.application = application
         self.pid = pid
         self.tid = tid
         self._path = proc / str(pid) / "task" / str(tid)
@@ -102,6 +104,7 @@ class _Thread:
         return ThreadSample(
             pid=self.pid,
             tid=self.tid,
+            application=self.application,
             slice_us=read_slice_us(self.tid),
             cpus=tuple(sorted(os.sched_getaffinity(self.tid))),
             **found._asdict(),
@@ -115,22 +118,22 @@ class _Thread:
 
 
 class ThreadReader:
-    """Reads all threads of the protected application.
+    """Reads all threads of the protected applications.
 
     Args:
-        members: Lists its processes.
+        members: Lists the processes of each.
         proc: The /proc directory.
     """
 
-    def __init__(self, members: Members, proc: Path) -> None:
+    def __init__(self, members: Sequence[Members], proc: Path) -> None:
         self.fault: SensorError | None = None
         """Why the last read has no threads, or lacks one; ``None`` if it lacks none."""
         self._members = members
         self._proc = proc
-        self._threads: dict[tuple[int, int], _Thread] = {}
+        self._threads: dict[tuple[int, int, int], _Thread] = {}
 
     def read(self) -> tuple[ThreadSample, ...] | None:
-        """Read every thread, in the order of processes and threads.
+        """Read every thread, in the order of applications, processes and threads.
 
         Returns:
             The threads; ``None`` if they cannot be listed, or are more than
@@ -138,27 +141,34 @@ class ThreadReader:
         """
         self.fault = None
         try:
-            pids = self._members.pids()
+            listed = [sorted(one.pids()) for one in self._members]
         except SensorError as error:
             self.fault = error
             return None
-        known = [(pid, tid) for pid in sorted(pids) for tid in thread_ids(self._proc, pid)]
+        known = [
+            (number, pid, tid)
+            for number, pids in enumerate(listed)
+            for pid in pids
+            for tid in thread_ids(self._proc, pid)
+        ]
         if len(known) > MOST_THREADS:
             self.close_threads()
             self.fault = SensorError(
-                self._proc, f"the application has {len(known)} threads, of {MOST_THREADS} at most"
+                self._proc,
+                f"the protected applications have {len(known)} threads, of {MOST_THREADS} at most",
             )
             return None
         for gone in self._threads.keys() - set(known):
             self._threads.pop(gone).close()
-        found = (self._read_one(pid, tid) for pid, tid in known)
+        found = (self._read_one(*one) for one in known)
         return tuple(thread for thread in found if thread is not None)
 
-    def _read_one(self, pid: int, tid: int) -> ThreadSample | None:
+    def _read_one(self, application: int, pid: int, tid: int) -> ThreadSample | None:
+        key = (application, pid, tid)
         try:
-            thread = self._threads.get((pid, tid))
+            thread = self._threads.get(key)
             if thread is None:
-                thread = self._threads[pid, tid] = _Thread(self._proc, pid, tid)
+                thread = self._threads[key] = _Thread(self._proc, *key)
             return thread.read()
         except SensorError as error:
             self.fault = error
@@ -169,7 +179,7 @@ class ThreadReader:
                     f"cannot read ({os.strerror(error.errno or 0)})",
                     number=error.errno or 0,
                 )
-        ended = self._threads.pop((pid, tid), None)
+        ended = self._threads.pop(key, None)
         if ended is not None:
             ended.close()
         return None
@@ -183,4 +193,5 @@ class ThreadReader:
     def close(self) -> None:
         """Close every file."""
         self.close_threads()
-        self._members.close()
+        for one in self._members:
+            one.close()

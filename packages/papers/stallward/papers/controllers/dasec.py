@@ -4,13 +4,15 @@ Source: "Achieving Low Latency in Public Edges by Hiding Workloads Mutual Interf
 the ACM Symposium on Cloud Computing (University of Rhode Island, NJIT, Hofstra University). Each
 period it finds the threads on the application's critical path, and answers three kinds of
 interference: what is delayed gets a lower rescheduling latency, what is interrupted another core,
-and what lacks CPU share more weight at the cost of the application's other threads. The source
+and what lacks CPU share more weight at the cost of the application's other threads. Of several
+protected applications each has a critical path and a total share of its own. The source
 changes weights and the wakeup latency in CFS; here nice values and the timeslice of EEVDF do the
 same. docs/explanation/thread-scheduling.md says what the source leaves open.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -157,7 +159,7 @@ class DasecController:
         lacking = [period for period in critical if lacks_share(period)]
         self._note_low(late)
         moved = self._lay_out(periods, period_us)
-        self._share_out(periods, lacking, path)
+        self._nice = self._share_out(threads, periods, lacking, path)
         self._reason = (
             f"{len(path)} of {len(periods)} threads critical: {len(late)} delayed, "
             f"{moved} interrupted, {len(lacking)} lack share"
@@ -188,14 +190,14 @@ class DasecController:
 
     def _share_out(
         self,
+        threads: Sequence[ThreadSample],
         periods: Sequence[ThreadPeriod],
         lacking: Sequence[ThreadPeriod],
         path: frozenset[ThreadRef],
-    ) -> None:
-        """Choose the nice values of the next period."""
+    ) -> dict[ThreadRef, int]:
+        """Choose the nice values of the next period; the total of each application stays."""
         if SHARE not in self._answers:
-            return
-        own = {ref: values.nice for ref, values in self._own.items()}
+            return {}
         neediest = [
             period.thread for period in sorted(lacking, key=lambda one: (-one.wait_us, one.thread))
         ]
@@ -204,9 +206,21 @@ class DasecController:
             for period in sorted(periods, key=lambda one: (one.demand_us, one.thread))
             if period.active and period.thread not in path
         ]
-        now = {ref: self._nice.get(ref, nice) for ref, nice in own.items()}
-        now = give_back_share(own, now, keep=neediest)
-        self._nice = shift_share(own, now, [one for one in neediest if one in own], donors)
+        applications: dict[int, list[ThreadRef]] = defaultdict(list)
+        for thread in threads:
+            applications[thread.application].append(thread.ref)
+        nices: dict[ThreadRef, int] = {}
+        for refs in applications.values():
+            own = {ref: self._own[ref].nice for ref in refs}
+            now = {ref: self._nice.get(ref, nice) for ref, nice in own.items()}
+            now = give_back_share(own, now, keep=neediest)
+            nices |= shift_share(
+                own,
+                now,
+                [ref for ref in neediest if ref in own],
+                [ref for ref in donors if ref in own],
+            )
+        return nices
 
     def _desire(self, thread: ThreadRef) -> ThreadDesire | None:
         own = self._own[thread]

@@ -6,10 +6,14 @@ Masstree, LMDB is an ordered store in memory; in place of Silo, RocksDB's optimi
 run new orders and payments of TPC-C; a network with random weights classifies images. Each is one
 process with several threads. A batch job is a program with as many threads as there are
 processors, so that n jobs are a consolidation ratio of n beside the application.
+
+The source's own setting has no batch jobs: several instances of one application, or of different
+ones, share the processors.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
@@ -27,6 +31,9 @@ from stallward.env.scenario.scenario import (
 
 Application = Literal["memcached", "ordered", "transactional", "classifier"]
 APPLICATIONS: Final[tuple[Application, ...]] = get_args(Application)
+INSTANCE_APPLICATIONS: Final[tuple[Application, ...]] = ("memcached", "ordered")
+"""The applications of which several instances run side by side."""
+MOST_INSTANCES: Final = 6
 Division = Literal["thread", "group"]
 """How the CPU is divided: thread by thread, as in the source's kernel, or first between the
 application and each job as groups, as containers have it."""
@@ -40,6 +47,9 @@ WORKERS: Final = 3
 LOAD_PRIORITY: Final = 10
 """The real-time priority of the load generator. The source has its clients elsewhere, where no
 batch job delays them; without it, most of the p99 is the load generator's own waiting."""
+PAIRS: Final = 8
+"""How many keys a request to one of several instances sets and how many it gets; the load generator
+has no more. With one of each, the load generators take two thirds of the CPU time."""
 _KEYS: Final = 100_000
 _IMAGES: Final = 40
 _WIDTH: Final = 256
@@ -51,10 +61,8 @@ _SOCKET: Final = "{run}/server.sock"
 _REQUESTS: Final = "{run}/requests.lines"
 _MODULES: Final = ("{python}", "-m")
 _LATENCY: Final = LatencyLines(path=_REQUESTS, start="0", sent="1", end="2", ok="3")
-_NEEDS: Final = (
-    Need(program="stress-ng", package="stress-ng"),
-    Need(program="chrt", package="util-linux"),
-)
+_CHRT: Final = Need(program="chrt", package="util-linux")
+_NEEDS: Final = (Need(program="stress-ng", package="stress-ng"), _CHRT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,19 +75,24 @@ class _Service:
     rate_per_s: int
     """About a tenth of the CPU time of two processors at most: with four batch threads on each, a
     thread of the application still has its fair share."""
+    instance_request: str = ""
+    """A request to one of several instances."""
     prepare: tuple[tuple[str, ...], ...] = ()
     keys: int = _KEYS
     until: str = "\n"
     ok_prefix: str = "ok"
 
 
-def _store(name: str, header: str, package: str, request: str, rate_per_s: int) -> _Service:
+def _store(
+    name: str, header: str, package: str, request: str, rate_per_s: int, instance_request: str = ""
+) -> _Service:
     build = "stallward.env.workloads.services.stores.build"
     return _Service(
         server=("{data}/store", _SOCKET, "{run}", str(_KEYS), str(WORKERS)),
         needs=(Need(program="cc", package="gcc"), Need(program=header, package=package)),
         request=request,
         rate_per_s=rate_per_s,
+        instance_request=instance_request,
         prepare=((*_MODULES, build, name, "{data}/store"),),
     )
 
@@ -90,11 +103,18 @@ _SERVICES: Final[dict[Application, _Service]] = {
         needs=(Need(program="memcached", package="memcached"),),
         request=f"set k%K 0 0 64\r\n{64 * 'x'}\r\nget k%K\r\n",
         rate_per_s=3000,
+        instance_request=(PAIRS - 1) * f"set k%K 0 0 64 noreply\r\n{64 * 'x'}\r\n"
+        + f"set k%K 0 0 64\r\n{64 * 'x'}\r\nget{PAIRS * ' k%K'}\r\n",
         until="END\r\n",
         ok_prefix="STORED",
     ),
     "ordered": _store(
-        "ordered", "/usr/include/lmdb.h", "liblmdb-dev", "set %K get %K\n", rate_per_s=1500
+        "ordered",
+        "/usr/include/lmdb.h",
+        "liblmdb-dev",
+        "set %K get %K\n",
+        rate_per_s=1500,
+        instance_request=" ".join(PAIRS * ["set %K get %K"]) + "\n",
     ),
     "transactional": _store(
         "transactional", "/usr/include/rocksdb/c.h", "librocksdb-dev", "tx %K\n", rate_per_s=300
@@ -155,7 +175,7 @@ def dasec_scenario(application: Application, jobs: int, cpus: int) -> Scenario:
             prepare=service.prepare,
             server=Command(argv=service.server),
             ready=_SOCKET,
-            load=Command(argv=_load(service)),
+            load=_load(service, service.request, service.rate_per_s),
             latency=_LATENCY,
             slo=Slo(latency_ms=SLO_MS),
             workers=WORKERS,
@@ -166,20 +186,57 @@ def dasec_scenario(application: Application, jobs: int, cpus: int) -> Scenario:
     )
 
 
-def _load(service: _Service) -> tuple[str, ...]:
+def instances_scenario(
+    applications: Sequence[Application], rates_per_s: Sequence[float]
+) -> Scenario:
+    """Several instances side by side, each with a load generator of its own, and no batch job.
+
+    Args:
+        applications: The application of each instance.
+        rates_per_s: How many requests a second each gets.
+    """
+    services = [_SERVICES[application] for application in applications]
+    first, *others = (
+        ProtectedSpec(
+            name=f"instance{number}",
+            prepare=service.prepare,
+            server=Command(argv=service.server),
+            ready=_SOCKET,
+            # Its number ends the seed, so that instances have arrivals of their own.
+            load=_load(service, service.instance_request, rate_per_s, f"{{seed}}{number}"),
+            latency=_LATENCY,
+            slo=Slo(latency_ms=SLO_MS),
+            workers=WORKERS,
+        )
+        for number, (service, rate_per_s) in enumerate(zip(services, rates_per_s, strict=True))
+    )
+    return Scenario(
+        name="dasec-instances",
+        summary=f"{len(services)} instances side by side",
+        sandbox=SandboxSpec(
+            limit_bytes=_LIMIT_MIB * _MIB, ample_bytes=_LIMIT_MIB * _MIB, swap_bytes=0
+        ),
+        protected=first,
+        others=tuple(others),
+        background=(),
+        needs=tuple(dict.fromkeys(need for one in services for need in (*one.needs, _CHRT))),
+    )
+
+
+def _load(service: _Service, request: str, rate_per_s: float, seed: str = "{seed}") -> Command:
     options = {
         "--socket": _SOCKET,
-        "--request": service.request,
+        "--request": request,
         "--until": service.until,
         "--ok-prefix": service.ok_prefix,
         "--keys": str(service.keys),
-        "--rate": str(service.rate_per_s),
+        "--rate": f"{rate_per_s:g}",
         "--connections": "16",
-        "--seed": "{seed}",
+        "--seed": seed,
         "--out": _REQUESTS,
     }
     words = (word for option in options.items() for word in option)
-    return ("chrt", "--fifo", str(LOAD_PRIORITY), "{workloads}/load", *words)
+    return Command(argv=("chrt", "--fifo", str(LOAD_PRIORITY), "{workloads}/load", *words))
 
 
 def _job(number: int, cpus: int) -> BackgroundSpec:

@@ -12,7 +12,6 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from stallward.actuator.errors import GroupError
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.recording.node_facts import node_info
@@ -44,6 +43,7 @@ from stallward.papers.experiments.dasec.result import (
     RatioFigures,
     ThreadFigures,
 )
+from stallward.papers.experiments.dasec.sandbox import divide_cpu
 from stallward.papers.experiments.dasec.steps import (
     ARMS,
     RATIOS,
@@ -160,8 +160,6 @@ def summarise(beside: Mapping[str, Sequence[RatioFigures]], seed: int) -> dict[s
 
 # ---------- A sandbox in which one application after another runs beside batch jobs
 
-_CPU: Final = "cpu"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DasecSession:
@@ -249,34 +247,11 @@ def open_dasec_session(
         paths=paths,
     ) as sandbox:
         yield DasecSession(
-            sandbox=_divide_cpu(sandbox, division),
+            sandbox=divide_cpu(sandbox, division),
             node=node_info(cache_dir, paths),
             cache_dir=cache_dir,
             cpus=cpus,
         )
-
-
-def _divide_cpu(sandbox: Sandbox, division: Division) -> Sandbox:
-    """Divide the CPU in the sandbox; the load generator stays outside, where it is real-time.
-
-    Raises:
-        ReplicationError: If the node cannot divide it that way.
-    """
-    shared = sandbox.zone.v1_dir(_CPU)
-    if shared is None and division == "thread":
-        raise ReplicationError(
-            "This node divides the CPU by groups: it has no cpu controller of cgroup v1.",
-            next_step="Give --division group, or boot with the v1 cpu controller.",
-        )
-    groups = (sandbox.zone, sandbox.protected, *sandbox.slots)
-    try:
-        for group in groups if division == "group" else groups[:1]:
-            group.create((_CPU,))
-    except GroupError as error:
-        raise ReplicationError(error.cause, next_step=error.next_step) from error
-    if division == "group" or shared is None:
-        return sandbox
-    return replace(sandbox, shared_dirs=(*sandbox.shared_dirs, shared))
 
 
 _EXPERIMENT: Final = "dasec"

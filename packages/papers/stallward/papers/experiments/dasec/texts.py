@@ -31,7 +31,7 @@ NOT_REPEATED: Final = (
     "Scheduler code in the kernel, with a period of its own and the remaining timeslice of each "
     "thread: here a process decides ten times a second, from what the kernel's files tell.",
     "Neighbours that are latency-critical, too: here they are batch jobs, so that what the "
-    "application gains shows as their loss.",
+    "application gains shows as their loss. `--instances` runs several applications instead.",
     "Masstree and Silo: LMDB and RocksDB's optimistic transactions in their place, with new "
     "orders and payments of TPC-C. Action-recognize and img-dnn are left out.",
     "The baseline: theirs are latencies relative to Linux/KVM at a consolidation ratio of 0.4. "

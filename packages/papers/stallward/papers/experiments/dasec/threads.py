@@ -48,7 +48,7 @@ class ThreadWatch(PeriodicWatch):
 
     def __init__(self, group: Cgroup, proc: Path) -> None:
         super().__init__("thread-watch", PERIOD_S)
-        self._reader = ThreadReader(GroupMembers(group), proc)
+        self._reader = ThreadReader((GroupMembers(group),), proc)
         self._readings: list[ThreadReading] = []
 
     @property

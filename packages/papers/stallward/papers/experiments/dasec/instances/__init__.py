@@ -1,0 +1,1 @@
+"""The source's own setting of DASEC: several latency-critical instances, and no batch work."""
