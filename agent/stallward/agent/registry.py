@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 EXTRA_OF: Final = {
+    "border": "research",
     "mpc": "research",
     "bvt": "papers",
     "dasec": "papers",
