@@ -1,6 +1,6 @@
 """The sim-to-real gap: features on a node and on its twin, under the levers of one recording.
 
-``python -m stallward.training.twin_fit.sim_to_real RECORDINGS TWINS`` prints the gap of each
+``python -m stallward.research.sim_to_real RECORDINGS TWINS`` prints the gap of each
 feature. The spreads of :mod:`stallward.env.simulation.nuisance` are taken from it. A twin whose
 work and latency agree with the node may still differ in the features, by which a policy decides.
 """
@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from stallward.agent.errors import StallwardError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
-from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.run_info import load_run
 from stallward.env.twin.batch import TICK_S, TwinBatch
@@ -34,6 +33,7 @@ from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import kernel
+from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
 from stallward.training.parallel.executor import Job
 from stallward.training.parallel.local_processes import LOCAL

@@ -10,16 +10,16 @@ import pytest
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.env.recording.recording import load_recording
 from stallward.env.twin.inputs.fitted import load_fitted
-from stallward.training.errors import DatasetError
-from stallward.training.twin_fit.sim_to_real import (
+from stallward.research.sim_to_real import (
     FeatureMeans,
     feature_gaps,
     feature_means,
     gap_table,
 )
+from stallward.training.errors import DatasetError
 
-RECORDINGS = Path(__file__).parents[3] / "recordings"
-TWINS = Path(__file__).parents[3] / "models/stallward/models/twins"
+RECORDINGS = Path(__file__).parents[2] / "recordings"
+TWINS = Path(__file__).parents[2] / "models/stallward/models/twins"
 COLUMN = {name: i for i, name in enumerate(OBSERVATION_NAMES)}
 
 
