@@ -35,18 +35,18 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.kill_daemons.victims import (
+from stallward.agent.desired import MIB, RELEASED, ProcessRef
+from stallward.agent.sample import ProcessSample, Sample
+from stallward.papers.peers.kill_daemons.victims import (
     EndSignal,
     ProcessEnd,
     highest_score,
     is_alive,
     would_end,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory, zone_memory
-from stallward.agent.controllers.peers.pressure_averages import PressureAverages
-from stallward.agent.controllers.peers.published import kill_switch, published_entry
-from stallward.agent.desired import MIB, RELEASED, ProcessRef
-from stallward.agent.sample import ProcessSample, Sample
+from stallward.papers.peers.kill_daemons.zone_memory import ZoneMemory, zone_memory
+from stallward.papers.peers.pressure_averages import PressureAverages
+from stallward.papers.peers.published import kill_switch, published_entry
 
 _MEMORY_FILL_BYTES_PER_S: Final = 6000 * MIB
 _SWAP_FILL_BYTES_PER_S: Final = 2000 * MIB

@@ -41,16 +41,16 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.published import Every, published_entry
-from stallward.agent.controllers.peers.shared_units import (
+from stallward.agent.desired import RELEASED, DesiredState
+from stallward.agent.sample import Sample
+from stallward.papers.peers.published import Every, published_entry
+from stallward.papers.peers.shared_units import (
     RESOURCES,
     UNITS,
     Resource,
     limits_of,
     zone_bytes,
 )
-from stallward.agent.desired import RELEASED, DesiredState
-from stallward.agent.sample import Sample
 
 _READING_S: Final = 0.1
 _MEAN_READINGS: Final = 10

@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.pressure_averages import Averages, PressureAverages
-from stallward.agent.controllers.peers.published import Every, published_entry
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import GroupSample, Sample
+from stallward.papers.peers.pressure_averages import Averages, PressureAverages
+from stallward.papers.peers.published import Every, published_entry
 
 _PERIOD_S: Final = 1.0
 _PAGE_BYTES: Final = 4096

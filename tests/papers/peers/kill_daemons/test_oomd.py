@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from peer_samples import PeerNode, kills_slot
 
-from stallward.agent.controllers.peers.kill_daemons.oomd import OomdNumbers, rank_by_size_or_growth
 from stallward.agent.desired import MIB
+from stallward.papers.peers.kill_daemons.oomd import OomdNumbers, rank_by_size_or_growth
 
 
 def test_what_holds_more_than_half_goes_first() -> None:

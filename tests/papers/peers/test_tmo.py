@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 from peer_samples import PeerNode
 
-from stallward.agent.controllers.peers.tmo import TmoNumbers, reclaim_bytes
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample
+from stallward.papers.peers.tmo import TmoNumbers, reclaim_bytes
 
 GROUP = GroupSample(
     name="a", memory_usage_bytes=1124 * MIB, file_bytes=524 * MIB, anon_bytes=600 * MIB

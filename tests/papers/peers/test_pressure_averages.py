@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stallward.agent.controllers.peers.pressure_averages import PressureAverages
+from stallward.papers.peers.pressure_averages import PressureAverages
 
 
 def stalled(seconds: int) -> PressureAverages:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from peer_samples import PeerNode
 
-from stallward.agent.controllers.peers.heracles import HeraclesController
-from stallward.agent.controllers.peers.shared_units import Resource
+from stallward.papers.peers.heracles import HeraclesController
+from stallward.papers.peers.shared_units import Resource
 
 
 class Node(PeerNode):

@@ -38,17 +38,17 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.controller import Decision, IgnoresTarget, Need, NodeContext, require_needs
-from stallward.agent.controllers.peers.kill_daemons.victims import GroupKill, holds_anything
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import reclaim_count, zone_memory
-from stallward.agent.controllers.peers.pressure_averages import PressureAverages
-from stallward.agent.controllers.peers.published import (
+from stallward.agent.desired import RELEASED
+from stallward.agent.sample import Sample
+from stallward.papers.peers.kill_daemons.victims import GroupKill, holds_anything
+from stallward.papers.peers.kill_daemons.zone_memory import reclaim_count, zone_memory
+from stallward.papers.peers.pressure_averages import PressureAverages
+from stallward.papers.peers.published import (
     Every,
     kill_needs,
     kill_switch,
     published_entry,
 )
-from stallward.agent.desired import RELEASED
-from stallward.agent.sample import Sample
 
 _PERIOD_S: Final = 1.0
 _AVERAGE_DECAY: Final = 4.0

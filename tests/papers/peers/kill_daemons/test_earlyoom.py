@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from peer_samples import PeerNode, process
 
-from stallward.agent.controllers.peers.kill_daemons.earlyoom import (
+from stallward.agent.desired import MIB
+from stallward.papers.peers.kill_daemons.earlyoom import (
     EarlyoomNumbers,
     low_memory_signal,
     sleep_s,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory
-from stallward.agent.desired import MIB
+from stallward.papers.peers.kill_daemons.zone_memory import ZoneMemory
 
 NUMBERS = EarlyoomNumbers()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from peer_samples import PeerNode
 
-from stallward.agent.controllers.peers.senpai import SenpaiNumbers, backoff, probe
 from stallward.agent.desired import MIB
+from stallward.papers.peers.senpai import SenpaiNumbers, backoff, probe
 
 NUMBERS = SenpaiNumbers()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from peer_samples import PeerNode
 
-from stallward.agent.controllers.peers.parties import PartiesController
-from stallward.agent.controllers.peers.shared_units import Resource
+from stallward.papers.peers.parties import PartiesController
+from stallward.papers.peers.shared_units import Resource
 
 
 class Node(PeerNode):

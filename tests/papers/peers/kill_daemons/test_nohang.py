@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from peer_samples import ZONE_BYTES, PeerNode, process
 
-from stallward.agent.controllers.peers.kill_daemons.nohang import (
+from stallward.agent.desired import MIB
+from stallward.papers.peers.kill_daemons.nohang import (
     NohangNumbers,
     StallCheck,
     memory_signal,
     sleep_s,
 )
-from stallward.agent.controllers.peers.kill_daemons.zone_memory import ZoneMemory
-from stallward.agent.desired import MIB
+from stallward.papers.peers.kill_daemons.zone_memory import ZoneMemory
 
 NUMBERS = NohangNumbers()
 
