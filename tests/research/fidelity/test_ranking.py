@@ -23,7 +23,6 @@ from stallward.research.fidelity.ranking.measure import (
     rank_arms,
     summarise_ranking,
 )
-from stallward.research.fidelity.ranking.result import RankingResult
 from stallward.research.fidelity.ranking.show import (
     arm_table,
     ranking_notes,
@@ -31,6 +30,7 @@ from stallward.research.fidelity.ranking.show import (
     scenario_table,
     wrong_table,
 )
+from stallward.research.fidelity.result import RankingResult
 from stallward.research.fidelity.targets import load_fidelity_targets
 
 Mode = Literal["live", "twin"]

@@ -29,14 +29,11 @@ class Hindsight:
     """Whether it keeps the target. If not, no static arm does, and this one does most often."""
 
 
-def best_meeting_target(
-    result: ComparisonResult, *, slack: float = SLACK, chosen: str = ""
-) -> Hindsight:
+def best_meeting_target(result: ComparisonResult, *, chosen: str = "") -> Hindsight:
     """The oracle of a live comparison: the static arm with most work that keeps the target.
 
     Args:
         result: The comparison; its arms with the controller ``static`` are the candidates.
-        slack: By how much an arm's share of windows that met the target may be below ample's.
         chosen: The label of an oracle that was chosen elsewhere, the only candidate then.
 
     Raises:
@@ -57,7 +54,7 @@ def best_meeting_target(
     def attainment(label: str) -> float:
         return _value(arms[label].slo_attainment)
 
-    keeping = [label for label in arms if attainment(label) >= ample - slack]
+    keeping = [label for label in arms if attainment(label) >= ample - SLACK]
     if not keeping:
         return Hindsight(arm=max(arms, key=attainment), meets_target=False)
     best = max(keeping, key=lambda label: _value(arms[label].background_work))

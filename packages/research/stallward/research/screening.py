@@ -239,7 +239,6 @@ def screen_scenario(
     twin: FittedTwin,
     *,
     count: int = 8,
-    seconds: float = 40.0,
     seed: int = 1,
     executor: Executor = IN_THIS_PROCESS,
     report: Report = silent,
@@ -249,14 +248,13 @@ def screen_scenario(
     Args:
         twin: The scenario's twin.
         count: How many settings to choose for running live.
-        seconds: The measured length on each node.
         seed: Seeds everything random.
         executor: Runs parts of the grid.
         report: Called with the progress.
     """
     settings = grid(max(len(twin.scenario.slots), 1))
     allowed = float(measure_ample([twin], _SETTINGS, seed=seed).windows[0]) + SLACK
-    screened = screen(twin, settings, seconds=seconds, seed=seed, executor=executor, report=report)
+    screened = screen(twin, settings, seed=seed, executor=executor, report=report)
     chosen = shortlist(screened, allowed=allowed, count=count)
     return Screening(
         scenario=twin.scenario.name,

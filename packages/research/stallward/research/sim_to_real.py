@@ -49,6 +49,7 @@ from stallward.training.twin_fit.replay import (
 Array = NDArray[np.float64]
 
 _DRAWS: Final = 8
+_SEED: Final = 5
 _LEVERS: Final = tuple(
     SLOT[name]
     for name in (
@@ -73,17 +74,16 @@ class FeatureMeans:
     """The means on the twin, the same shape."""
 
 
-def feature_means(recording: Recording, twin: FittedTwin, *, seed: int = 5) -> FeatureMeans:
+def feature_means(recording: Recording, twin: FittedTwin) -> FeatureMeans:
     """Measure the mean features of a recording, live and on the twin under the same levers.
 
     Args:
         recording: A recording of an application together with its background.
         twin: The twin of its scenario; its likeliest draws are replayed in one batch.
-        seed: The seed of the twin's randomness.
     """
     draws = to_array(twin.draws[:_DRAWS])
     count = draws.shape[1]
-    batch = TwinBatch([with_recorded_running(twin.scenario, recording)], count, seed=seed)
+    batch = TwinBatch([with_recorded_running(twin.scenario, recording)], count, seed=_SEED)
     batch.reset(np.ones(count, dtype=bool), np.zeros(count, dtype=np.int64), draws)
     batch.nodes.zone_pages = recording.run.sandbox_bytes / PAGE_BYTES
     levers = replay_levers(recording)

@@ -13,7 +13,7 @@ from stallward.env.scenario.scenario import Target, states_target
 from stallward.evaluation.blocks.record import record_one
 from stallward.evaluation.blocks.record_plan import RecordRequest
 from stallward.research.border.controller import read_levels
-from stallward.research.border.levels import SETTLE_S, LevelFigures, figures_of, work_ratios
+from stallward.research.border.levels import LevelFigures, figures_of, work_ratios
 from stallward.research.border.picture import draw
 from stallward.training.progress import Report, silent
 
@@ -105,14 +105,14 @@ def measure_border(request: BorderRequest, out: Path, report: Report = silent) -
     return result
 
 
-def border_of(recording: Path, *, settle_s: float = SETTLE_S) -> BorderResult:
+def border_of(recording: Path) -> BorderResult:
     """The border that a recording shows.
 
     Raises:
         StallwardError: If it is no recording, or one of another arm.
     """
     loaded = load_recording(recording)
-    levels = figures_of(loaded, settle_s=settle_s)
+    levels = figures_of(loaded)
     return BorderResult(
         scenario=loaded.run.scenario,
         target_ms=loaded.run.slo_ms,

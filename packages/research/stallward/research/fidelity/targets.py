@@ -13,8 +13,7 @@ from stallward.agent.schema.file_kinds import next_step_of
 from stallward.agent.schema.read import read
 from stallward.agent.schema.toml_file import read_toml_file
 from stallward.evaluation.errors import PlanError
-from stallward.research.fidelity.ranking.result import RankingSummary
-from stallward.research.fidelity.result import FidelitySummary, JudgedTarget
+from stallward.research.fidelity.result import FidelitySummary, JudgedTarget, RankingSummary
 
 _FIGURES: Final = tuple(
     field.name for field in fields(FidelitySummary) if field.name != "scenarios"

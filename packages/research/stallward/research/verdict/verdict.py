@@ -44,6 +44,8 @@ from stallward.training.progress import Report, part, silent
 STATIC_BEST: Final = "static best"
 """The role of the best static setting of the scenarios that the policy was trained on."""
 _ARMS_FILE: Final = "arms.json"
+_FIT_S: Final = 300.0
+"""Time for fitting the twin of each scenario that hindsight uses."""
 _FIT_SHARE: Final = 0.02
 """The share of the progress bar for fitting twins: that takes minutes, comparisons take hours."""
 
@@ -67,7 +69,6 @@ def run_verdict(
     recordings: Path,
     policy: str = "default",
     oracle_of: Path | None = None,
-    fit_seconds: float = 300.0,
     report: Report = silent,
 ) -> Verdict:
     """Run the missing blocks of a verdict, live, and judge all blocks.
@@ -79,7 +80,6 @@ def run_verdict(
         policy: The policy under test, file or name.
         oracle_of: Directory of another verdict. Its oracles are then the only arms that hindsight
             adds: they were chosen there and are measured here, so luck has no part in the choice.
-        fit_seconds: Time for fitting the twin of each scenario that hindsight uses.
         report: Called with the progress.
 
     Raises:
@@ -96,7 +96,7 @@ def run_verdict(
             plan,
             slots[name],
             best_static,
-            _hindsight(plan, name, out, recordings, fit_seconds, fitting),
+            _hindsight(plan, name, out, recordings, fitting),
         )
         for name in plan.scenarios
     }
@@ -262,7 +262,7 @@ def _hindsight_folder(out: Path, name: str) -> Path:
 
 
 def _hindsight(
-    plan: VerdictPlan, name: str, out: Path, recordings: Path, fit_seconds: float, report: Report
+    plan: VerdictPlan, name: str, out: Path, recordings: Path, report: Report
 ) -> list[str]:
     """Labels of the arms that hindsight adds to a scenario; they are chosen once and kept."""
     folder = _hindsight_folder(out, name)
@@ -282,7 +282,7 @@ def _hindsight(
     if not twin_file.exists():
         twin = fit_recordings(
             found,
-            seconds=fit_seconds,
+            seconds=_FIT_S,
             seed=plan.seed,
             report=lambda text, share: report(f"hindsight, {text}", share),
         )

@@ -22,7 +22,7 @@ from stallward.evaluation.results.comparison import (
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 from stallward.research.fidelity.distances import finite, log_error
-from stallward.research.fidelity.ranking.result import (
+from stallward.research.fidelity.result import (
     Measure,
     RankedArm,
     RankingResult,

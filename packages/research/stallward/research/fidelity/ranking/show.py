@@ -10,7 +10,7 @@ from typing import Final
 from stallward.evaluation.report.charts import COLOURS
 from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.text import number
-from stallward.research.fidelity.ranking.result import RankingResult, ScenarioRanking
+from stallward.research.fidelity.result import RankingResult, ScenarioRanking
 from stallward.research.fidelity.scatter import Dot, latency_scatter, work_scatter
 from stallward.research.fidelity.table import judged
 
