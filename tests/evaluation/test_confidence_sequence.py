@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from stallward.evaluation.measures.confidence_sequence import evidence, mean_sequence
+from stallward.evaluation.measures.intervals import evidence, mean_sequence
 
 LOOKS = 100
 

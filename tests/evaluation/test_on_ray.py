@@ -15,9 +15,9 @@ from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
-from stallward.evaluation.comparison.screening import grid, screen
-from stallward.evaluation.fidelity.fits import Fits
-from stallward.evaluation.fidelity.measure import measure_fidelity
+from stallward.research.fidelity.fits import Fits
+from stallward.research.fidelity.measure import measure_fidelity
+from stallward.research.screening import grid, screen
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.pipeline.fit import fit_twin
 

@@ -43,7 +43,7 @@ from stallward.agent.errors import StallwardError
 from stallward.env.errors import ScenarioError
 from stallward.env.recording.pieces import cut
 from stallward.env.scenario.file import parse_scenario
-from stallward.evaluation.blocks.record_plan import load_plan
+from stallward.evaluation.blocks.record import load_plan
 from stallward.evaluation.errors import PlanError
 from stallward.proto.v1 import stallward_pb2 as pb
 

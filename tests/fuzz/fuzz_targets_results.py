@@ -37,8 +37,8 @@ from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.evaluation.errors import ResultError
 from stallward.evaluation.results.comparison import ComparisonResult
 from stallward.evaluation.results.serialise import from_json, load, to_json
-from stallward.evaluation.verdict.result import Verdict
 from stallward.papers.controllers.contention import read_contention
+from stallward.research.verdict.result import Verdict
 
 _SAMPLES: Final = Path(__file__).parent / "samples"
 _RUN: Final = RunInfo(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from stallward.env.recording.run_info import NodeInfo
-from stallward.env.sandbox.watch.group_watch import GroupPeak
+from stallward.env.sandbox.watch import GroupPeak
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.arms import Arm
 from stallward.papers.experiments.batch import BatchResult

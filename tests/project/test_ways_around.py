@@ -37,7 +37,7 @@ PRINTING: Final = {
     "actuator/loop/policy_trial.py": "to the loop that started it, which makes it an error",
     "evaluation/cli/__init__.py": "it makes the message printable",
     "evaluation/remote.py": "one word for the program that started it",
-    "training/twin_fit/sim_to_real.py": "a page of figures, for the program that writes it",
+    "research/sim_to_real.py": "a page of figures, for the program that writes it",
 }
 READING: Final = {
     "agent/believed_file.py": "it says what may be believed",

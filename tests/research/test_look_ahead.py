@@ -14,8 +14,8 @@ from stallward.env.objective import Array
 from stallward.env.simulation.constraints import hold
 from stallward.env.simulation.simulation import Simulation
 from stallward.env.testing import small_twin
-from stallward.research import oracles as module
-from stallward.research.oracles import (
+from stallward.research import look_ahead as module
+from stallward.research.look_ahead import (
     LookAheadSettings,
     Varied,
     look_ahead,

@@ -16,8 +16,7 @@ from pressed_zone import HOG, IDLE, MIB, wait_for
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.sandbox.launch import start
 from stallward.env.sandbox.peers import managed_groups
-from stallward.env.sandbox.peers.programs import find_peer, why_not
-from stallward.env.sandbox.peers.running import RunningPeer
+from stallward.env.sandbox.peers.programs import RunningPeer, find_peer, why_not
 from stallward.env.sandbox.sandbox import open_sandbox
 from stallward.env.scenario.scenario import Command, Places
 

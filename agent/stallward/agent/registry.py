@@ -16,12 +16,22 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 EXTRA_OF: Final = {
+    "border": "research",
     "mpc": "research",
     "bvt": "papers",
     "dasec": "papers",
+    "earlyoom": "papers",
+    "heracles": "papers",
     "mat": "papers",
+    "nohang": "papers",
+    "oomd": "papers",
+    "parties": "papers",
+    "senpai": "papers",
+    "sideloader": "papers",
     "swap-assign": "papers",
     "swap-average": "papers",
+    "systemd-oomd": "papers",
+    "tmo": "papers",
     "ws-deactivate": "papers",
     "ws-flush": "papers",
     "ws-pressure": "papers",

@@ -12,10 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stallward.agent.observation.encoder import ObservationEncoder
-from stallward.agent.observation.raw import NODE
 from stallward.env.errors import RecordingError
-from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import Requests, Units, load_recording, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo, load_run
 from stallward.env.recording.tables import read_table, write_table
@@ -156,18 +153,6 @@ def test_a_further_application_cannot_name_another_file(recorded: Path) -> None:
     (recorded / "run.json").write_text(json.dumps(text))
     with pytest.raises(RecordingError, match="no name of an application"):
         load_recording(recorded)
-
-
-def test_what_an_older_version_did_not_record_is_absent_in_its_frames(recorded: Path) -> None:
-    names = ("protected_anon_bytes", "protected_swap_bytes", "protected_working_set_bytes")
-    recording = load_recording(recorded)
-    frame = recorded_frames(recording)[7]
-    for name in names[:2]:
-        assert frame.node[NODE[name]] == recording.tick(name)[7] > 0.0
-    older = replace(recording, ticks={k: v for k, v in recording.ticks.items() if k not in names})
-    frame = recorded_frames(older)[7]
-    assert np.isnan([frame.node[NODE[name]] for name in names]).all()
-    assert np.isfinite(ObservationEncoder().encode(frame)).all()
 
 
 def test_a_minute_of_a_fast_server_stays_small(recorded: Path) -> None:

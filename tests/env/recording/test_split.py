@@ -16,8 +16,7 @@ from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_
 from stallward.env.scenario.scenario import CompressedSwap
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.models.registry import find_twin
-from stallward.training.pipeline.fit import fit_twin
-from stallward.training.pipeline.recordings import drop_held_out
+from stallward.training.pipeline.fit import drop_held_out, fit_twin
 from stallward.training.pipeline.train import train_policy
 
 GOOD = """

@@ -20,14 +20,15 @@ import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.errors import WorkloadError
-from stallward.env.sandbox.application import ApplicationPrograms, Start
 from stallward.env.sandbox.block import (
+    ApplicationPrograms,
+    BlockResult,
     BlockSite,
+    Start,
     Workplace,
     make_workplace,
     run_block,
 )
-from stallward.env.sandbox.block_types import BlockResult
 from stallward.env.sandbox.data_cache import check_needs, data_key, evict, prepare_data, run_to_end
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.file import parse_scenario

@@ -14,10 +14,8 @@ import pytest
 from stallward.actuator.kernel.memory.compressed_swap import zswap_dir
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox.compressed_swap import check_compressed_swap
-from stallward.env.sandbox.pool_charge import is_charged_by_kernel
-from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.swapfile import foreign_swap_bytes
+from stallward.env.sandbox.compressed_swap import check_compressed_swap, foreign_swap_bytes
+from stallward.env.sandbox.sandbox import Sandbox, is_charged_by_kernel, open_sandbox
 from stallward.env.scenario.scenario import CompressedSwap
 
 MIB = 1024 * 1024

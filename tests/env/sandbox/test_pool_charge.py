@@ -9,7 +9,7 @@ import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox.pool_charge import (
+from stallward.env.sandbox.sandbox import (
     PoolCharge,
     charged_limit_bytes,
     is_charged_by_kernel,

@@ -18,7 +18,12 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox import swapfile
+from stallward.env.sandbox.compressed_swap import (
+    DEVICE_PRIORITY,
+    foreign_swap_bytes,
+    header,
+    make_swap,
+)
 from stallward.env.sandbox.sandbox import Sandbox, check_memory, check_psi, open_sandbox
 
 MIB = 1024 * 1024
@@ -149,15 +154,15 @@ def test_swap_of_another_sandbox_does_not_count(tmp_path: Path) -> None:
     (proc / "swaps").write_text(
         "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n"
         f"/x/1-2{SWAP_SUFFIX}  file\t\t1000\t\t0\t\t-2\n"
-        f"/dev/zram3  partition\t\t4000\t\t0\t\t{swapfile.DEVICE_PRIORITY}\n"
+        f"/dev/zram3  partition\t\t4000\t\t0\t\t{DEVICE_PRIORITY}\n"
         "/dev/vdb  partition\t\t2000\t\t0\t\t-3\n"
         "/dev/zram0  partition\t\t500\t\t0\t\t100\n"
     )
-    assert swapfile.foreign_swap_bytes(proc) == 2500 * 1024
+    assert foreign_swap_bytes(proc) == 2500 * 1024
 
 
 def test_the_swap_header_is_the_one_of_mkswap(tmp_path: Path) -> None:
-    page = swapfile.header(16 * MIB)
+    page = header(16 * MIB)
     assert len(page) == os.sysconf("SC_PAGE_SIZE")
     assert page.endswith(b"SWAPSPACE2")
     assert struct.unpack_from("<II", page, 1024) == (1, 16 * MIB // len(page) - 1)
@@ -166,7 +171,7 @@ def test_the_swap_header_is_the_one_of_mkswap(tmp_path: Path) -> None:
 def test_a_swap_file_larger_than_the_disk_is_refused_and_not_left(tmp_path: Path) -> None:
     path = tmp_path / f"x{SWAP_SUFFIX}"
     with pytest.raises(SandboxError, match="too little for a swap file"):
-        swapfile.make_swap(path, 1 << 60)
+        make_swap(path, 1 << 60)
     assert not path.exists()
 
 

@@ -14,9 +14,13 @@ from stallward.actuator.config.tables import ControlConfig
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.latency.config import LinesLatency
-from stallward.env.sandbox.block import make_workplace, run_block
-from stallward.env.sandbox.block_types import BlockResult, BlockSite
-from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.block import (
+    BlockResult,
+    BlockSite,
+    make_workplace,
+    run_block,
+    site_config,
+)
 from stallward.env.sandbox.sandbox import open_sandbox
 from stallward.env.scenario.file import parse_scenario
 

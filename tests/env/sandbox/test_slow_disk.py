@@ -15,8 +15,7 @@ import pytest
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.slow_disk import limit_disks, shared_dirs
+from stallward.env.sandbox.sandbox import Sandbox, limit_disks, open_sandbox, shared_dirs
 from stallward.env.scenario.scenario import DiskLimit
 
 MIB = 1024 * 1024

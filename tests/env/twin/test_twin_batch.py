@@ -30,7 +30,7 @@ from stallward.env.twin.inputs.parameters import (
 from stallward.env.twin.physics import stalls
 from stallward.env.twin.physics.latency import pooled_quantiles
 from stallward.env.twin.physics.pages import ANON, COLD, miss_probability
-from stallward.evaluation.measures.slo import slo_windows_met
+from stallward.evaluation.measures.block_measures import slo_windows_met
 
 MIB_PAGES = 256.0
 Array = NDArray[np.float64]

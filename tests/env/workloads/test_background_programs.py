@@ -60,7 +60,7 @@ def test_a_line_becomes_a_record() -> None:
 
 def test_a_worker_keeps_the_newest_records_and_writes_them(tmp_path: Path) -> None:
     text = tmp_path / "text"
-    write_text_file(text, size_mib=1, seed=1)
+    write_text_file(text, mib=1, seed=1)
     worker = Worker(text, part=0, parts=2, records=1500, scratch=tmp_path)
     for _ in range(100):
         worker.step()
@@ -81,7 +81,7 @@ def test_a_worker_keeps_the_newest_records_and_writes_them(tmp_path: Path) -> No
 )
 def test_they_report_their_work_until_killed(tmp_path: Path, words: tuple[str, ...]) -> None:
     text, report = tmp_path / "text", tmp_path / "report"
-    write_text_file(text, size_mib=1, seed=1)
+    write_text_file(text, mib=1, seed=1)
     module, *options = (word.format(text=text, here=tmp_path) for word in words)
     argv = [sys.executable, "-m", f"stallward.env.workloads.jobs.{module}", *options]
     with subprocess.Popen([*argv, "--report", str(report)]) as process:

@@ -16,7 +16,7 @@ from stallward.env.workloads.jobs.cpp_package import write_package
 from stallward.env.workloads.jobs.forest_loop import Grower
 from stallward.env.workloads.jobs.genome import write_genome
 from stallward.env.workloads.jobs.index_build import BATCH_ROWS, Builder
-from stallward.env.workloads.jobs.manuscript import chapters
+from stallward.env.workloads.jobs.manuscript import manuscript
 from stallward.env.workloads.jobs.torch_loop import Recommender
 
 
@@ -161,7 +161,7 @@ def test_gates_can_be_made_of_a_circuit(tmp_path: Path) -> None:
 
 
 def test_a_manuscript_has_its_chapters_and_comes_from_the_seed() -> None:
-    texts = ["".join(chapters(count=2, seed=seed)) for seed in (1, 1, 2)]
+    texts = ["".join(manuscript(count=2, seed=seed)) for seed in (1, 1, 2)]
     assert texts[0] == texts[1] != texts[2]
     lines = texts[0].splitlines()
     assert [line for line in lines if line.startswith("# ")] == ["# Chapter 0", "# Chapter 1"]

@@ -147,7 +147,7 @@ def written_bytes(pid: int) -> int:
 @pytest.mark.parametrize("program", ["file_once", "file_loop", "dirty"])
 def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
     data, report = tmp_path / "data.bin", tmp_path / "lines"
-    write_random_file(data, size_mib=4, seed=1)
+    write_random_file(data, mib=4, seed=1)
     argv = ("--program", "4", "--file", str(data), "--report", str(report), "--rate", "200")
     with running(str(programs / program), *argv) as hog:
         wait_for_units(report, 4)
@@ -162,7 +162,7 @@ def test_file_hogs_work(programs: Path, tmp_path: Path, program: str) -> None:
 
 def test_a_hog_that_touches_once_holds_what_it_was_told_to(programs: Path, tmp_path: Path) -> None:
     data = tmp_path / "data.bin"
-    write_random_file(data, size_mib=16, seed=1)
+    write_random_file(data, mib=16, seed=1)
     for program in ("anon_once", "file_once"):
         report = tmp_path / program
         argv = ("--program", "10", "--file", str(data), "--block", "4", "--report", str(report))

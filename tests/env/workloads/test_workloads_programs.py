@@ -198,7 +198,7 @@ def test_the_configuration_of_nginx_names_only_what_it_is_given() -> None:
 
 def test_a_text_has_its_size_and_comes_from_the_seed(tmp_path: Path) -> None:
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        write_text_file(tmp_path / name, size_mib=2, seed=seed)
+        write_text_file(tmp_path / name, mib=2, seed=seed)
     texts = [(tmp_path / name).read_bytes() for name in "abc"]
     assert texts[0] == texts[1] != texts[2]
     assert 2 * MIB <= len(texts[0]) < 4 * MIB

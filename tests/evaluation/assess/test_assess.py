@@ -12,11 +12,15 @@ import numpy as np
 import pytest
 
 from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
-from stallward.evaluation.assess.assessment import Assessment, assess
-from stallward.evaluation.assess.causes import Cause, causes_of
-from stallward.evaluation.assess.readings import readings_of_ticks
-from stallward.evaluation.assess.seconds import Seconds, seconds_of
-from stallward.evaluation.assess.verdict import ReasonKind, Verdict
+from stallward.evaluation.assess.assessment import (
+    Assessment,
+    Cause,
+    ReasonKind,
+    Verdict,
+    assess,
+    causes_of,
+)
+from stallward.evaluation.assess.readings import Seconds, readings_of_ticks, seconds_of
 from stallward.evaluation.cli import MISTAKE, main
 from stallward.proto.v1 import stallward_pb2 as pb
 

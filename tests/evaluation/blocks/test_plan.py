@@ -11,8 +11,7 @@ from example_results import NODE
 
 from stallward.agent.errors import ControllerError
 from stallward.evaluation.arms import REFERENCES, parse_arms
-from stallward.evaluation.blocks.plan import PlannedBlock, Settings, plan_blocks
-from stallward.evaluation.blocks.store import BlockStore
+from stallward.evaluation.blocks.store import BlockStore, PlannedBlock, Settings, plan_blocks
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.results.serialise import save
 

@@ -23,8 +23,15 @@ from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_
 from stallward.env.scenario.scenario import Scenario, workload_of
 from stallward.evaluation.blocks import record
 from stallward.evaluation.blocks.live import open_session
-from stallward.evaluation.blocks.record import ORDER_NAME, record_all, record_one
-from stallward.evaluation.blocks.record_plan import RecordRequest, choose, in_blocks, load_plan
+from stallward.evaluation.blocks.record import (
+    ORDER_NAME,
+    RecordRequest,
+    choose,
+    in_blocks,
+    load_plan,
+    record_all,
+    record_one,
+)
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError, PlanError
 from stallward.proto.v1 import stallward_pb2 as pb

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from stallward.evaluation.blocks.request import Disturbances
-from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts
+from stallward.evaluation.blocks.request import ATTEMPTS, Attempts, Disturbances
 
 
 @pytest.mark.parametrize(

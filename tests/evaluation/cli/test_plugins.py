@@ -173,12 +173,13 @@ def test_a_broken_package_is_one_sentence_and_stops_no_other_command(
 
 def test_the_core_alone_has_all_its_commands_and_lists_no_others(bare: Shell) -> None:
     listed = bare("--help").out
-    names = "fidelity|verdict|arms|describe"
+    names = "compare|arms|scenarios|describe"
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
     assert not re.search(
         r"^  (workingset|trace|plot|resident|profile|experiment|bench)\b", listed, re.MULTILINE
     )
-    assert not re.search(r"^  (search|oracle|ope|explain|minari)\b", listed, re.MULTILINE)
+    research = "search|oracle|border|capacity|fidelity|verdict|ope|explain|minari"
+    assert not re.search(rf"^  ({research})\b", listed, re.MULTILINE)
     assert "observation" in (listed := bare("describe", "--help").out)
     assert not re.search(r"^  trace\b", listed, re.MULTILINE)
     assert bare("describe", "observation").code == 0
@@ -214,8 +215,8 @@ def test_installed_commands_stand_in_their_places(
 ) -> None:
     listed = Shell(capsys)("--help").out
     names = (
-        "train|search|tune|oracle|border|ope|explain|minari|workingset|trace|plot|resident|profile"
-        "|bench"
+        "train|search|tune|oracle|border|capacity|fidelity|verdict|ope|explain|minari|workingset"
+        "|trace|plot|resident|profile|bench|arms"
     )
     assert re.findall(rf"^  ({names}) ", listed, re.MULTILINE) == names.split("|")
 

@@ -17,9 +17,8 @@ from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.blocks.plan import Settings, plan_blocks
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
-from stallward.evaluation.blocks.store import BlockStore
+from stallward.evaluation.blocks.store import BlockStore, Settings, plan_blocks
 from stallward.evaluation.comparison import compare
 from stallward.evaluation.comparison.compare import Comparison, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest

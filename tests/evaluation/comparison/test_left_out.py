@@ -16,8 +16,7 @@ from stallward.env.errors import WorkloadError
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.arms import parse_arms
-from stallward.evaluation.comparison.compare import run_comparison
-from stallward.evaluation.comparison.left_out import leave_out
+from stallward.evaluation.comparison.compare import leave_out, run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import PlanError
 

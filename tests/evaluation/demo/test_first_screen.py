@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from example_results import arm, comparison, exactly, figure, metrics
 
-from stallward.evaluation.demo.first_screen import HEADERS, WIDTH, demo_rows, first_screen, wrap
+from stallward.evaluation.demo.run import HEADERS, WIDTH, demo_rows, first_screen, wrap
 from stallward.evaluation.results.comparison import (
     ArmFacts,
     ArmResult,

@@ -15,10 +15,10 @@ from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.arms import REFERENCES
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.demo import run
-from stallward.evaluation.demo.first_screen import WIDTH
 from stallward.evaluation.demo.run import (
     CONDITIONS,
     TWIN_BLOCKS,
+    WIDTH,
     DemoSettings,
     _clear,
     _first_lines,

@@ -14,7 +14,7 @@ from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, 
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment, Phase
 from stallward.agent.latency_histogram import LOG_WIDTH, LatencyHistogram, middle_ms
-from stallward.evaluation.cli.ab_text import report_lines, report_rows, status_lines
+from stallward.evaluation.cli.ab import report_lines, report_rows, status_lines
 from stallward.evaluation.experiments.node_report import report_on
 
 PLAN = ExperimentPlan(

@@ -17,7 +17,7 @@ from stallward.evaluation.experiments.planning import (
     plan_pairs,
 )
 from stallward.evaluation.measures.block_measures import BlockSeries, Progress
-from stallward.evaluation.measures.confidence_sequence import mean_sequence
+from stallward.evaluation.measures.intervals import mean_sequence
 
 RATE = 50
 

@@ -6,6 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
+from stallward.evaluation.measures.block_measures import (
+    slo_windows,
+    slo_windows_met,
+)
 from stallward.evaluation.measures.bootstrap import (
     block_counts,
     bootstrap_quantiles,
@@ -21,7 +25,6 @@ from stallward.evaluation.measures.intervals import (
     share_interval,
     student_975,
 )
-from stallward.evaluation.measures.slo import slo_seconds_met, slo_windows, slo_windows_met
 from stallward.evaluation.results.interval import UNKNOWN
 
 
@@ -152,17 +155,17 @@ def _requests(per_s: list[int]) -> np.ndarray:
 
 
 def test_windows_are_one_second_where_requests_are_dense() -> None:
-    windows = slo_windows(_requests([20, 30, 25]), 0.0, 3.0)
+    windows = slo_windows(_requests([20, 30, 25]), 0.0, 3.0)[0]
     assert np.bincount(windows).tolist() == [20, 30, 25]
 
 
 def test_windows_grow_until_twenty_requests_and_the_rest_joins_the_last() -> None:
-    windows = slo_windows(_requests([15, 15, 15, 15, 15]), 0.0, 5.0)
+    windows = slo_windows(_requests([15, 15, 15, 15, 15]), 0.0, 5.0)[0]
     assert np.bincount(windows).tolist() == [30, 45]
 
 
 def test_a_quiet_block_is_one_window() -> None:
-    assert np.bincount(slo_windows(_requests([3, 3]), 0.0, 2.0)).tolist() == [6]
+    assert np.bincount(slo_windows(_requests([3, 3]), 0.0, 2.0)[0]).tolist() == [6]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +183,7 @@ def test_attainment_counts_slow_and_unfinished_requests(slow: int, failed: int, 
 
 def test_a_window_of_p99_holds_a_hundred_requests_and_allows_one_slow_one() -> None:
     scheduled = _requests([50] * 4)
-    assert np.bincount(slo_windows(scheduled, 0.0, 4.0, quantile=0.99)).tolist() == [100, 100]
+    assert np.bincount(slo_windows(scheduled, 0.0, 4.0, quantile=0.99)[0]).tolist() == [100, 100]
     latency = np.full(200, 10.0)
     latency[[0, 100, 101]] = 1000.0
     ok = np.ones(200, dtype=bool)
@@ -198,15 +201,18 @@ def test_seconds_take_the_verdict_of_their_window() -> None:
     latency = np.full(80, 10.0)
     latency[:2] = 1000.0  # 2 of the 30 in the first window, of two seconds
     latency[60] = 1000.0  # 1 of 20 in the last one
-    met = slo_seconds_met(
-        scheduled, latency, np.ones(80, dtype=bool), start_s=0.0, end_s=4.0, slo_ms=100.0
+    ok = np.ones(80, dtype=bool)
+    met = slo_windows_met(
+        scheduled, latency, ok, start_s=0.0, end_s=4.0, slo_ms=100.0, by_second=True
     )
     assert met.tolist() == [False, False, True, True]
 
 
 def test_no_second_without_requests_is_met() -> None:
     empty = np.array([])
-    met = slo_seconds_met(empty, empty, empty.astype(bool), start_s=0.0, end_s=3.0, slo_ms=1.0)
+    met = slo_windows_met(
+        empty, empty, empty.astype(bool), start_s=0.0, end_s=3.0, slo_ms=1.0, by_second=True
+    )
     assert met.tolist() == [False] * 3
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.contrasts import Estimate, Estimates, contrasts
+from stallward.evaluation.measures.estimates import Estimate, Estimates, contrasts
 from stallward.evaluation.results.comparison import Contrast
 
 UNITS = 50

@@ -6,8 +6,14 @@ import numpy as np
 import pytest
 
 from stallward.evaluation.measures.bootstrap import block_counts
-from stallward.evaluation.measures.intervals import Scale, interval
-from stallward.evaluation.measures.power import POWER, power_of, rounds_for, spread_per_round
+from stallward.evaluation.measures.intervals import (
+    POWER,
+    Scale,
+    interval,
+    power_of,
+    rounds_for,
+    spread_per_round,
+)
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 

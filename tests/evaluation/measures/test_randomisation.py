@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import permutation_test
 
-from stallward.evaluation.measures.randomisation import randomisation_p
+from stallward.evaluation.measures.intervals import randomisation_p
 
 
 @pytest.mark.parametrize("decimals", [1, 12])  # with one decimal, many sums are equal

@@ -12,8 +12,8 @@ from example_results import arm, comparison
 from jinja2 import UndefinedError
 
 from stallward.evaluation.report.html import render_report
-from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import render_template
+from stallward.evaluation.report.text import Opening
 from stallward.evaluation.results.comparison import Contrast
 from stallward.evaluation.results.interval import Interval
 

@@ -14,7 +14,7 @@ import pytest
 from example_results import arm, comparison
 
 from stallward.evaluation.report.html import render_report
-from stallward.evaluation.report.opening import Opening
+from stallward.evaluation.report.text import Opening
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PHONE_PX = 390

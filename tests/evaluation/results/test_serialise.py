@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 
 from stallward.agent.schema.marks import Flat, Omitted
 from stallward.evaluation.errors import EvaluationError, ResultError
-from stallward.evaluation.fidelity.result import FidelityResult
 from stallward.evaluation.results.comparison import ComparisonResult, load_result
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import from_json, load, load_if_there, save, to_json
-from stallward.evaluation.verdict.result import JudgedFigure, Verdict
+from stallward.research.fidelity.result import FidelityResult
+from stallward.research.verdict.result import JudgedFigure, Verdict
 
 FILES: dict[str, type] = {
     "result.json": ComparisonResult,

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from stallward.env.recording.run_info import NodeInfo
-from stallward.env.sandbox.watch.group_watch import GroupPeak
+from stallward.env.sandbox.watch import GroupPeak
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.report.experiment_page import render_experiment_page

@@ -18,8 +18,7 @@ from stallward.actuator.config.load import config_toml, load_config
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.recording.recording import Requests, Units
-from stallward.env.sandbox.block import BlockSite
-from stallward.env.sandbox.block_types import ApplicationRequests, BlockResult
+from stallward.env.sandbox.block import ApplicationRequests, BlockResult, BlockSite
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.cli import main

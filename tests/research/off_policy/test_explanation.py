@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
 from stallward.benchmarks.onset import write_reflex_policy
-from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.evaluation.cli import main
 from stallward.models.registry import find_policy
 from stallward.research.off_policy.explanation import explain, integrated_gradients
+from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
 
 RECORDINGS = Path(__file__).parents[3] / "recordings"

@@ -14,7 +14,6 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.observation.raw import to_raw
 from stallward.agent.registry import make_controller
 from stallward.env.recording.node_facts import node_info
-from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.env.testing import small_twin
@@ -27,6 +26,7 @@ from stallward.models.registry import find_twin
 from stallward.research.off_policy.dataset import LoggedRun, controller_actions, read_logged
 from stallward.research.off_policy.estimators import OffPolicyEstimator, OffPolicySettings
 from stallward.research.off_policy.validation import RandomLaw, validate_on_twin
+from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
 
 TWIN = small_twin()

@@ -13,6 +13,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from torch import nn
 
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
@@ -31,18 +32,21 @@ from stallward.env.twin.node import TwinNode
 from stallward.evaluation.cli import main
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
-from stallward.training.export.card import metadata
+from stallward.training.export.card import HEADERS, good_for, metadata, standing_rows, standings
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.export.standing import HEADERS, good_for, standing_rows, standings
-from stallward.training.network.actor import Actor, actor_arrays, policy_kwargs
+from stallward.training.network.actor import (
+    NormalisedObservations,
+    SlotPolicy,
+    actor_arrays,
+    policy_kwargs,
+)
 from stallward.training.network.arrays import (
+    LOG_SCALES,
     TrainedPolicy,
     best_actions,
     load_policy_arrays,
     save_policy,
 )
-from stallward.training.network.log_features import LOG_SCALES
-from stallward.training.network.slot_policy import SlotPolicy
 
 EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
@@ -75,6 +79,20 @@ def random_policy(
     )
 
 
+def in_pytorch(policy: TrainedPolicy) -> nn.Sequential:
+    """The actor of a policy as a network of PyTorch, which gives the logits of all heads."""
+    space = gymnasium.spaces.Box(-np.inf, np.inf, policy.mean.shape)
+    parts: list[nn.Module] = [
+        NormalisedObservations(space, policy.fine, policy.mean, policy.scale)
+    ]
+    weights = ((policy.w0, policy.b0), (policy.w1, policy.b1), (policy.w2, policy.b2))
+    for weight, bias in weights:
+        linear = nn.Linear(weight.shape[1], weight.shape[0])
+        linear.weight.data, linear.bias.data = torch.as_tensor(weight), torch.as_tensor(bias)
+        parts += [linear, nn.Tanh()]
+    return nn.Sequential(*parts[:-1])
+
+
 @EACH_TABLE
 def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(
     tmp_path: Path, table: ActionTable
@@ -86,7 +104,7 @@ def test_pytorch_and_onnx_runtime_agree_on_ten_thousand_observations(
     drawn = np.random.default_rng(1).normal(0.0, 2.0, (10_000, BASIC.size))
     observations = drawn.astype(np.float32)
     with torch.no_grad():
-        expected = Actor(policy)(torch.from_numpy(observations)).numpy()
+        expected = in_pytorch(policy)(torch.from_numpy(observations)).numpy()
     logits = np.empty_like(expected)
     actions = np.empty((10_000, len(table.sizes)), dtype=np.int64)
     for i in range(10_000):
@@ -153,7 +171,7 @@ def test_the_trained_policy_predicts_what_the_exported_file_decides(
     on_node = load_policy(path)
     decided = np.array([on_node._infer(row[: BASIC.size]) for row in observations])
     with torch.no_grad():
-        logits = Actor(trained)(torch.from_numpy(observations[:, : BASIC.size])).numpy()
+        logits = in_pytorch(trained)(torch.from_numpy(observations[:, : BASIC.size])).numpy()
     heads = np.split(logits, np.cumsum(table.sizes)[:-1], axis=1)
     sorted_heads = [np.sort(head, axis=1) for head in heads]
     lead = np.stack([head[:, -1] - head[:, -2] for head in sorted_heads], axis=1)

@@ -10,10 +10,13 @@ from stallward.agent.action_table import LEVELS
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import ACTION_SIZES
 from stallward.agent.observation.encoder import BASIC
-from stallward.training.network.actor import HIDDEN, NormalisedObservations, actor_arrays
-from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.network.log_features import LOG_SCALES, with_log_features
-from stallward.training.network.slot_policy import SlotPolicy
+from stallward.training.network.actor import (
+    HIDDEN,
+    NormalisedObservations,
+    SlotPolicy,
+    actor_arrays,
+)
+from stallward.training.network.arrays import LOG_SCALES, TrainedPolicy, with_log_features
 
 AT = {name: i for i, name in enumerate(BASIC.names)}
 

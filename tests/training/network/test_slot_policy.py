@@ -12,7 +12,7 @@ import torch
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
 from stallward.agent.desired import ACTION_SIZES, SLOTS
 from stallward.agent.observation.encoder import BASIC, PHASES, FeatureSet
-from stallward.training.network.slot_policy import (
+from stallward.training.network.actor import (
     WIDTH,
     SlotLayers,
     SlotOutputs,

@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.distributions import MultiCategoricalDistribution
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.training.network.slot_policy import Heads
+from stallward.training.network.actor import Heads
 
 SIZES = list(ACTION_SIZES)
 

@@ -17,7 +17,7 @@ from stallward.training.parallel.executor import Job, Kind
 from stallward.training.parallel.ray_cluster import open_ray
 from stallward.training.parallel.ray_tasks import MOST_REFUSED, MOST_SILENT, Lookout
 from stallward.training.parallel.ray_worker import Message, run_job
-from stallward.training.parallel.versions import difference, versions_here
+from stallward.training.parallel.versions import code_beside_the_core, difference, versions_here
 
 
 @pytest.mark.parametrize(
@@ -101,6 +101,19 @@ def test_a_worker_with_another_version_does_nothing() -> None:
     assert "0.1" in error.cause
     assert "same image" in error.next_step
     assert called == []
+
+
+def test_a_worker_with_another_package_beside_the_core_does_nothing() -> None:
+    def work(_: object) -> int:
+        return 1
+
+    work.__module__ = "stallward.research.screening"
+    job = Job("it", work)
+    ((kind, _),) = messages(job, **code_beside_the_core(work))
+    assert kind is Kind.DONE
+    ((kind, (error, _)),) = messages(job, **{"code of stallward.research": "other"})
+    assert kind is Kind.FAILED
+    assert "code of stallward.research" in str(error)
 
 
 def test_a_worker_without_the_files_of_its_job_does_nothing(tmp_path: Path) -> None:

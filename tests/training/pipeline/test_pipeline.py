@@ -19,8 +19,7 @@ from stallward.evaluation.cli import main
 from stallward.training.errors import TrainingError
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.pipeline import fit as pipeline
-from stallward.training.pipeline.fit import TwinFiles, fit_twin
-from stallward.training.pipeline.recordings import fit_recordings
+from stallward.training.pipeline.fit import TwinFiles, fit_recordings, fit_twin
 from stallward.training.pipeline.train import load_twins
 
 

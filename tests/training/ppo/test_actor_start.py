@@ -17,10 +17,13 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.testing import small_twin
 from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
-from stallward.training.ppo.actor_start import deterministic_actions, prefer_first_choice
 from stallward.training.ppo.args import Args
-from stallward.training.ppo.best_actor import BestActor
-from stallward.training.ppo.callback import TimeBudget
+from stallward.training.ppo.callback import (
+    BestActor,
+    TimeBudget,
+    deterministic_actions,
+    prefer_first_choice,
+)
 from stallward.training.ppo.train import make_model
 
 ARGS = Args(n_envs=8, n_steps=8, batch_size=64)

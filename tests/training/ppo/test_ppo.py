@@ -21,10 +21,9 @@ from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays, save_policy
 from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.policy_arm import arm_of_policy
+from stallward.training.ppo.callback import arm_of_policy
 from stallward.training.ppo.train import train
-from stallward.training.selection.arm import IDLE, Arm
-from stallward.training.selection.rollout import Act, constant
+from stallward.training.selection.rollout import IDLE, Act, Arm, constant
 from stallward.training.selection.selection import make_selection
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 

@@ -13,10 +13,20 @@ from stallward.env.objective import SUFFERED, Slack, constrained_score
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import small_twin
-from stallward.training.selection.arm import IDLE, RULE_TICKS, SET_POINT_TICKS, Arm
-from stallward.training.selection.rollout import constant, evaluate
-from stallward.training.selection.selection import Merit, make_selection, worst_low
-from stallward.training.selection.static_settings import make_constraints
+from stallward.training.selection.rollout import (
+    IDLE,
+    RULE_TICKS,
+    SET_POINT_TICKS,
+    Arm,
+    constant,
+    evaluate,
+)
+from stallward.training.selection.selection import (
+    Merit,
+    make_constraints,
+    make_selection,
+    worst_low,
+)
 
 TWIN = small_twin()
 OTHER = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))

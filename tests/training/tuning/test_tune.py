@@ -17,8 +17,7 @@ from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.testing import HOG, small_twin
 from stallward.training.errors import TrainingError
 from stallward.training.selection.rollout import evaluate, rollout_steps
-from stallward.training.selection.selection import worst_low
-from stallward.training.selection.static_settings import make_constraints
+from stallward.training.selection.selection import make_constraints, worst_low
 from stallward.training.tuning.search import tune
 from stallward.training.tuning.settings import TUNABLE, TuneResult, TuneSettings, as_act
 

@@ -16,14 +16,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from stallward.agent.errors import StallwardError, UsageError
-from stallward.env.catalogue.files import catalogue_version
-from stallward.env.catalogue.layout import (
+from stallward.env.catalogue.files import (
     MARKER,
     MOST_IN_A_BATCH,
     NAMED,
     RUN_COLUMNS,
     RUNS,
     VERSION,
+    catalogue_version,
     partition_of,
 )
 from stallward.env.catalogue.read import Catalogue

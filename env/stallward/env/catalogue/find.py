@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from stallward.env.catalogue.layout import MARKER
+from stallward.env.catalogue.files import MARKER
 from stallward.env.catalogue.read import Catalogue
 from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import load_run

@@ -24,8 +24,7 @@ from stallward.actuator.runtime.locks import claim_node
 from stallward.env.errors import SandboxError
 from stallward.env.recording.program_lines import parse_units
 from stallward.env.recording.recording import Units
-from stallward.env.sandbox.block import BlockSite, Workplace, run_block
-from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.block import BlockSite, Workplace, run_block, site_config
 from stallward.env.sandbox.data_cache import default_state_dir
 from stallward.env.sandbox.sandbox import Sandbox
 from stallward.env.scenario.scenario import Scenario

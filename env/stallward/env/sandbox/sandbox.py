@@ -20,7 +20,9 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from types import FrameType
+from typing import Final
 
 from stallward.actuator.errors import (
     ActuatorError,
@@ -37,20 +39,151 @@ from stallward.actuator.kernel.files import read_bytes, read_text, write_text
 from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.memory.pressure import why_no_psi
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.levers.cgroup.cpu_and_io import disks_of
 from stallward.actuator.sensors.files.flat import parse_partly
 from stallward.actuator.sensors.files.meminfo import parse_meminfo
 from stallward.env.errors import SandboxError
-from stallward.env.sandbox import swapfile
 from stallward.env.sandbox.compressed_swap import (
+    Pool,
     check_compressed_swap,
+    foreign_swap_bytes,
+    make_swap,
     most_pool_bytes,
     switch_on,
 )
 from stallward.env.sandbox.data_cache import default_state_dir
-from stallward.env.sandbox.pool_charge import PoolCharge, is_charged_by_kernel
-from stallward.env.sandbox.slow_disk import BLKIO, limit_disks, shared_dirs
+from stallward.env.sandbox.watch import PeriodicWatch
 from stallward.env.sandbox.zone_memory import limit_memory, memory_file
 from stallward.env.scenario.scenario import CompressedSwap, DiskLimit
+
+# ---------- Charges the pool of compressed swap to a sandbox's zone.
+# On a machine the pool takes memory away from everything that runs there. To a group the kernel
+# charges only the pool of zswap, and only with cgroup v2; so a zone would get memory for nothing.
+# Therefore its limit is lowered by as much as the pool has grown, and raised again as it shrinks.
+
+_PERIOD_S: Final = 0.1
+_STEP_BYTES: Final = 1 << 20
+"""Smaller changes are not written: each lowering reclaims."""
+
+
+def is_charged_by_kernel(swap: CompressedSwap, zone: Cgroup) -> bool:
+    """Whether the kernel itself charges the pool to the groups whose pages it holds."""
+    return swap.kind == "zswap" and zone.hierarchy.kind == "v2"
+
+
+def charged_limit_bytes(limit_bytes: int, growth_bytes: int, most_bytes: int) -> int:
+    """The limit that leaves a zone what the pool does not take.
+
+    Args:
+        limit_bytes: The limit of zone and pool together.
+        growth_bytes: How much more the pool takes than before the sandbox.
+        most_bytes: The most that is charged. The limit is never lower by more, which could kill
+            the application.
+    """
+    return limit_bytes - min(max(growth_bytes, 0), most_bytes)
+
+
+class PoolCharge(PeriodicWatch):
+    """Keeps the limit of a zone and the pool within one limit; a context manager.
+
+    Args:
+        zone: The zone.
+        pool: Reads the memory of the pool. What it is now is not the sandbox's.
+        most_bytes: The most that is charged.
+    """
+
+    def __init__(self, zone: Cgroup, pool: Pool, most_bytes: int) -> None:
+        super().__init__("pool-charge", _PERIOD_S)
+        self._zone = zone
+        self._pool = pool
+        self._most_bytes = most_bytes
+        self._before_bytes = pool()
+        self._lock = Lock()
+        self._limit_bytes: int | None = None
+        self._set_bytes = 0
+
+    def set_limit(self, limit_bytes: int) -> None:
+        """Set the limit of zone and pool together.
+
+        Raises:
+            SandboxError: If the kernel refuses, or does not say what the pool takes.
+        """
+        with self._lock:
+            self._limit_bytes = limit_bytes
+            self._set(self._wanted_bytes(limit_bytes))
+
+    def _wanted_bytes(self, limit_bytes: int) -> int:
+        growth_bytes = self._pool() - self._before_bytes
+        return charged_limit_bytes(limit_bytes, growth_bytes, self._most_bytes)
+
+    def _set(self, wanted_bytes: int) -> None:
+        limit_memory(self._zone, wanted_bytes, swap=True)
+        self._set_bytes = wanted_bytes
+
+    def _look(self) -> None:
+        # v1 refuses a limit that cannot be reached by reclaiming. The next look tries again.
+        with self._lock, contextlib.suppress(SandboxError, KernelFileError):
+            if self._limit_bytes is not None:
+                wanted_bytes = self._wanted_bytes(self._limit_bytes)
+                if abs(wanted_bytes - self._set_bytes) >= _STEP_BYTES:
+                    self._set(wanted_bytes)
+
+
+# ---------- Makes the disks slow for the programs of a sandbox, and for nobody else.
+# All programs of the sandbox share one limit, as they would share a slow disk. With v1 they enter
+# one group of the blkio hierarchy, because its limits do not add up over the groups below. The limit
+# ends with the group, so there is nothing to put back.
+
+BLKIO = "blkio"
+"""The v1 controller that limits disks."""
+
+
+def shared_dirs(zone: Cgroup, limit: DiskLimit | None) -> tuple[Path, ...]:
+    """The directories that every program of a sandbox enters besides those of its own group."""
+    v1 = None if limit is None else zone.v1_dir(BLKIO)
+    return () if v1 is None else (v1,)
+
+
+def limit_disks(zone: Cgroup, limit: DiskLimit, paths: Paths) -> None:
+    """Limit every disk of the node for the programs of a zone.
+
+    Args:
+        zone: The zone's group, which exists in the v1 blkio hierarchy where there is one.
+        limit: How slow the disks are to be.
+        paths: The roots of the kernel's files.
+
+    Raises:
+        SandboxError: If the node has no disk or cannot limit it.
+    """
+    disks = tuple(disks_of(paths))
+    if not disks:
+        raise SandboxError(
+            f"There is no disk in {paths.sys / 'block'} that could be made slow.",
+            next_step="Use a scenario without sandbox.disk_mib_per_s and sandbox.disk_ops_per_s.",
+        )
+    try:
+        for disk in disks:
+            for path, text in _disk_writes(zone, limit):
+                write_text(path, f"{disk} {text}")
+    except KernelFileError as error:
+        raise SandboxError(
+            f"The disks cannot be made slow for the sandbox: {error}",
+            next_step="Use a kernel with blk-throttle, and v1 blkio or the io controller of v2.",
+        ) from error
+
+
+def _disk_writes(zone: Cgroup, limit: DiskLimit) -> Iterator[tuple[Path, str]]:
+    """The files of the zone and what follows the disk's number in each."""
+    v1 = zone.v1_dir(BLKIO)
+    rates = (("bps", limit.bytes_per_s), ("iops", limit.ops_per_s))
+    if v1 is not None:
+        for unit, rate in rates:
+            for direction in ("read", "write") if rate is not None else ():
+                yield v1 / f"blkio.throttle.{direction}_{unit}_device", str(rate)
+    elif zone.unified_dir is not None:
+        words = [f"r{unit}={rate} w{unit}={rate}" for unit, rate in rates if rate is not None]
+        yield zone.unified_dir / "io.max", " ".join(words)
+
 
 _SPARE_BYTES = 256 * 1024 * 1024
 """Memory that must be available beside the sandbox."""
@@ -209,7 +342,7 @@ def open_sandbox(
     zram = compressed_swap is not None and compressed_swap.kind == "zram"
     identity = f"{os.getpid()}-{os.urandom(3).hex()}"
     swap_path = None
-    if swap_bytes > 0 and not zram and swapfile.foreign_swap_bytes(paths.proc) == 0:
+    if swap_bytes > 0 and not zram and foreign_swap_bytes(paths.proc) == 0:
         # Absolute, because the process that undoes a crash may work in another folder.
         swap_path = (cache_dir / f"{identity}{SWAP_SUFFIX}").absolute()
     sandbox = replace(
@@ -303,7 +436,7 @@ def _make(
 ) -> None:
     if sandbox.swap_path is not None:
         sandbox.swap_path.parent.mkdir(parents=True, exist_ok=True)
-        swapfile.make_swap(sandbox.swap_path, swap_bytes)
+        make_swap(sandbox.swap_path, swap_bytes)
     try:
         sandbox.folder.mkdir(mode=0o700)
     except OSError as error:

@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _OPERATORS = ("+", "-", "*", "^", "&", "|")
 
@@ -43,14 +43,12 @@ def write_c_file(path: Path, *, functions: int, seed: int) -> None:
         file.write(f"unsigned entry(unsigned *m, unsigned n) {{ return {calls}; }}\n")
 
 
-def main() -> None:
-    """Write the files into the folder named on the command line."""
-    args = arguments(__doc__, "folder", files=3, functions=2500, seed=1)
-    args.folder.mkdir(parents=True, exist_ok=True)
-    for index in range(args.files):
-        path = args.folder / f"source-{index}.c"
-        write_c_file(path, functions=args.functions, seed=args.seed + index)
+def write_files(folder: Path, /, *, files: int = 3, functions: int = 2500, seed: int = 1) -> None:
+    """Write the files into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for index in range(files):
+        write_c_file(folder / f"source-{index}.c", functions=functions, seed=seed + index)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_files)

@@ -9,16 +9,16 @@ Run: ``python -m stallward.env.workloads.detector_data DIR --images 1000 --seed 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import onnx
 from onnx import helper
 
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.detector_images import IMAGE_SIDE_PIXELS, write_images
 
 if TYPE_CHECKING:
@@ -127,19 +127,20 @@ def _conv_node(value: str, index: int, layer: _Conv) -> Any:
     )
 
 
-def main() -> None:
-    """Make the data in the folder named on the command line."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--images", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--width", type=int, default=WIDTH, help="channels of each wide layer")
-    parser.add_argument("--depth", type=int, default=DEPTH, help="how many wide layers")
-    args = parser.parse_args()
-    args.folder.mkdir(parents=True, exist_ok=True)
-    write_model(args.folder, seed=args.seed, width=args.width, depth=args.depth)
-    write_images(args.folder, count=args.images, seed=args.seed)
+def write_data(
+    folder: Path,
+    /,
+    *,
+    images: int = 1000,
+    seed: int = 1,
+    width: Annotated[int, "channels of each wide layer"] = WIDTH,
+    depth: Annotated[int, "how many wide layers"] = DEPTH,
+) -> None:
+    """Make the model and the images in a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_model(folder, seed=seed, width=width, depth=depth)
+    write_images(folder, count=images, seed=seed)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_data)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from stallward.agent.inference import import_runtime
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.detector_images import read_image
 from stallward.env.workloads.services.line_server import serve
 
@@ -65,13 +65,12 @@ class Detector:
         return f"ok {int((scores > 0).sum())}\n".encode()
 
 
-def main() -> None:
+def main(*, data: Path, socket: Path, threads: int = 1) -> None:
     """Serve until killed."""
-    args = arguments(__doc__, "--data", "--socket", threads=1)
-    detector = Detector(args.data, args.threads)
+    detector = Detector(data, threads)
     detector.answer(b"0")
-    serve(detector.answer, args.socket)
+    serve(detector.answer, socket)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -11,13 +11,14 @@ Run: ``python -m stallward.env.workloads.duckdb_loop --memory-mib 250 --scratch 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import duckdb
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 _COLUMNS: Final = 3
 _ROW_BYTES: Final = 8 * _COLUMNS
@@ -72,24 +73,24 @@ class Window:
         self.connection.execute(query).fetchall()
 
 
-def main() -> None:
-    """Do steps until killed, with the options of the command line."""
-    args = arguments(
-        __doc__, "--scratch", "--report", memory_mib=250, window_mib=500, rows=300_000, seed=1
-    )
-    report = UnitReport(args.report)
-    report.add(0)
-    window = Window(
-        memory_mib=args.memory_mib,
-        window_mib=args.window_mib,
-        rows=args.rows,
-        scratch=args.scratch,
-        seed=args.seed,
-    )
-    while True:
-        window.step()
-        report.add(1)
+def main(
+    *,
+    scratch: Path,
+    report: Path,
+    memory_mib: int = 250,
+    window_mib: int = 500,
+    rows: int = 300_000,
+    seed: int = 1,
+) -> None:
+    """Do steps until killed."""
+
+    def window() -> Callable[[], None]:
+        return Window(
+            memory_mib=memory_mib, window_mib=window_mib, rows=rows, scratch=scratch, seed=seed
+        ).step
+
+    work(report, window)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import random
 import socket
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
+
+from stallward.env.workloads.command_line import run_program
 
 _BATCH: Final = 500
 
@@ -73,12 +74,10 @@ def fill(server: KeyValueServer, path: Path, *, keys: int, value_bytes: int, see
 
 def run(server: KeyValueServer, description: str) -> None:
     """Fill the server as the command line says, and fail if it has dropped values."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--value-bytes", type=int, default=1000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    kept = fill(server, args.socket, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
-    if kept < args.keys:
-        sys.exit(f"{server.name} kept {kept} of {args.keys} values; {server.advice}")
+
+    def main(*, socket: Path, keys: int, value_bytes: int = 1000, seed: int = 1) -> None:
+        kept = fill(server, socket, keys=keys, value_bytes=value_bytes, seed=seed)
+        if kept < keys:
+            sys.exit(f"{server.name} kept {kept} of {keys} values; {server.advice}")
+
+    run_program(description, main)

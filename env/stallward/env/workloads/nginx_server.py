@@ -6,12 +6,10 @@ Run: ``python -m stallward.env.workloads.nginx_server --root DIR --run DIR``; th
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed
 
 _CONFIGURATION = """
 daemon off;
@@ -43,17 +41,13 @@ def configuration(root: Path, run: Path, user: str) -> str:
     return _CONFIGURATION.format(root=root, run=run, user=user)
 
 
-def main() -> None:
-    """Write the configuration, and replace this process by the server."""
-    args = arguments(__doc__, "--root", "--run")
-    program = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if program is None:
-        sys.exit("nginx is not installed; try `apt-get install nginx-light`")
+def main(*, root: Path, run: Path) -> list[str]:
+    """Write the configuration, and return the command line of the server."""
     # As root, because the folder may be in a cache in root's home.
-    file = args.run / "nginx.conf"
-    file.write_text(configuration(args.root, args.run, user="root"), encoding="utf-8")
-    os.execv(program, [program, "-p", str(args.run), "-c", str(file)])  # noqa: S606
+    file = run / "nginx.conf"
+    file.write_text(configuration(root, run, user="root"), encoding="utf-8")
+    return [needed("nginx", "nginx-light"), "-p", str(run), "-c", str(file)]
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -8,16 +8,15 @@ capability, to pass folders that are closed to that user: the cache may be in ro
 
 from __future__ import annotations
 
-import argparse
 import os
 import pwd
-import shutil
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from stallward.env.workloads.services.programs import run
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed, run
 
 _ACCOUNTS_PER_SCALE = 100_000
 _LOOKUPS = 20
@@ -26,7 +25,7 @@ few evicted pages delay most requests."""
 
 _CONFIGURATION = """
 listen_addresses = ''
-shared_buffers = {buffers_mib}MB
+shared_buffers = 64MB
 fsync = off
 synchronous_commit = off
 full_page_writes = off
@@ -60,7 +59,7 @@ def as_postgres(argv: list[str]) -> list[str]:
         return argv
     rights = "+dac_override"
     return [
-        "setpriv",
+        needed("setpriv", "util-linux"),
         "--reuid=postgres",
         "--regid=postgres",
         "--clear-groups",
@@ -70,7 +69,7 @@ def as_postgres(argv: list[str]) -> list[str]:
     ]
 
 
-def prepare(folder: Path, *, scale: int) -> None:
+def prepare(folder: Path, /, *, scale: int = 25) -> None:
     """Make the data folder below ``folder``, fill pgbench's tables and write ``reads.sql``."""
     programs, data = programs_dir(), folder / "pg"
     data.mkdir(parents=True)
@@ -81,9 +80,10 @@ def prepare(folder: Path, *, scale: int) -> None:
     initdb = [str(programs / "initdb"), "-D", str(data), "-A", "trust", "-U", "postgres"]
     run([*as_postgres(initdb), "-E", "UTF8", "--no-locale", "--no-sync"])
     with (data / "postgresql.conf").open("a", encoding="utf-8") as file:
-        file.write(_CONFIGURATION.format(buffers_mib=64))
+        file.write(_CONFIGURATION)
     socket_dir = data  # postgres can write there
-    server = subprocess.Popen(serve_command(folder, socket_dir), stdout=subprocess.DEVNULL)
+    command = serve_command(folder, socket=socket_dir, buffers_mib=64)
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         _wait_ready(programs, socket_dir)
         bench = ["pgbench", "-i", "-q", "-s", str(scale), "-h", str(socket_dir), "-U", "postgres"]
@@ -105,19 +105,12 @@ def reads_script(scale: int) -> str:
     return "\n".join([*chosen, select, ""])
 
 
-def serve_command(folder: Path, socket_dir: Path, buffers_mib: int | None = None) -> list[str]:
+def serve_command(
+    folder: Path, /, *, socket: Path = Path("/run"), buffers_mib: int = 128
+) -> list[str]:
     """Return the command line of the server."""
-    command = [str(programs_dir() / "postgres"), "-D", str(folder / "pg"), "-k", str(socket_dir)]
-    if buffers_mib is not None:
-        command += ["-c", f"shared_buffers={buffers_mib}MB"]
-    return as_postgres(command)
-
-
-def _serve(folder: Path, socket_dir: Path, buffers_mib: int) -> None:
-    """Replace this process by the server. The socket's folder keeps its owner, who removes it."""
-    command = serve_command(folder, socket_dir, buffers_mib)
-    program = shutil.which(command[0]) or command[0]
-    os.execv(program, command)  # noqa: S606 - no shell on purpose
+    command = [str(programs_dir() / "postgres"), "-D", str(folder / "pg"), "-k", str(socket)]
+    return as_postgres([*command, "-c", f"shared_buffers={buffers_mib}MB"])
 
 
 def _wait_ready(programs: Path, socket_dir: Path) -> None:
@@ -129,20 +122,5 @@ def _wait_ready(programs: Path, socket_dir: Path) -> None:
     sys.exit("PostgreSQL did not start within 30 s")
 
 
-def main() -> None:
-    """Prepare the data folder or serve it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("prepare", "serve"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--scale", type=int, default=25)
-    parser.add_argument("--socket", type=Path, default=Path("/run"))
-    parser.add_argument("--buffers-mib", type=int, default=128)
-    args = parser.parse_args()
-    if args.action == "prepare":
-        prepare(args.folder, scale=args.scale)
-    else:
-        _serve(args.folder, args.socket, args.buffers_mib)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_command)

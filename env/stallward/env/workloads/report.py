@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 _PERIOD_S = 0.1
 
@@ -32,3 +34,18 @@ class UnitReport:
             self._due_s = now_s + _PERIOD_S
             with contextlib.suppress(BlockingIOError):
                 os.write(self._fd, f"{now_s:.6f} {self._units:.3f}\n".encode())
+
+
+def work(report: Path, begin: Callable[[], Callable[[], object]]) -> NoReturn:
+    """Work until killed, and report each step as a unit.
+
+    Args:
+        report: As for :class:`UnitReport`.
+        begin: Makes what is worked on, and returns what does one step.
+    """
+    units = UnitReport(report)
+    units.add(0)
+    step = begin()
+    while True:
+        step()
+        units.add(1)

@@ -10,18 +10,18 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _POOL = 100_000
 _HALF_BYTES = 48
 _LINES_AT_ONCE = 10_000
 
 
-def write_text_file(path: Path, *, size_mib: int, seed: int) -> None:
-    """Write at least ``size_mib`` MiB of lines of 96 hexadecimal digits."""
+def write_text_file(path: Path, /, *, mib: int, seed: int = 1) -> None:
+    """Write at least ``mib`` MiB of lines of 96 hexadecimal digits."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     pool = [rng.randbytes(_HALF_BYTES // 2).hex() for _ in range(_POOL)]
-    left = size_mib << 20
+    left = mib << 20
     with path.open("w", encoding="ascii") as file:
         while left > 0:
             first = rng.choices(pool, k=_LINES_AT_ONCE)
@@ -29,11 +29,5 @@ def write_text_file(path: Path, *, size_mib: int, seed: int) -> None:
             left -= file.write("".join(f"{a}{b}\n" for a, b in zip(first, second, strict=True)))
 
 
-def main() -> None:
-    """Write the file named on the command line."""
-    args = arguments(__doc__, "path", mib=None, seed=1)
-    write_text_file(args.path, size_mib=args.mib, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_text_file)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 LAST_NAME = "last"
 LAST_TEXT = b"that was all\n"
@@ -16,7 +16,7 @@ LAST_TEXT = b"that was all\n"
 knows by it that all replies have come."""
 
 
-def write_web_files(folder: Path, *, files: int, kib: int, seed: int) -> None:
+def write_web_files(folder: Path, /, *, files: int, kib: int = 32, seed: int = 1) -> None:
     """Write files ``0`` to ``FILES - 1`` of hexadecimal digits, and the last file."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = random.Random(seed)  # noqa: S311 - not for secrets
@@ -25,11 +25,5 @@ def write_web_files(folder: Path, *, files: int, kib: int, seed: int) -> None:
     (folder / LAST_NAME).write_bytes(LAST_TEXT)
 
 
-def main() -> None:
-    """Write the files into the folder named on the command line."""
-    args = arguments(__doc__, "folder", files=None, kib=32, seed=1)
-    write_web_files(args.folder, files=args.files, kib=args.kib, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_web_files)

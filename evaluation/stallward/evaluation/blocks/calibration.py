@@ -22,8 +22,7 @@ import numpy as np
 from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import NodeInfo, load_run
 from stallward.env.scenario.scenario import states_target, workload_of
-from stallward.evaluation.blocks.request import Runner, RunRequest
-from stallward.evaluation.blocks.rerun import run_undisturbed
+from stallward.evaluation.blocks.request import Runner, RunRequest, run_undisturbed
 from stallward.evaluation.errors import ComparisonError
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.bootstrap import pooled_quantiles

@@ -28,13 +28,13 @@ from stallward.env.sandbox.block import (
     Workplace,
     make_workplace,
     run_block,
+    site_config,
 )
 from stallward.env.sandbox.compressed_swap import check_compressed_swap
-from stallward.env.sandbox.daemon_config import site_config
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.peers.programs import versions_of
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.watch.steal_time import probe_steal_share
+from stallward.env.sandbox.watch import probe_steal_share
 from stallward.env.scenario.scenario import Scenario
 from stallward.evaluation.blocks.request import Disturbances, RunRequest
 from stallward.evaluation.errors import ComparisonError

@@ -193,32 +193,7 @@ add_command(
 app.add_typer(ab, name="ab")
 
 stand_in(app, "experiment")
-stand_in(app, "oracle")
-add_command(
-    app,
-    "stallward.evaluation.cli.border:border",
-    "Measure what lending the application's memory costs and gives.",
-    "stallward border memcached-zstd",
-)
-add_command(
-    app,
-    "stallward.evaluation.cli.capacity:capacity",
-    "Measure the least memory at which each controller serves.",
-    "stallward capacity memcached-zstd --arms none,partition",
-)
-add_command(
-    app,
-    "stallward.evaluation.cli.fidelity:fidelity",
-    "Measure the error of the twin against live runs.",
-    "stallward fidelity recordings",
-)
-add_command(
-    app,
-    "stallward.evaluation.cli.verdict:verdict",
-    "Judge the policy live on every held-out scenario.",
-    "stallward verdict --out build/verdict",
-)
-stand_in(app, "ope", "explain", "minari")
+stand_in(app, "oracle", "border", "capacity", "fidelity", "verdict", "ope", "explain", "minari")
 stand_in(app, "workingset", "trace", "plot", "resident", "profile")
 stand_in(app, "bench")
 add_command(

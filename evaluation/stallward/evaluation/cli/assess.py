@@ -13,9 +13,8 @@ from stallward.actuator.cli.options import DEFAULT_CONFIG, ConfigFile, Json, che
 from stallward.actuator.config.load import load_config
 from stallward.agent.errors import UsageError
 from stallward.evaluation.assess.assessment import assess as assess_parts
-from stallward.evaluation.assess.page import assessment_page
 from stallward.evaluation.assess.readings import Readings, read_node
-from stallward.evaluation.assess.text import lines_of
+from stallward.evaluation.assess.text import assessment_page, lines_of
 from stallward.evaluation.report.experiment_page import write_experiment_page
 from stallward.evaluation.results.serialise import to_json
 

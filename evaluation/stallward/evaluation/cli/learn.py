@@ -21,7 +21,7 @@ from stallward.evaluation.cli.catalogue.options import (
     selection_of,
 )
 from stallward.evaluation.cli.cluster_options import Ray, Storage
-from stallward.training.export.standing import HEADERS, good_for, standing_rows, standings
+from stallward.training.export.card import HEADERS, good_for, standing_rows, standings
 from stallward.training.parallel.choose import open_executor
 from stallward.training.pipeline.fit import fit_twin, transfer_twins
 from stallward.training.pipeline.train import export_policy, load_twins, train_policy, tune_rule

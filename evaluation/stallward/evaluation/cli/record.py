@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +12,7 @@ from stallward.actuator.cli.options import DEFAULT_CONFIG, LONGEST_S, Seed, chec
 from stallward.agent.errors import UsageError
 from stallward.env.recording.from_frames import convert_frames
 from stallward.env.recording.stored import days_of
-from stallward.env.scenario.scenario import Target
-from stallward.evaluation.blocks.record import record_all, record_one
-from stallward.evaluation.blocks.record_plan import RecordRequest
+from stallward.evaluation.blocks.record import RecordRequest, record_all, record_one
 from stallward.evaluation.cli.target_option import TargetOption
 
 DEFAULT_OUT = Path("recordings")
@@ -104,74 +101,33 @@ def record(
             next_step="Leave out the scenario and --from.",
         )
     if every:
-        _all(plan, out or DEFAULT_OUT, only or (), replace=replace)
-    elif source is not None:
-        _convert(
-            source,
-            out,
-            config=config,
-            requests=requests or (),
-            name=scenario or "node",
-            most_piece_s=piece_seconds,
-            most_pieces=pieces,
-            days=days,
-            node=node,
-        )
-    else:
-        _one(scenario, arm, condition, seconds, burn_in_seconds, seed, target, out)
-
-
-def _all(plan: Path | None, out: Path, only: Sequence[str], *, replace: bool) -> None:
-    with output.progress("record") as report:
-        made = record_all(plan, out, report, only=only, replace=replace)
-    output.line(f"{len(made)} recordings made in {out}")
-
-
-def _convert(
-    source: Path,
-    out: Path | None,
-    *,
-    config: Path,
-    requests: Sequence[Path],
-    name: str,
-    most_piece_s: float,
-    most_pieces: int,
-    days: str,
-    node: str,
-) -> None:
-    if out is None:
-        raise UsageError(
-            "The recordings have no directory.", next_step="Name a new directory with --out."
-        )
-    check_config(config)
-    with output.progress("record") as report:
-        report(f"reading {source}", 0.0)
-        converted = convert_frames(
-            source,
-            out,
-            config=config,
-            name=name,
-            requests=requests,
-            most_piece_s=most_piece_s,
-            most_pieces=most_pieces,
-            days=days_of(days) if days else None,
-            node_name=node,
-        )
-    output.note(converted.summary)
-    for path in converted.recordings:
-        output.line(f"{path}")
-
-
-def _one(
-    scenario: str,
-    arm: str,
-    condition: str,
-    seconds: float,
-    burn_in_s: float,
-    seed: int,
-    target: Target,
-    out: Path | None,
-) -> None:
+        with output.progress("record") as report:
+            made = record_all(plan, out or DEFAULT_OUT, report, only=only or (), replace=replace)
+        output.line(f"{len(made)} recordings made in {out or DEFAULT_OUT}")
+        return
+    if source is not None:
+        if out is None:
+            raise UsageError(
+                "The recordings have no directory.", next_step="Name a new directory with --out."
+            )
+        check_config(config)
+        with output.progress("record") as report:
+            report(f"reading {source}", 0.0)
+            converted = convert_frames(
+                source,
+                out,
+                config=config,
+                name=scenario or "node",
+                requests=requests or (),
+                most_piece_s=piece_seconds,
+                most_pieces=pieces,
+                days=days_of(days) if days else None,
+                node_name=node,
+            )
+        output.note(converted.summary)
+        for path in converted.recordings:
+            output.line(f"{path}")
+        return
     if not scenario:
         raise UsageError(
             "No scenario was named.",
@@ -182,7 +138,7 @@ def _one(
         arm=arm,
         condition=condition,
         seconds=seconds,
-        burn_in_s=burn_in_s,
+        burn_in_s=burn_in_seconds,
         seed=seed,
         target=target,
     )

@@ -2,32 +2,208 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
+from stallward.actuator.runtime.temporary_folders import temporary_folder
+from stallward.agent.controller import Need, NodeContext, check_node
+from stallward.agent.errors import ControllerError
+from stallward.agent.registry import make_controller
 from stallward.env.recording.run_info import load_run
+from stallward.env.sandbox.lacks import sandbox_lacks
+from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.scenario.scenario import Scenario
+from stallward.env.twin.inputs.find import find_twin_of
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.env.twin.inputs.lacks import twin_lacks
 from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm, find_policy_of
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
-from stallward.evaluation.blocks.plan import CALIBRATION_ROUND, PlannedBlock, plan_blocks
-from stallward.evaluation.blocks.request import NO_ARM, Condition, Runner, RunRequest, file_sha256
-from stallward.evaluation.blocks.rerun import ATTEMPTS, Attempts, never_valid
-from stallward.evaluation.blocks.side_by_side import run_blocks
-from stallward.evaluation.blocks.store import BlockStore
-from stallward.evaluation.comparison.left_out import leave_out
+from stallward.evaluation.blocks.live import open_session
+from stallward.evaluation.blocks.request import (
+    ATTEMPTS,
+    NO_ARM,
+    Attempts,
+    Condition,
+    Runner,
+    RunRequest,
+    file_sha256,
+    never_valid,
+)
+from stallward.evaluation.blocks.store import (
+    CALIBRATION_ROUND,
+    BlockStore,
+    PlannedBlock,
+    plan_blocks,
+)
 from stallward.evaluation.comparison.request import ComparisonRequest, arm_files, settings_of
-from stallward.evaluation.comparison.runner import OpenRunner, open_runner, twin_fitted
 from stallward.evaluation.comparison.summary import tabulate
+from stallward.evaluation.errors import PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures, measure_recording
 from stallward.evaluation.measures.estimates import ComparisonEstimates, Target, estimate
 from stallward.evaluation.report.html import write_report
 from stallward.evaluation.results.comparison import RESULT_FILE, ArmFacts, ComparisonResult, Method
-from stallward.evaluation.results.plan_file import PLAN_FILE
-from stallward.evaluation.results.serialise import save
-from stallward.training.parallel.executor import Executor
+from stallward.evaluation.results.serialise import PLAN_FILE, save
+from stallward.models.errors import RegistryError
+from stallward.training.parallel.executor import Executor, Job
 from stallward.training.progress import Report, part, silent, timed
+
+# ---------- What runs the blocks of a comparison: this machine, or a scenario's twin
+
+OpenRunner = Callable[[], AbstractContextManager[Runner]]
+"""A function that opens a :class:`Runner` for the time of a context."""
+
+
+@contextmanager
+def open_runner(request: ComparisonRequest, scenario: Scenario) -> Iterator[Runner]:
+    """Open the runner for the blocks of a comparison."""
+    if request.mode == "live":
+        with open_session(scenario) as session:
+            yield session
+    else:
+        from stallward.evaluation.blocks.twin import open_twin  # noqa: PLC0415 - numba takes 90 MiB
+
+        yield open_twin(scenario, request.twin)
+
+
+def twin_fitted(request: ComparisonRequest, scenario: Scenario) -> bool | None:
+    """Whether the twin of a comparison was fitted to recordings of the scenario."""
+    if request.mode == "live":
+        return None
+    return load_fitted(find_twin_of(scenario.name, request.twin)).saw_its_scenario
+
+
+# ---------- Arms that the node of a comparison cannot support: they are left out, with the reason
+
+
+def leave_out(
+    request: ComparisonRequest, scenario: Scenario, paths: Paths = DEFAULT_PATHS
+) -> tuple[ComparisonRequest, Mapping[str, str]]:
+    """Take out the arms that need what the node of the comparison has not.
+
+    Args:
+        request: The request of the user.
+        scenario: The scenario that it names.
+        paths: The kernel's files, for a comparison on this machine.
+
+    Returns:
+        The request with the other arms, and label of an arm -> why it was taken out.
+
+    Raises:
+        PlanError: If no arm is left.
+    """
+    context = NodeContext(
+        zone_limit_bytes=scenario.sandbox.limit_bytes,
+        slot_names=tuple(group.name for group in scenario.background),
+        lacks=_lacks(request, scenario, paths),
+    )
+    reasons: dict[str, str] = {}
+    for arm in request.arms:
+        if arm.peer is not None:
+            if why := _why_no_peer(request, arm.peer):
+                reasons[arm.label] = why
+            continue
+        if arm.controller == "mpc":
+            reasons.update(_without_twin(arm, scenario))
+        if arm.runs_policy:  # it does what it can with the levers that there are
+            continue
+        try:
+            check_node(make_controller(arm.spec), context)
+        except ControllerError as error:
+            reasons[arm.label] = error.cause
+    if len(reasons) == len(request.arms):
+        raise PlanError(
+            " ".join(reasons.values()), next_step="Choose other arms, or another scenario."
+        )
+    kept = tuple(arm for arm in request.arms if arm.label not in reasons)
+    return replace(request, arms=kept), reasons
+
+
+def _why_no_peer(request: ComparisonRequest, peer: Peer) -> str:
+    """Why a peer cannot run; empty if it can."""
+    if request.mode == "twin":
+        return f"The peer {peer.name!r} is a program, and a twin has no processes."
+    return why_not(peer)
+
+
+def _without_twin(arm: Arm, scenario: Scenario) -> dict[str, str]:
+    """Why ``mpc`` cannot plan for a scenario: it has no fitted twin."""
+    try:
+        find_policy_of(arm, "", scenario.name)
+    except RegistryError as error:
+        return {arm.label: f"{arm.label!r} plans on a fitted twin. {error.cause}"}
+    return {}
+
+
+def _lacks(request: ComparisonRequest, scenario: Scenario, paths: Paths) -> dict[Need, str]:
+    """What the node of the comparison lacks."""
+    swap_bytes = scenario.sandbox.swap_bytes
+    return twin_lacks(swap_bytes) if request.mode == "twin" else sandbox_lacks(swap_bytes, paths)
+
+
+# ---------- Blocks of a comparison on a twin, many at once
+
+_Files = dict[str, bytes]
+"""The files of a recording: name -> content."""
+
+
+def run_blocks(
+    runner: Runner,
+    planned: Sequence[tuple[PlannedBlock, RunRequest]],
+    store: BlockStore,
+    executor: Executor,
+    *,
+    reads: Sequence[Path],
+    report: Report,
+) -> None:
+    """Run blocks on a twin; each is committed as soon as it is done.
+
+    Nothing disturbs a twin, so no block is run again.
+
+    Args:
+        runner: The twin.
+        planned: The blocks.
+        store: Where they are kept.
+        executor: Runs them.
+        reads: The files that arms decide by.
+        report: Called with the progress.
+
+    Raises:
+        StallwardError: If a block cannot be run. The finished ones are kept.
+    """
+
+    def keep(number: int, files: _Files) -> None:
+        block, _ = planned[number]
+        folder = store.open(block)
+        folder.mkdir()
+        for name, content in files.items():
+            (folder / name).write_bytes(content)
+        store.commit(block, runner.facts)
+
+    executor.run(
+        [
+            Job(block.directory, partial(_run, runner, request, block.directory), tuple(reads))
+            for block, request in planned
+        ],
+        report,
+        keep=keep,
+    )
+
+
+def _run(runner: Runner, request: RunRequest, name: str, report: Report) -> _Files:
+    report(name, 0.0)
+    with temporary_folder("block") as folder:
+        runner.run_block(request, folder / "recording")
+        files = {file.name: file.read_bytes() for file in (folder / "recording").iterdir()}
+    report(name, 1.0)
+    return files
+
+
+# ---------- The comparison itself
 
 _CONDITIONS: Final[Mapping[str, Condition]] = {
     ALONE: "alone",

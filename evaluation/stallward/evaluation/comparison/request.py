@@ -13,8 +13,8 @@ from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario, Target
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.evaluation.arms import Arm
-from stallward.evaluation.blocks.plan import Settings
 from stallward.evaluation.blocks.request import file_sha256
+from stallward.evaluation.blocks.store import Settings
 from stallward.evaluation.errors import PlanError
 from stallward.models.registry import find_thresholds, rule_names
 

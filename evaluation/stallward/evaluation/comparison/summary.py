@@ -7,18 +7,22 @@ says ``"resampled": "windows"``, and its intervals miss the variation between bl
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import numpy as np
 
 from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.measures.block_measures import Array
 from stallward.evaluation.measures.bootstrap import RUN_WINDOWS
-from stallward.evaluation.measures.contrasts import Estimate, Estimates, contrasts, spread
 from stallward.evaluation.measures.estimates import (
     ApplicationFigures,
     ComparisonEstimates,
     Condition,
     ConditionFigures,
+    Estimate,
+    Estimates,
+    contrasts,
+    spread,
 )
 from stallward.evaluation.measures.intervals import (
     Scale,
@@ -39,6 +43,8 @@ from stallward.evaluation.results.comparison import (
     Table,
 )
 from stallward.evaluation.results.interval import Interval
+
+_LATENCIES: Final = ("p50_ms", "p95_ms", "p99_ms", "mean_ms")
 
 
 def tabulate(
@@ -93,10 +99,7 @@ def _reference(condition: Condition, estimates: Estimates, units_per_s: Array) -
     known = np.isfinite(units_per_s)
     return Reference(
         protected=ProtectedTotals(
-            p50_ms=_finite(estimates.p50_ms.value),
-            p95_ms=_finite(estimates.p95_ms.value),
-            p99_ms=_finite(estimates.p99_ms.value),
-            mean_ms=_finite(estimates.mean_ms.value),
+            **{name: _finite(getattr(estimates, name).value) for name in _LATENCIES},
             requests=sum(block.latency_ms.size for block in condition.blocks),
         ),
         background=BackgroundTotals(
@@ -127,16 +130,12 @@ def _metrics(
         return interval(rate[0], draws[:, 0], blocks=arm.units, scale=Scale.SHARE)
 
     return Metrics(
-        p50_ms=level(own.p50_ms),
-        p95_ms=level(own.p95_ms),
-        p99_ms=level(own.p99_ms),
-        mean_ms=level(own.mean_ms),
-        impact_mean=impact(own.mean_ms, alone.mean_ms),
-        impact_p95=impact(own.p95_ms, alone.p95_ms),
-        impact_p99=impact(own.p99_ms, alone.p99_ms),
-        impact_ample_mean=impact(own.mean_ms, ample.mean_ms),
-        impact_ample_p95=impact(own.p95_ms, ample.p95_ms),
-        impact_ample_p99=impact(own.p99_ms, ample.p99_ms),
+        **{name: level(getattr(own, name)) for name in _LATENCIES},
+        **{
+            f"{impact_of}_{name}": impact(getattr(own, f"{name}_ms"), getattr(two, f"{name}_ms"))
+            for impact_of, two in (("impact", alone), ("impact_ample", ample))
+            for name in ("mean", "p95", "p99")
+        },
         slo_attainment=_attainment(arm, figures.met, own.slo_attainment),
         background_work=level(own.background_work),
         psi_some_share=share("psi_some_s"),

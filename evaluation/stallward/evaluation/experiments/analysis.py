@@ -16,9 +16,7 @@ import numpy as np
 
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.measures.bootstrap import RESAMPLES, Array, block_counts
-from stallward.evaluation.measures.confidence_sequence import mean_sequence
-from stallward.evaluation.measures.intervals import Scale, interval
-from stallward.evaluation.measures.randomisation import randomisation_p
+from stallward.evaluation.measures.intervals import Scale, interval, mean_sequence, randomisation_p
 from stallward.evaluation.results.interval import Interval
 
 _Name = TypeVar("_Name", bound=Hashable)

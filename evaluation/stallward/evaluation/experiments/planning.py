@@ -23,8 +23,7 @@ from stallward.evaluation.measures.block_measures import (
     reduce,
 )
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.confidence_sequence import mean_sequence
-from stallward.evaluation.measures.power import POWER, rounds_for
+from stallward.evaluation.measures.intervals import POWER, mean_sequence, rounds_for
 
 LEAST_PAIRS: Final = 4
 """From fewer pairs the spread is not estimated."""

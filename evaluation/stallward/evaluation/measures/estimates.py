@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Final
 
 import numpy as np
@@ -17,7 +18,11 @@ from numpy.typing import NDArray
 
 from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.measures.block_measures import Array, BlockMeasures
+from stallward.evaluation.measures.block_measures import (
+    Array,
+    BlockMeasures,
+    slo_windows_met,
+)
 from stallward.evaluation.measures.bootstrap import (
     RESAMPLES,
     RUN_WINDOWS,
@@ -28,8 +33,97 @@ from stallward.evaluation.measures.bootstrap import (
     moving_block_counts,
     pooled_quantiles,
 )
-from stallward.evaluation.measures.contrasts import Estimate, Estimates
-from stallward.evaluation.measures.slo import slo_seconds_met, slo_windows_met
+from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.results.comparison import Contrast, Spread
+from stallward.evaluation.results.interval import Interval
+
+# ---------- Contrasts between arms, and the variation of each arm from round to round. Pure.
+# Overlapping intervals do not mean that two arms are alike, because both include the luck of the
+# same rounds. A contrast is therefore resampled jointly: each resample takes the same rounds of both
+# arms.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A figure and its bootstrap draws, ``(resamples,)``."""
+
+    value: float
+    draws: Array
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimates:
+    """The estimates of one arm that arms are compared by."""
+
+    p50_ms: Estimate
+    p95_ms: Estimate
+    p99_ms: Estimate
+    mean_ms: Estimate
+    background_work: Estimate
+    slo_attainment: Estimate
+
+
+def contrasts(
+    arms: Mapping[str, Estimates], units: int, attainment_units: int, *, jointly: bool
+) -> tuple[Contrast, ...]:
+    """The contrast of every pair of arms, the first against the second.
+
+    Args:
+        arms: Label -> estimates; the same rows of draws are the same resamples.
+        units: How many rounds (or runs of seconds) were resampled.
+        attainment_units: The same number for attainment, whose windows may be longer than a
+            second.
+        jointly: Whether a row of draws holds the same rounds of every arm.
+    """
+
+    def ratio(one: Estimate, two: Estimate) -> Interval:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            value = float(np.divide(one.value, two.value))
+            draws = _paired(one.draws, two.draws, jointly=jointly, ratio=True)
+        return interval(value, draws, blocks=units, scale=Scale.LOG)
+
+    def difference(one: Estimate, two: Estimate) -> Interval:
+        draws = _paired(one.draws, two.draws, jointly=jointly, ratio=False)
+        return interval(one.value - two.value, draws, blocks=attainment_units, scale=Scale.LINEAR)
+
+    return tuple(
+        Contrast(
+            arm=arm,
+            against=against,
+            mean_ratio=ratio(one.mean_ms, two.mean_ms),
+            p50_ratio=ratio(one.p50_ms, two.p50_ms),
+            p95_ratio=ratio(one.p95_ms, two.p95_ms),
+            p99_ratio=ratio(one.p99_ms, two.p99_ms),
+            background_work_ratio=ratio(one.background_work, two.background_work),
+            slo_attainment_difference=difference(one.slo_attainment, two.slo_attainment),
+        )
+        for (arm, one), (against, two) in combinations(arms.items(), 2)
+    )
+
+
+def _paired(one: Array, two: Array, *, jointly: bool, ratio: bool) -> Array:
+    """The draws of a contrast; for independent resamples, the rows of one arm are shifted."""
+    other = two if jointly else np.roll(two, two.size // 2)
+    return np.asarray(one / other if ratio else one - other)
+
+
+def spread(p99_ms: Array, ample_p99_ms: Array, met: Sequence[float]) -> Spread:
+    """How much an arm varies over its rounds.
+
+    Args:
+        p99_ms: The p99 of each round.
+        ample_p99_ms: The p99 with ample memory of each round.
+        met: The share of windows that met the target, of each round.
+    """
+    impacts = p99_ms / ample_p99_ms - 1.0
+    known = impacts[np.isfinite(impacts)]
+    shares = np.asarray(met)[np.isfinite(met)]
+    return Spread(
+        impact_ample_p99_sd=float(known.std(ddof=1)) if known.size > 1 else None,
+        impact_ample_p99_worst=float(known.max()) if known.size else None,
+        slo_attainment_worst=float(shares.min()) if shares.size else None,
+    )
+
 
 QUANTILES: Final = (0.5, 0.95, 0.99)
 
@@ -44,16 +138,6 @@ class Target:
     quantile: float
     application: str = ""
     """Whose target it is, where there are several applications."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Latency:
-    """The latency of all requests of one condition."""
-
-    p50_ms: Estimate
-    p95_ms: Estimate
-    p99_ms: Estimate
-    mean_ms: Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,22 +181,22 @@ class Condition:
         seconds = np.array([float(len(windows)) for windows in per_block])
         return np.stack([windows.sum(axis=0) for windows in per_block]), seconds
 
-    def latency(self) -> Latency:
-        """The quantiles and the mean of the latency of all requests."""
+    def latency(self) -> dict[str, Estimate]:
+        """The quantiles and the mean of the latency of all requests, as :class:`Estimates` has them."""
         pools = self.latencies()
         values = pooled_quantiles(pools, QUANTILES)
         draws = bootstrap_quantiles(pools, QUANTILES, self.counts)
-        p50, p95, p99 = (
-            Estimate(value=float(value), draws=column)
-            for value, column in zip(values, draws.T, strict=True)
-        )
         sums = np.array([pool.sum() for pool in pools])
         sizes = np.array([float(pool.size) for pool in pools])
         mean = Estimate(
             value=float(sums.sum() / sizes.sum()) if sizes.sum() else np.nan,
             draws=bootstrap_ratio(sums, sizes, self.counts),
         )
-        return Latency(p50_ms=p50, p95_ms=p95, p99_ms=p99, mean_ms=mean)
+        quantiles = {
+            f"p{100 * quantile:g}_ms": Estimate(value=float(value), draws=column)
+            for quantile, value, column in zip(QUANTILES, values, draws.T, strict=True)
+        }
+        return {**quantiles, "mean_ms": mean}
 
     def rates(self, name: str) -> tuple[Array, Array]:
         """The estimate ``(G,)`` and draws ``(B, G)`` of an additive quantity per second."""
@@ -259,13 +343,9 @@ def _figures(
         _application(condition if index == 0 else condition.of(target.application), target)
         for index, target in enumerate(targets)
     )
-    latency = condition.latency()
-    met = _all_met(condition, targets) if targets else _met(condition, slo)
+    met = _all_met(condition, targets) if targets else _windows_met(condition, slo)
     estimates = Estimates(
-        p50_ms=latency.p50_ms,
-        p95_ms=latency.p95_ms,
-        p99_ms=latency.p99_ms,
-        mean_ms=latency.mean_ms,
+        **condition.latency(),
         background_work=_work(condition, own),
         slo_attainment=condition.mean(met),
     )
@@ -273,11 +353,11 @@ def _figures(
 
 
 def _application(condition: Condition, target: Target) -> ApplicationFigures:
-    latency, met = condition.latency(), _met(condition, target)
+    latency, met = condition.latency(), _windows_met(condition, target)
     return ApplicationFigures(
         target=target,
-        p95_ms=latency.p95_ms,
-        p99_ms=latency.p99_ms,
+        p95_ms=latency["p95_ms"],
+        p99_ms=latency["p99_ms"],
         attainment=condition.mean(met),
         met=met,
     )
@@ -287,39 +367,27 @@ def _all_met(condition: Condition, targets: Sequence[Target]) -> tuple[Array, ..
     """For each block: for each second, 1 if all applications met their targets, else 0."""
     together = []
     for block in condition.blocks:
-        each = [
-            slo_seconds_met(
-                one.scheduled_s,
-                one.latency_ms,
-                one.ok,
-                start_s=0.0,
-                end_s=one.duration_s,
-                slo_ms=target.ms,
-                quantile=target.quantile,
-            )
-            for one, target in zip(
-                (block, *(block.others[target.application] for target in targets[1:])),
-                targets,
-                strict=True,
-            )
-        ]
+        every = (block, *(block.others[target.application] for target in targets[1:]))
+        each = [_met(*pair, by_second=True) for pair in zip(every, targets, strict=True)]
         together.append(np.logical_and.reduce(each).astype(np.float64))
     return tuple(together)
 
 
-def _met(arm: Condition, slo: Target) -> tuple[Array, ...]:
-    return tuple(
-        slo_windows_met(
-            block.scheduled_s,
-            block.latency_ms,
-            block.ok,
-            start_s=0.0,
-            end_s=block.duration_s,
-            slo_ms=slo.ms,
-            quantile=slo.quantile,
-        ).astype(np.float64)
-        for block in arm.blocks
+def _met(block: BlockMeasures, slo: Target, *, by_second: bool = False) -> NDArray[np.bool_]:
+    return slo_windows_met(
+        block.scheduled_s,
+        block.latency_ms,
+        block.ok,
+        start_s=0.0,
+        end_s=block.duration_s,
+        slo_ms=slo.ms,
+        quantile=slo.quantile,
+        by_second=by_second,
     )
+
+
+def _windows_met(condition: Condition, slo: Target) -> tuple[Array, ...]:
+    return tuple(_met(block, slo).astype(np.float64) for block in condition.blocks)
 
 
 def _work(arm: Condition, own: tuple[Array, Array]) -> Estimate:

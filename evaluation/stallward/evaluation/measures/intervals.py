@@ -11,12 +11,14 @@ logarithm where a quantity varies by factors; the same simulation then covers 93
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from enum import StrEnum
 from functools import cache
 from typing import Final
 
 import numpy as np
 
+from stallward.actuator.sequential import PRIOR_EFFECT, critical_t
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
@@ -138,3 +140,162 @@ def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> 
     if successes == trials:
         return Interval(value=1.0, low=1.0 - margin, high=1.0)
     return Interval(value=share.value, low=share.low, high=min(share.high + margin, 1.0))
+
+
+# ---------- Confidence sequences: intervals that hold at every look, so that an experiment may stop early.
+# An ordinary 95 % interval that is looked at after every pair of blocks leaves out the true value
+# sooner or later far more often than in 5 of 100 experiments. A confidence sequence does so in at
+# most 5 of 100, however often one looks and whenever one stops (Ville's inequality).
+#
+# This one is of the mean of a normal quantity whose spread is unknown: the values of the mean that a
+# Bayesian t-test does not reject. Under the test's prior the standardised effect is normal, and the
+# spread has the right Haar prior, with which the Bayes factor is a martingale whatever the spread is
+# (Pérez-Ortiz, Lardy, de Heide and Grünwald, Annals of Statistics 52(4), 2024).
+
+
+def mean_sequence(values: Array, *, alpha: float = 0.05) -> tuple[Array, Array]:
+    """The interval of the mean after each value.
+
+    Args:
+        values: Independent values of one normal distribution, in the order in which they came;
+            shape ``(..., n)`` for several experiments at once.
+        alpha: The chance that any of the intervals leaves out the mean.
+
+    Returns:
+        The lower and the upper bounds, each of the shape of ``values``; infinite as long as too
+        few values came.
+    """
+    count = np.arange(1, values.shape[-1] + 1, dtype=np.float64)
+    critical = np.array([critical_t(n, alpha) for n in range(1, values.shape[-1] + 1)])
+    mean = np.cumsum(values, axis=-1) / count
+    squares = np.cumsum(np.square(values), axis=-1) - count * np.square(mean)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = np.sqrt(np.maximum(squares, 0.0) / (count - 1.0) / count)
+        reach = np.where(count > 1.0, critical * error, np.inf)
+    reach = np.where(np.isnan(reach), np.inf, reach)
+    return mean - reach, mean + reach
+
+
+def evidence(t: Array, count: Array) -> Array:
+    """The Bayes factor of a t statistic: the evidence that the mean is not the one assumed.
+
+    Args:
+        t: The t statistic: the mean less the one assumed, over its standard error.
+        count: How many values it comes from, at least 2.
+    """
+    spread = 1.0 + count * PRIOR_EFFECT**2
+    grown = (1.0 + np.square(t) / (count - 1.0)) / (1.0 + np.square(t) / ((count - 1.0) * spread))
+    return np.asarray(grown ** (count / 2.0) / np.sqrt(spread))
+
+
+# ---------- How many rounds a comparison needs to see an effect. Pure.
+# The spread of an arm against itself (A/A) from round to round says how small an effect a number of
+# rounds can tell from nothing. The power is that of the two-sided t-test at 5 % on the logarithms of
+# the rounds' ratios, which is what the 95 % intervals of a comparison come down to.
+
+POWER: Final = 0.8
+"""The chance of seeing an effect that is there."""
+_MOST_ROUNDS: Final = 1000
+
+
+def spread_per_round(itself: Interval, rounds: int) -> float | None:
+    """The standard deviation over rounds of the logarithm of a ratio, from its interval.
+
+    Args:
+        itself: The ratio of an arm to its second run, with its 95 % interval.
+        rounds: The rounds that it comes from.
+
+    Returns:
+        ``None`` without an interval, or if the interval reaches zero.
+    """
+    if itself.low is None or itself.high is None or itself.low <= 0.0 or rounds < 2:
+        return None
+    half = 0.5 * math.log(itself.high / itself.low)
+    return half * math.sqrt(rounds) / student_975(rounds - 1)
+
+
+def power_of(rounds: int, effect: float, spread: float) -> float:
+    """The chance that the interval of a ratio leaves out 1 if the true ratio is ``1 + effect``.
+
+    Args:
+        rounds: The number of rounds, at least 2.
+        effect: The effect: 0.1 is 10 % more.
+        spread: The standard deviation of the ratio's logarithm over rounds, above 0.
+    """
+    from scipy.stats import nct  # noqa: PLC0415 - only the power needs it
+
+    shift = math.log1p(effect) * math.sqrt(rounds) / spread
+    edge = student_975(rounds - 1)
+    return float(nct.sf(edge, rounds - 1, shift) + nct.cdf(-edge, rounds - 1, shift))
+
+
+def rounds_for(effect: float, spread: float) -> int | None:
+    """The fewest rounds that show an effect with a chance of :data:`POWER`.
+
+    Args:
+        effect: The effect: 0.1 is 10 % more.
+        spread: The standard deviation of the ratio's logarithm over rounds; 0 needs 2 rounds.
+
+    Returns:
+        ``None`` if a thousand rounds are too few.
+    """
+    if spread == 0.0:
+        return 2
+    few, many = 2, _MOST_ROUNDS
+    if power_of(many, effect, spread) < POWER:
+        return None
+    while few < many:
+        middle = (few + many) // 2
+        if power_of(middle, effect, spread) < POWER:
+            few = middle + 1
+        else:
+            many = middle
+    return few
+
+
+# ---------- The randomisation test of paired blocks. Pure.
+# If the arms were the same, swapping their labels in any pair would change nothing but the sign of
+# what the pair adds. The p-value is therefore the share of labellings that show as much as the one
+# that was drawn. The numbers are those of ``scipy.stats.permutation_test`` with the same seed; scipy
+# is not on nodes, where reports are made, too.
+
+_AT_ONCE: Final = 500
+"""How many labellings are tried together: thousands of pairs for each would take much memory."""
+
+
+def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None:
+    """The two-sided p-value of a sum over pairs; ``None`` for fewer than 2 pairs.
+
+    Args:
+        parts: What each pair adds to the sum.
+        labellings: How many labellings are drawn, where there are more than that.
+        seed: Seeds their drawing.
+    """
+    pairs = parts.size
+    if pairs < 2:
+        return None
+    every = 1 << pairs <= labellings
+    batches = _every_labelling(pairs) if every else _drawn_labellings(pairs, labellings, seed)
+    shown = float(parts.sum())
+    rounding = 100.0 * np.finfo(np.float64).eps * abs(shown)
+    below = above = 0
+    for signs in batches:
+        sums = (signs * parts).sum(axis=1)
+        below += int((sums <= shown + rounding).sum())
+        above += int((sums >= shown - rounding).sum())
+    if every:
+        return min(1.0, 2.0 * min(below, above) / (1 << pairs))
+    # The labelling that was run is one of those that could have been drawn.
+    return min(1.0, 2.0 * (min(below, above) + 1) / (labellings + 1))
+
+
+def _every_labelling(pairs: int) -> Iterator[Array]:
+    swapped = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
+    yield np.asarray(1.0 - 2.0 * swapped, dtype=np.float64)
+
+
+def _drawn_labellings(pairs: int, labellings: int, seed: int) -> Iterator[Array]:
+    rng = np.random.default_rng(seed)
+    for begin in range(0, labellings, _AT_ONCE):
+        both = np.tile((1.0, -1.0), (min(_AT_ONCE, labellings - begin), pairs, 1))
+        yield np.asarray(rng.permuted(both, axis=-1)[:, :, 0], dtype=np.float64)

@@ -15,32 +15,34 @@ import numpy as np
 from stallward.env.recording.recording import load_recording
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.arms import ALONE, AMPLE
-from stallward.evaluation.blocks.plan import FinishedBlock
-from stallward.evaluation.blocks.store import BLOCK_FILE
+from stallward.evaluation.blocks.store import BLOCK_FILE, FinishedBlock
 from stallward.evaluation.measures.block_measures import reduce, series_of
 from stallward.evaluation.report.charts import (
     Array,
     Style,
+    Timeline,
     cdf_chart,
     styles,
+    timeline_chart,
+    timeline_of,
     trade_chart,
     work_chart,
 )
-from stallward.evaluation.report.opening import Opening
 from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.text import (
     APPLICATION_HEADERS,
     COLUMNS,
     Kind,
+    Opening,
     about_applications,
     application_rows,
     headline,
     number,
     seconds,
     span,
+    table_figures,
     target,
 )
-from stallward.evaluation.report.timeline import Timeline, timeline_chart, timeline_of
 from stallward.evaluation.results.comparison import (
     ArmResult,
     ComparisonResult,
@@ -62,6 +64,9 @@ class Fact:
     text: str
 
 
+_IN_BLOCKS: Final = "{label}: {count} in {blocks} blocks"
+
+
 def method_facts(result: ComparisonResult) -> list[Fact]:
     """The known facts about the node and the method; unknown facts are left out."""
     method, node, table = result.method, result.node, result.table
@@ -71,6 +76,9 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
     target_text = _targets(table)
     if method.controller_slo_ms != table.slo_ms:  # older results judged by another target
         target_text += f"; controllers were given {number(method.controller_slo_ms, 'ms')} ms"
+    invalid = _counted(table, "invalid_blocks", "{label} {count}")
+    if invalid:
+        invalid += " (the sandbox ran out of memory; run again)"
     blocks = (
         f"{method.rounds} rounds of {seconds(method.block_s)} after "
         f"{seconds(method.burn_in_s)} of burn-in, order drawn from seed {method.seed}"
@@ -84,12 +92,18 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         Fact(name="SLO", text=target_text),
         Fact(name="blocks", text=blocks),
         Fact(name="intervals", text=_intervals(table)),
-        Fact(name="invalid blocks", text=_invalid(table)),
+        Fact(name="invalid blocks", text=invalid or "none"),
         Fact(name="policies", text=", ".join(f"{k}: {v}" for k, v in method.policies.items())),
         Fact(name="arms left out", text=" ".join(method.left_out.values())),
         Fact(name="* budgets lifted", text=", ".join(lifted)),
-        Fact(name="† background processes terminated", text=_terminated(table)),
-        Fact(name="† killed by the kernel under an arm's limit", text=_limit_kills(table)),
+        Fact(
+            name="† background processes terminated",
+            text=_counted(table, "terminated_processes", _IN_BLOCKS),
+        ),
+        Fact(
+            name="† killed by the kernel under an arm's limit",
+            text=_counted(table, "limit_kills", _IN_BLOCKS),
+        ),
     ]
     return [fact for fact in facts if fact.text]
 
@@ -123,29 +137,14 @@ def _in_words(node: NodeInfo) -> str:
     return ", ".join(f"{key} {value}" for key, value in known.items() if value != "")
 
 
-def _terminated(table: Table) -> str:
+def _counted(table: Table, fact: str, text: str) -> str:
+    """The arms of which a fact counts something, each with the count in words."""
+    counts = {label: getattr(arm.facts, fact) for label, arm in table.arms.items()}
     return ", ".join(
-        f"{label}: {arm.facts.terminated_processes} in {arm.blocks} blocks"
-        for label, arm in table.arms.items()
-        if arm.facts.terminated_processes
+        text.format(label=label, count=count, blocks=table.arms[label].blocks)
+        for label, count in counts.items()
+        if count
     )
-
-
-def _limit_kills(table: Table) -> str:
-    return ", ".join(
-        f"{label}: {arm.facts.limit_kills} in {arm.blocks} blocks"
-        for label, arm in table.arms.items()
-        if arm.facts.limit_kills
-    )
-
-
-def _invalid(table: Table) -> str:
-    text = ", ".join(
-        f"{label} {arm.facts.invalid_blocks}"
-        for label, arm in table.arms.items()
-        if arm.facts.invalid_blocks
-    )
-    return f"{text} (the sandbox ran out of memory; run again)" if text else "none"
 
 
 REPORT_FILE: Final = "report.html"
@@ -289,19 +288,16 @@ def render_report(
 
 
 def _rows(table: Table, style: Mapping[str, Style]) -> list[Row]:
-    alone = [_cell(c.of(table.references.alone), c.kind) if c.alone else None for c in COLUMNS]
-    ample = [_cell(c.of(table.references.ample), c.kind) if c.ample else None for c in COLUMNS]
     return [
-        Row(style=style[ALONE], cells=tuple(alone)),
-        Row(style=style[AMPLE], cells=tuple(ample)),
-        *(
-            Row(
-                style=style[label],
-                cells=tuple(_cell(c.of(arm.metrics), c.kind) for c in COLUMNS),
-                marks=_marks(arm),
-            )
-            for label, arm in table.arms.items()
-        ),
+        Row(
+            style=style[label],
+            cells=tuple(
+                None if figure is None else _cell(figure, column.kind)
+                for figure, column in zip(figures, COLUMNS, strict=True)
+            ),
+            marks=_marks(table.arms[label]) if label in table.arms else "",
+        )
+        for label, figures in table_figures(table).items()
     ]
 
 
@@ -321,17 +317,13 @@ def _contrast(pair: Contrast) -> ContrastRow:
         against=pair.against,
         cells=tuple(
             _cell(
-                column.of(pair), column.kind, certain=_excludes(column.of(pair), column.no_effect)
+                column.of(pair),
+                column.kind,
+                certain=column.of(pair).excludes(column.no_effect),
             )
             for column in _CONTRASTS
         ),
     )
-
-
-def _excludes(figure: Interval, value: float) -> bool:
-    if figure.low is None or figure.high is None:
-        return False
-    return not figure.low <= value <= figure.high
 
 
 def _timelines(

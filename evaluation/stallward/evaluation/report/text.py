@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from stallward.evaluation.arms import AMPLE
+from stallward.evaluation.arms import ALONE, AMPLE
 from stallward.evaluation.results.comparison import (
     ArmResult,
     ComparisonResult,
@@ -137,22 +137,39 @@ def cell(figure: Interval, kind: Kind) -> str:
     return number(figure.value, kind) + (f" [{interval}]" if interval else "")
 
 
+def table_figures(table: Table) -> dict[str, tuple[Interval | None, ...]]:
+    """Label of a condition, references first -> its figure of each of :data:`COLUMNS`.
+
+    A figure is ``None`` where it makes no sense.
+    """
+    alone, ample = table.references.alone, table.references.ample
+    return {
+        ALONE: tuple(column.of(alone) if column.alone else None for column in COLUMNS),
+        AMPLE: tuple(column.of(ample) if column.ample else None for column in COLUMNS),
+        **{
+            label: tuple(column.of(arm.metrics) for column in COLUMNS)
+            for label, arm in table.arms.items()
+        },
+    }
+
+
 def result_rows(result: ComparisonResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Headers and rows of a comparison's table, references first.
 
     If an arm ended background processes, the last column has their number in all its blocks.
     """
     table = result.table
+    counts = {label: (str(arm.facts.ended_processes),) for label, arm in table.arms.items()}
     ends = any(arm.facts.ended_processes for arm in table.arms.values())
-    extra = ("ended",) if ends else ()
-    headers = ("arm", *(column.title for column in COLUMNS), *extra)
-    alone = [cell(c.of(table.references.alone), c.kind) if c.alone else "" for c in COLUMNS]
-    ample = [cell(c.of(table.references.ample), c.kind) if c.ample else "" for c in COLUMNS]
-    rows = [("alone", *alone, *[""] * len(extra)), ("ample", *ample, *[""] * len(extra))]
-    for label, arm in table.arms.items():
-        counts = [str(arm.facts.ended_processes)] if ends else []
-        rows.append((label, *(cell(c.of(arm.metrics), c.kind) for c in COLUMNS), *counts))
-    return headers, rows
+    rows = [
+        (
+            label,
+            *("" if f is None else cell(f, c.kind) for f, c in zip(figures, COLUMNS, strict=True)),
+            *(counts.get(label, ("",)) if ends else ()),
+        )
+        for label, figures in table_figures(table).items()
+    ]
+    return ("arm", *(column.title for column in COLUMNS), *(("ended",) if ends else ())), rows
 
 
 APPLICATION_HEADERS: Final = ("arm", "application", "target ms", "SLO met", "p95 ms", "p99 ms")
@@ -239,3 +256,21 @@ def _loss(arm: Metrics) -> tuple[float, float]:
     """The key that orders arms: first by target met (in tenths), then by background work."""
     met = arm.slo_attainment.value or 0.0
     return (-round(10 * met), -(arm.background_work.value or 0.0))
+
+
+# ---------- How a report may open: with a small table and what it means, before all figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """The first thing that a reader sees of a comparison."""
+
+    headline: str
+    """What the figures mean, in one sentence."""
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    """Cells of a row, one for each of ``headers``; the first is the name of a condition."""
+    target: str
+    """The target that the table speaks of."""
+    notes: tuple[str, ...] = ()
+    """Further sentences, one a line."""

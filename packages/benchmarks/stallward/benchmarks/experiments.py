@@ -27,9 +27,9 @@ from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import paired_ratio
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.power import POWER, power_of
+from stallward.evaluation.measures.intervals import POWER, power_of
 from stallward.training.progress import Report, silent
-from stallward.training.selection import arm as twin_arm
+from stallward.training.selection.rollout import Arm as TwinArm
 
 STEP_S: Final = 1.0
 ALPHA: Final = 0.05
@@ -94,7 +94,7 @@ def simulate(
     Returns:
         Their states; one that stopped early keeps its verdict, and has all blocks.
     """
-    arm = twin_arm.Arm.of_partition()
+    arm = TwinArm.of_partition()
     nodes = SimulationSettings(nuisance=replace(Nuisance(), target_ratio=(1.0, 1.0)))
     simulation = Simulation([twin], settings.experiments, arm.on(nodes), seed=settings.seed)
     simulation.reset(np.ones(settings.experiments, dtype=bool))

@@ -25,8 +25,7 @@ from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
 from stallward.actuator.guard.budgets import Budgets
 from stallward.agent.errors import StallwardError
-from stallward.env.sandbox.block import BlockSite, run_block
-from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.block import BlockSite, run_block, site_config
 from stallward.env.scenario.file import load_scenario
 from stallward.evaluation.blocks.calibration import calibrate_ms
 from stallward.evaluation.blocks.live import open_session

@@ -20,9 +20,7 @@ from numpy.typing import ArrayLike
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import LABELLINGS
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.confidence_sequence import mean_sequence
-from stallward.evaluation.measures.intervals import student_975
-from stallward.evaluation.measures.randomisation import randomisation_p
+from stallward.evaluation.measures.intervals import mean_sequence, randomisation_p, student_975
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
 _SAME: Final = 1e-9

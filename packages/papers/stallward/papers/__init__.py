@@ -1,1 +1,1 @@
-"""The founding documents: their controllers, and their experiments repeated on this machine."""
+"""What others have published: the founding documents with their experiments, and other rules."""

@@ -1,1 +1,1 @@
-"""What only researchers use. Nothing of the core imports it."""
+"""Studies of the product, for who researches it. Nothing of the core imports them."""

@@ -21,8 +21,14 @@ from stallward.actuator.kernel.cgroups import Hierarchy, Kind
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.errors import WorkloadError
 from stallward.env.sandbox.block import BlockSite, Workplace, run_block
-from stallward.env.sandbox.peers.programs import PEERS, Peer, find_peer, versions_of, why_not
-from stallward.env.sandbox.peers.running import RunningPeer
+from stallward.env.sandbox.peers.programs import (
+    PEERS,
+    Peer,
+    RunningPeer,
+    find_peer,
+    versions_of,
+    why_not,
+)
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.file import parse_scenario
 from stallward.env.scenario.scenario import Places
@@ -345,7 +351,7 @@ def test_a_peer_that_asks_systemd_hears_of_the_zone_and_finds_nothing_else_in_ru
     asks = tmp_path / "asks"
     asks.write_text(ASKS.format(python=sys.executable))
     asks.chmod(0o755)
-    monkeypatch.setattr("stallward.env.sandbox.peers.running.why_not", lambda _peer: "")
+    monkeypatch.setattr("stallward.env.sandbox.peers.programs.why_not", lambda _peer: "")
     peer = replace(find_peer("systemd-oomd"), command=(str(asks),))
     with open_sandbox(
         slots=1, limit_bytes=64 * MIB, swap_bytes=0, cache_dir=tmp_path, state_dir=tmp_path
@@ -373,7 +379,7 @@ import subprocess, sys, time
 from pathlib import Path
 from stallward.env.sandbox.launch import start
 from stallward.env.sandbox.peers.programs import find_peer
-from stallward.env.sandbox.peers.running import RunningPeer
+from stallward.env.sandbox.peers.programs import RunningPeer
 from stallward.env.sandbox.sandbox import open_sandbox
 from stallward.env.scenario.scenario import Command, Places
 folder = Path(sys.argv[1])

@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.env.sandbox.watch.group_watch import held_bytes
+from stallward.env.sandbox.watch import held_bytes
 
 
 def group(root: Path, kind: Literal["v2", "hybrid"], **files: str) -> Cgroup:

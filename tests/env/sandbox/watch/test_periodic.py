@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 
 
 class Counting(PeriodicWatch):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from stallward.env.sandbox.watch.steal_time import StealTime, probe_steal_share
+from stallward.env.sandbox.watch import StealTime, probe_steal_share
 
 
 def test_steal_time_is_a_share_of_the_time_of_all_cpus(monkeypatch: pytest.MonkeyPatch) -> None:

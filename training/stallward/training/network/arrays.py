@@ -20,11 +20,59 @@ from numpy.typing import NDArray
 from stallward.agent.action_table import ACTION_TABLES, LEVELS, ActionTable
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.partition import PartitionThresholds
-from stallward.agent.observation.encoder import BASIC, FEATURE_SETS, FeatureSet, schema_hash
+from stallward.agent.observation.encoder import (
+    BASIC,
+    FEATURE_SETS,
+    OBSERVATION_NAMES,
+    FeatureSet,
+    schema_hash,
+)
 from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
 from stallward.agent.schema.text_file import read_text_file
 from stallward.training.errors import TrainingError
-from stallward.training.network.log_features import with_log_features
+
+# ---------- Logarithms of stalls and latencies, so that a network can tell small values apart.
+# The share of time stalled ranges from a thousandth, where an application begins to suffer, to a
+# half. Scaled linearly by its spread on nodes under pressure, every value below a hundredth looks
+# like zero to a network; tuned rules act at 0.003. So the logarithm of these features is taken
+# first.
+
+Array = NDArray[np.float32]
+
+_STALL_SCALE: Final = 1000.0
+_LATENCY_SCALE: Final = 100.0
+
+
+def _log_scale(name: str) -> float:
+    if "_psi_" in name:
+        return _STALL_SCALE
+    is_latency = name.startswith("latency_") and ("_ratio" in name or "_over_usual" in name)
+    return _LATENCY_SCALE if is_latency else 0.0
+
+
+LOG_SCALES: Final[Array] = np.array(
+    [_log_scale(name) for name in OBSERVATION_NAMES], dtype=np.float32
+)
+"""The log scale of each feature of an observation; 0 leaves a feature linear."""
+
+
+def with_log_features(observations: Array, fine: Array) -> Array:
+    """Compute ``log(1 + fine * x) / log(1 + fine)``: 0 and 1 stay, small values are spread out.
+
+    Args:
+        observations: The observations, ``(N, features)``. Negative values of features with
+            a log scale count as 0.
+        fine: The log scale of each feature, ``(features,)``; 0 leaves it linear.
+
+    Returns:
+        The features, the same shape.
+    """
+    columns = np.flatnonzero(fine)
+    features = observations.copy()
+    linear = np.maximum(observations[:, columns], 0.0)
+    features[:, columns] = np.log(1.0 + fine[columns] * linear) / np.log(1.0 + fine[columns])
+    return features
+
 
 Weights = NDArray[np.float32]
 POLICY_FILE: Final = "policy.npz"
@@ -42,7 +90,7 @@ class TrainedPolicy:
 
     fine: Weights
     """The log scale of each feature, ``(features.size,)``; see
-    :func:`stallward.training.network.log_features.with_log_features`."""
+    :func:`stallward.training.network.arrays.with_log_features`."""
     mean: Weights
     """The mean of each feature after its logarithm is taken."""
     scale: Weights

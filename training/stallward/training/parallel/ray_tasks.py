@@ -29,7 +29,7 @@ from stallward.training.parallel.executor import (
     run_all,
 )
 from stallward.training.parallel.ray_worker import run_job
-from stallward.training.parallel.versions import versions_here
+from stallward.training.parallel.versions import code_beside_the_core, versions_here
 from stallward.training.progress import Report
 
 # ---------- Whether the parts of Ray that this process needs still answer
@@ -167,9 +167,10 @@ class _Tasks:
 
     def start(self, number: int, job: Job[Any]) -> None:
         """Give a job to the cluster."""
+        versions = {**self._versions, **code_beside_the_core(job.work)}
         with self._cluster_errors():
             stream = self._task.remote(
-                job, self._versions, folder=self._folder, files_are_shared=self._shares_files
+                job, versions, folder=self._folder, files_are_shared=self._shares_files
             )
         self._running[stream] = number, job
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic
 
 from stallward.training.errors import WorkerError
 from stallward.training.parallel.executor import Job, Kind, Result
-from stallward.training.parallel.versions import difference, versions_here
+from stallward.training.parallel.versions import code_beside_the_core, difference, versions_here
 
 _PROGRESS_EVERY_S: Final = 0.5
 
@@ -35,7 +35,7 @@ def run_job(
     if folder.is_dir():
         os.chdir(folder)
     try:
-        check_versions(wanted)
+        _check_versions(wanted, job)
         if not files_are_shared:
             _check_files(job)
     except WorkerError as error:
@@ -72,16 +72,13 @@ class _Running(Thread, Generic[Result]):
         self.progress = (message, share)
 
 
-def check_versions(wanted: Mapping[str, str]) -> None:
+def _check_versions(wanted: Mapping[str, str], job: Job[Any]) -> None:
     """Refuse versions with which the same seed may give another result.
-
-    Args:
-        wanted: The versions of the process that asks for the work.
 
     Raises:
         WorkerError: If one differs.
     """
-    differs = difference(wanted, versions_here())
+    differs = difference(wanted, {**versions_here(), **code_beside_the_core(job.work)})
     if differs:
         raise WorkerError(
             f"The node {platform.node()} of the Ray cluster has {differs}, as here: its results "

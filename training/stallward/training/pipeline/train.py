@@ -20,11 +20,11 @@ from stallward.training.network.arrays import SEEDS_FOLDER, load_policy_arrays, 
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.storage import parts_of
+from stallward.training.pipeline.fit import PART_USES
 from stallward.training.pipeline.outputs import check_file, check_writable
-from stallward.training.pipeline.recordings import PART_USES
 from stallward.training.ppo.recipe import read_recipe, recipe_values
 from stallward.training.progress import Report, silent
-from stallward.training.selection.arm import Arm
+from stallward.training.selection.rollout import Arm
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 from stallward.training.tuning.settings import TUNABLE, TuneSettings, find_tunable
 

@@ -15,8 +15,7 @@ from stallward.training.errors import TrainingError
 from stallward.training.lagrangian import PriceRange
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.recipe import Recipe
-from stallward.training.selection.arm import SET_POINT_TICKS
-from stallward.training.selection.rollout import Outcome
+from stallward.training.selection.rollout import SET_POINT_TICKS, Outcome
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 

@@ -2,20 +2,191 @@
 
 from __future__ import annotations
 
+import math
 import time
-from typing import Any, Final, Protocol
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from stable_baselines3.common.base_class import BaseAlgorithm
 from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.policies import ActorCriticPolicy
+from torch import nn
 
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.objective import SUFFERED, Array, scored
 from stallward.env.simulation.constraints import Constraints
-from stallward.training.lagrangian import PriceRange, exponential_average, updated_prices
-from stallward.training.ppo.actor_start import deterministic_actions, is_actor_parameter
-from stallward.training.ppo.best_actor import BestActor
+from stallward.env.simulation.simulation import SimulationSettings
+from stallward.training.lagrangian import exponential_average, updated_prices
+from stallward.training.network.actor import SlotOutputs, SlotPolicy, actor_arrays
+from stallward.training.network.arrays import TrainedPolicy
+from stallward.training.ppo.args import Args
 from stallward.training.progress import Report
+from stallward.training.selection.rollout import Act, Arm
+
+# ---------- The best actor of a training, judged on the way
+
+# ---------- The actor at the start of a training, and its actions without exploration.
+# A policy about set-points begins as ``partition``: nearly always, every head chooses *auto*. So it
+# begins at the baseline that it is compared with, and whatever it does otherwise, it has found to be
+# better. Nothing needs to be imitated first.
+
+
+def prefer_first_choice(policy: ActorCriticPolicy, share: float) -> None:
+    """Let every head choose its first option with this probability, whatever is observed.
+
+    Args:
+        policy: The policy; the biases of its output layer are set.
+        share: The probability, the rest is spread evenly.
+    """
+    outputs = policy.action_net
+    assert isinstance(outputs, SlotOutputs)
+    table = outputs.table
+    for layer, sizes in ((outputs.slot, table.slot_sizes), (outputs.node, table.node_sizes)):
+        _set_biases(layer, sizes, share)
+
+
+def _set_biases(layer: nn.Linear, sizes: tuple[int, ...], share: float) -> None:
+    with torch.no_grad():
+        layer.bias.zero_()
+        first = 0
+        for size in sizes:
+            layer.bias[first] = math.log(share * (size - 1) / (1.0 - share))
+            first += size
+
+
+def deterministic_actions(
+    model: BaseAlgorithm, observations: NDArray[np.float32]
+) -> NDArray[np.int64]:
+    """The actor's likeliest actions, without exploration."""
+    actions, _ = model.predict(pad_for_critic(model, observations), deterministic=True)
+    return np.asarray(actions, dtype=np.int64)
+
+
+def pad_for_critic(model: BaseAlgorithm, observations: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Leave out what the actor does not read, and append zeros for what only the critic reads."""
+    space, policy = model.observation_space, model.policy
+    assert isinstance(policy, SlotPolicy)
+    assert space is not None
+    assert space.shape is not None
+    padded = np.zeros((len(observations), *space.shape), dtype=np.float32)
+    count = policy.features.size
+    padded[:, :count] = observations[:, :count]
+    return padded
+
+
+def is_actor_parameter(name: str) -> bool:
+    """Whether a parameter of the policy belongs to the actor."""
+    return name.startswith(("mlp_extractor.policy_net", "action_net"))
+
+
+# ---------- Policies on twins, as arms that are compared with rules and settings
+
+
+def arm_of_policy(policy: TrainedPolicy) -> Arm:
+    """A trained policy, which needs no memory of its own."""
+    return Arm(
+        make=lambda _nodes: policy.act,
+        action_table=policy.table.name,
+        ticks_per_action=policy.ticks_per_action,
+        partition=policy.partition,
+    )
+
+
+def arm_of_actor(act: Act, settings: SimulationSettings) -> Arm:
+    """An actor during its training.
+
+    Args:
+        act: Its likeliest actions.
+        settings: The settings that it is trained with.
+    """
+    return Arm(
+        make=lambda _nodes: act,
+        action_table=settings.action_table,
+        ticks_per_action=settings.ticks_per_action,
+        partition=settings.partition,
+    )
+
+
+_FIRST_SHARE: Final = 0.2
+"""Share of the training after which actors are judged."""
+_TIMES: Final = 40
+
+Judged = Callable[[int, float], None]
+"""Called with the decisions so far and the score of the best actor until then."""
+
+
+class Schedule(Protocol):
+    """When actors are judged, besides the last one."""
+
+    def due(self, decisions: int, done: float) -> bool:
+        """Whether the actor after so many decisions is judged.
+
+        Args:
+            decisions: Decisions so far.
+            done: The share of the training that is done; it may be limited by time.
+        """
+
+
+class OftenAfterAFifth:
+    """Forty times, evenly, after the first fifth of the training."""
+
+    def __init__(self) -> None:
+        self._next = _FIRST_SHARE
+
+    def due(self, decisions: int, done: float) -> bool:
+        """See :class:`Schedule`."""
+        if done < self._next:
+            return False
+        self._next = done + (1.0 - _FIRST_SHARE) / _TIMES
+        return True
+
+
+class BestActor:
+    """Keeps the best actor of a training, evaluated without exploration.
+
+    Policies get better and worse as prices rise and fall, so the quality of the last one is
+    chance. Besides, the longer a policy is trained, the more it overfits.
+
+    Args:
+        evaluate: The score of an actor, on the same fresh nodes each time.
+        schedule: When actors are judged; by default forty times.
+        judged: Called after each time.
+    """
+
+    def __init__(
+        self,
+        evaluate: Callable[[Act], float],
+        schedule: Schedule | None = None,
+        judged: Judged = lambda _decisions, _score: None,
+    ) -> None:
+        self._evaluate, self._judged = evaluate, judged
+        self._schedule = schedule or OftenAfterAFifth()
+        self.arrays: dict[str, NDArray[np.float32]] = {}
+        self.score = -np.inf
+        self.decisions = 0
+
+    def consider_if_due(self, model: BaseAlgorithm, done: float) -> None:
+        """Judge the actor of ``model`` if it is time.
+
+        Args:
+            model: The model in training.
+            done: The share of the training that is done.
+        """
+        if self._schedule.due(model.num_timesteps, done):
+            self.consider(model)
+
+    def consider(self, model: BaseAlgorithm) -> None:
+        """Evaluate the actor of ``model``, and keep it if it is the best so far."""
+        score = self._evaluate(partial(deterministic_actions, model))
+        if score > self.score:
+            self.score, self.decisions = score, model.num_timesteps
+            self.arrays = actor_arrays(cast(ActorCriticPolicy, model.policy))
+        self._judged(model.num_timesteps, self.score)
+
 
 _RANGE_MARGIN: Final = 0.05
 _EVAL_STEPS: Final = 8
@@ -32,26 +203,6 @@ Where next to nothing is at stake, advantages are mostly noise and must not be s
 """
 _FINAL_RATE: Final = 0.1
 """The rate of the prices at the end, relative to the start, so that they stop oscillating."""
-
-
-class PriceSchedule(Protocol):
-    """The settings of the recipe that the callback needs."""
-
-    @property
-    def total_steps(self) -> int:
-        """Decisions of the whole training."""
-
-    @property
-    def price_range(self) -> PriceRange:
-        """The bounds of every price."""
-
-    @property
-    def price_rate(self) -> float:
-        """How fast the prices follow what is suffered, per rollout."""
-
-    @property
-    def critic_rollouts(self) -> int:
-        """Rollouts in which only the critic is trained."""
 
 
 class TimeBudget:
@@ -136,7 +287,7 @@ class TrainingCallback(BaseCallback):
     more than is allowed, and prices that rise because of it would outweigh everything else.
 
     Args:
-        schedule: The settings of prices and of the training's length.
+        args: The settings of the training.
         constraints: What the applications may suffer.
         eval_vec: As many nodes as in training, on which the policy does not explore.
         budget: The time for the training, which ends when it has run out.
@@ -147,7 +298,7 @@ class TrainingCallback(BaseCallback):
 
     def __init__(
         self,
-        schedule: PriceSchedule,
+        args: Args,
         constraints: Constraints,
         eval_vec: TwinVec,
         budget: TimeBudget,
@@ -157,7 +308,7 @@ class TrainingCallback(BaseCallback):
     ) -> None:
         super().__init__()
         self._best = best
-        self._schedule, self._allowed = schedule, constraints.allowed
+        self._args, self._allowed = args, constraints.allowed
         self._ranges, self._report = ranges, report
         self._budget, self._eval_vec = budget, eval_vec
         eval_vec.reset()
@@ -191,10 +342,10 @@ class TrainingCallback(BaseCallback):
         suffered = np.array(rows)
         scores = scored(progress, suffered, self._allowed)
         self._scores.append(float(np.nanmean(scores)))
-        prices, schedule, done = vec.simulation.terms.prices, self._schedule, self._done()
-        rate = schedule.price_rate * (1.0 - (1.0 - _FINAL_RATE) * done)
-        if self._rollouts > schedule.critic_rollouts:
-            prices[:] = updated_prices(prices, suffered, self._allowed, rate, schedule.price_range)
+        prices, args, done = vec.simulation.terms.prices, self._args, self._done()
+        rate = args.price_rate * (1.0 - (1.0 - _FINAL_RATE) * done)
+        if self._rollouts > args.critic_rollouts:
+            prices[:] = updated_prices(prices, suffered, self._allowed, rate, args.price_range)
         vec.reward_scales[:] = reward_scales(prices)
         for k, twin in enumerate(vec.simulation.twins):
             name = twin.scenario.name
@@ -210,7 +361,7 @@ class TrainingCallback(BaseCallback):
         self._best.consider(self.model)
 
     def _done(self) -> float:
-        done = max(self.num_timesteps / self._schedule.total_steps, 1.0 - self._budget.remaining)
+        done = max(self.num_timesteps / self._args.total_steps, 1.0 - self._budget.remaining)
         return min(done, 1.0)
 
     def _evaluate(self) -> Array:
@@ -232,7 +383,7 @@ class TrainingCallback(BaseCallback):
         for name, parameter in self.model.policy.named_parameters():
             # An untrained critic would drive the actor away from where it begins.
             parameter.requires_grad_(
-                not is_actor_parameter(name) or self._rollouts >= self._schedule.critic_rollouts
+                not is_actor_parameter(name) or self._rollouts >= self._args.critic_rollouts
             )
         self._rollouts += 1
         self._scenarios, self._other_controller = [], []

@@ -3,7 +3,7 @@
 The file is meant to be read from top to bottom; ``stallward train`` makes the shipped policy
 again. The policy chooses set-points once a second, and ``partition`` works within them at every
 tick, in training as on a node. The normalisation is measured before training. The actor begins as
-``partition`` itself (``actor_start``), and only the critic is trained at first. In each scenario
+``partition`` itself (:func:`prefer_first_choice`), and only the critic is trained at first. In each scenario
 the prices move until the application suffers what is allowed (``lagrangian``). Which actor of a
 seed is kept, and which seed, is decided half on validation twins, on which no policy is trained
 (``selection``). The best static setting for all scenarios is evaluated for comparison.
@@ -34,8 +34,9 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.network.actor import policy_kwargs
+from stallward.training.network.actor import SlotPolicy, policy_kwargs, pooled_over_slots
 from stallward.training.network.arrays import (
+    LOG_SCALES,
     POLICY_FILE,
     SEEDS_FOLDER,
     TRAINING_FILE,
@@ -43,25 +44,26 @@ from stallward.training.network.arrays import (
     Weights,
     load_policy_arrays,
     save_policy,
+    with_log_features,
 )
-from stallward.training.network.log_features import LOG_SCALES, with_log_features
-from stallward.training.network.slot_policy import SlotPolicy, pooled_over_slots
 from stallward.training.parallel.executor import Executor, Job, time_for_each
 from stallward.training.parallel.local_processes import LOCAL
-from stallward.training.ppo.actor_start import prefer_first_choice
 from stallward.training.ppo.args import Args, TrainingResult
-from stallward.training.ppo.best_actor import BestActor, Judged, Schedule
 from stallward.training.ppo.callback import (
+    BestActor,
     FeatureRanges,
+    Judged,
+    Schedule,
     TimeBudget,
     TrainingCallback,
+    arm_of_actor,
+    arm_of_policy,
+    prefer_first_choice,
     reward_scales,
 )
-from stallward.training.ppo.policy_arm import arm_of_actor, arm_of_policy
-from stallward.training.ppo.preparation import Prepared, prepare
-from stallward.training.ppo.provenance import provenance_of, recipe_sha256
+from stallward.training.ppo.preparation import Prepared, prepare, provenance_of, recipe_sha256
 from stallward.training.progress import Report
-from stallward.training.selection.arm import IDLE, Arm
+from stallward.training.selection.rollout import IDLE, Arm
 from stallward.training.selection.selection import as_json
 
 _MIN_SCALE: Final = 0.05

@@ -38,8 +38,7 @@ from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.versions import versions_here
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import Outcome, evaluate, rollout_steps
-from stallward.training.selection.selection import make_selection
-from stallward.training.selection.static_settings import make_constraints
+from stallward.training.selection.selection import make_constraints, make_selection
 from stallward.training.synthetic_scenarios import make_synthetic_scenarios
 from stallward.training.tuning.settings import Tunable, TuneResult, TuneSettings, find_tunable
 

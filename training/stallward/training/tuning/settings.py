@@ -19,8 +19,7 @@ from stallward.agent.sharing.throttle import ThrottleThresholds
 from stallward.env.objective import Slack
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.training.errors import TrainingError
-from stallward.training.selection.arm import RULE_TICKS, Arm
-from stallward.training.selection.rollout import Act, Outcome
+from stallward.training.selection.rollout import RULE_TICKS, Act, Arm, Outcome
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
 _TICK_S: Final = 0.1

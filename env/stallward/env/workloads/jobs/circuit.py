@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _BITS: Final = 32
 _OPERATORS: Final = ("+", "-", "^", "&", "|", "*")
@@ -37,13 +38,12 @@ def circuit(*, stages: int, seed: int) -> Iterator[str]:
     yield "  assign y = " + " ^ ".join(f"s{stages}_{place}" for place in places) + ";\nendmodule\n"
 
 
-def main() -> None:
-    """Write the circuit named on the command line."""
-    args = arguments(__doc__, "file", stages=None, seed=1)
-    args.file.parent.mkdir(parents=True, exist_ok=True)
-    with args.file.open("w", encoding="ascii") as file:
-        file.writelines(circuit(stages=args.stages, seed=args.seed))
+def write_circuit(file: Path, /, *, stages: int, seed: int = 1) -> None:
+    """Write a circuit into a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", encoding="ascii") as written:
+        written.writelines(circuit(stages=stages, seed=seed))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_circuit)

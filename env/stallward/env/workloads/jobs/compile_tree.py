@@ -15,7 +15,7 @@ from typing import Final
 
 from stallward.env.errors import WorkloadError
 from stallward.env.workloads.c_source import write_c_file
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _PROGRAMS: Final = ("cc1", "as")
 """What ``gcc -c`` runs: the compiler, and the assembler."""
@@ -30,7 +30,7 @@ all: $(OBJECTS)
 """
 
 
-def write_tree(folder: Path, *, files: int, functions: int, seed: int) -> None:
+def write_tree(folder: Path, /, *, files: int = 12, functions: int = 30, seed: int = 1) -> None:
     """Write a tree.
 
     Args:
@@ -67,11 +67,5 @@ def _program(name: str) -> str:
     return found
 
 
-def main() -> None:
-    """Write the tree that the command line names."""
-    args = arguments(__doc__, "folder", files=12, functions=30, seed=1)
-    write_tree(args.folder, files=args.files, functions=args.functions, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_tree)

@@ -12,7 +12,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _HEADERS: Final = (
     "algorithm", "functional", "iostream", "map", "memory", "numeric", "optional", "regex",
@@ -59,7 +59,7 @@ std::size_t {name}(const std::string &text) {{
 """
 
 
-def write_package(folder: Path, *, files: int, seed: int) -> None:
+def write_package(folder: Path, /, *, files: int = 40, seed: int = 1) -> None:
     """Write the Makefile and the files of the package."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     folder.mkdir(parents=True, exist_ok=True)
@@ -72,11 +72,5 @@ def write_package(folder: Path, *, files: int, seed: int) -> None:
     (folder / "Makefile").write_text(MAKEFILE, encoding="ascii")
 
 
-def main() -> None:
-    """Write the package into the folder named on the command line."""
-    args = arguments(__doc__, "folder", files=40, seed=1)
-    write_package(args.folder, files=args.files, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_package)

@@ -8,13 +8,14 @@ Run: ``python -m stallward.env.workloads.jobs.forest_loop --rows 50000 --trees 4
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 from sklearn.ensemble import ExtraTreesRegressor
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 _FEATURES: Final = 30
 
@@ -55,16 +56,10 @@ class Grower:
         self._forest.fit(self._features, self._target)
 
 
-def main() -> None:
-    """Grow trees until killed, with the options of the command line."""
-    args = arguments(__doc__, "--report", rows=50_000, trees=40, seed=1)
-    report = UnitReport(args.report)
-    report.add(0)
-    grower = Grower(rows=args.rows, trees=args.trees, seed=args.seed)
-    while True:
-        grower.step()
-        report.add(1)
+def main(*, report: Path, rows: int = 50_000, trees: int = 40, seed: int = 1) -> None:
+    """Grow trees until killed."""
+    work(report, lambda: Grower(rows=rows, trees=trees, seed=seed).step)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

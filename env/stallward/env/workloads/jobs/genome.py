@@ -10,34 +10,28 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _LINE_BASES: Final = 100
 _LINES_AT_ONCE: Final = 100_000
 
 
-def write_genome(path: Path, *, bases: int, seed: int) -> None:
+def write_genome(file: Path, /, *, bases: int, seed: int = 1) -> None:
     """Write one chromosome; ``bases`` is rounded down to whole lines of 100."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    file.parent.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
     letters = np.frombuffer(b"ACGT", dtype=np.uint8)
     left = bases // _LINE_BASES
-    with path.open("wb") as file:
-        file.write(b">chromosome\n")
+    with file.open("wb") as written:
+        written.write(b">chromosome\n")
         while left > 0:
             lines = np.full(
                 (min(left, _LINES_AT_ONCE), _LINE_BASES + 1), ord("\n"), dtype=np.uint8
             )
             lines[:, :-1] = letters[rng.integers(4, size=(len(lines), _LINE_BASES))]
-            file.write(lines.tobytes())
+            written.write(lines.tobytes())
             left -= len(lines)
 
 
-def main() -> None:
-    """Write the genome named on the command line."""
-    args = arguments(__doc__, "file", bases=None, seed=1)
-    write_genome(args.file, bases=args.bases, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_genome)

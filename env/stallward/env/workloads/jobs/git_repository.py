@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _LINE_BYTES: Final = 64
 _CHANGED_SHARE: Final = 0.02
@@ -41,7 +41,9 @@ def _line(rng: random.Random) -> bytes:
     return rng.randbytes(_LINE_BYTES // 2).hex().encode() + b"\n"
 
 
-def make_repository(folder: Path, *, files: int, versions: int, kib: int, seed: int) -> None:
+def make_repository(
+    folder: Path, /, *, files: int = 4, versions: int = 100, kib: int = 1024, seed: int = 1
+) -> None:
     """Make a bare repository in ``folder``.
 
     Raises:
@@ -62,13 +64,5 @@ def make_repository(folder: Path, *, files: int, versions: int, kib: int, seed: 
         sys.exit(f"git fast-import failed with status {process.returncode}")
 
 
-def main() -> None:
-    """Make the repository named on the command line."""
-    args = arguments(__doc__, "folder", files=4, versions=100, kib=1024, seed=1)
-    make_repository(
-        args.folder, files=args.files, versions=args.versions, kib=args.kib, seed=args.seed
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, make_repository)

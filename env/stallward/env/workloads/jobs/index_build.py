@@ -14,8 +14,8 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 BATCH_ROWS: Final = 1000
 _TEXT_BYTES: Final = 100
@@ -69,16 +69,12 @@ class Builder:
         self._connection.close()
 
 
-def main() -> None:
-    """Insert rows until killed, with the options of the command line."""
-    args = arguments(__doc__, "--scratch", "--report", rows=800_000, cache_mib=100, seed=1)
-    report = UnitReport(args.report)
-    report.add(0)
-    builder = Builder(args.scratch, rows=args.rows, cache_mib=args.cache_mib, seed=args.seed)
-    while True:
-        builder.step()
-        report.add(1)
+def main(
+    *, scratch: Path, report: Path, rows: int = 800_000, cache_mib: int = 100, seed: int = 1
+) -> None:
+    """Insert rows until killed."""
+    work(report, lambda: Builder(scratch, rows=rows, cache_mib=cache_mib, seed=seed).step)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -8,13 +8,14 @@ Run: ``python -m stallward.env.workloads.jobs.lightgbm_loop --rows 400000 --repo
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
 
 import lightgbm
 import numpy as np
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 _FEATURES: Final = 40
 TREES_OF_A_MODEL: Final = 50
@@ -60,16 +61,10 @@ class Trainer:
         self._booster.update()
 
 
-def main() -> None:
-    """Grow trees until killed, with the options of the command line."""
-    args = arguments(__doc__, "--report", rows=400_000, seed=1)
-    report = UnitReport(args.report)
-    report.add(0)
-    trainer = Trainer(rows=args.rows, seed=args.seed)
-    while True:
-        trainer.step()
-        report.add(1)
+def main(*, report: Path, rows: int = 400_000, seed: int = 1) -> None:
+    """Grow trees until killed."""
+    work(report, lambda: Trainer(rows=rows, seed=seed).step)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

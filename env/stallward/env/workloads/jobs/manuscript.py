@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _WORDS: Final = 3_000
 _PARAGRAPHS: Final = 20
@@ -17,7 +18,7 @@ _WORDS_OF_A_PARAGRAPH: Final = 80
 _STYLES: Final = ("{}", "{}", "{}", "{}", "{}", "{}", "*{}*", "**{}**", "`{}`", "[{}](#chapter)")
 
 
-def chapters(*, count: int, seed: int) -> Iterator[str]:
+def manuscript(*, count: int, seed: int) -> Iterator[str]:
     """Generate chapters, each with paragraphs, a list and a table."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     words = [rng.randbytes(rng.randrange(2, 6)).hex() for _ in range(_WORDS)]
@@ -34,13 +35,12 @@ def chapters(*, count: int, seed: int) -> Iterator[str]:
         yield "".join(f"| {rng.choice(words)} | {rng.random():.6f} |\n" for _ in range(20)) + "\n"
 
 
-def main() -> None:
-    """Write the manuscript named on the command line."""
-    args = arguments(__doc__, "file", chapters=None, seed=1)
-    args.file.parent.mkdir(parents=True, exist_ok=True)
-    with args.file.open("w", encoding="utf-8") as file:
-        file.writelines(chapters(count=args.chapters, seed=args.seed))
+def write_manuscript(file: Path, /, *, chapters: int, seed: int = 1) -> None:
+    """Write a manuscript into a file."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w", encoding="utf-8") as written:
+        written.writelines(manuscript(count=chapters, seed=seed))
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_manuscript)

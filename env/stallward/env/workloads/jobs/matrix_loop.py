@@ -8,12 +8,13 @@ Run: ``python -m stallward.env.workloads.jobs.matrix_loop --mib 300 --seed 1 --r
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 _SIDE: Final = 1024
 _BLOCK_ROWS: Final = 128
@@ -42,16 +43,10 @@ class Matrices:
         rows[:] = product / np.float32(max(1.0, float(np.abs(product).max())))
 
 
-def main() -> None:
-    """Multiply until killed, with the options of the command line."""
-    args = arguments(__doc__, "--report", mib=300, seed=1)
-    report = UnitReport(args.report)
-    report.add(0)
-    matrices = Matrices(mib=args.mib, seed=args.seed)
-    while True:
-        matrices.step()
-        report.add(1)
+def main(*, report: Path, mib: int = 300, seed: int = 1) -> None:
+    """Multiply until killed."""
+    work(report, lambda: Matrices(mib=mib, seed=seed).step)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 
 _FILES_OF_A_FOLDER: Final = 200
 _WORDS: Final = 5_000
@@ -21,7 +21,7 @@ RARE_WORD: Final = "unmistakable"
 """A word that is once in every file, for programs that search."""
 
 
-def write_tree(folder: Path, *, files: int, kib: int, seed: int) -> None:
+def write_tree(folder: Path, /, *, files: int, kib: int = 16, seed: int = 1) -> None:
     """Write files of about ``kib`` KiB, in folders of 200."""
     rng = random.Random(seed)  # noqa: S311 - not for secrets
     words = [rng.randbytes(rng.randrange(2, 6)).hex() for _ in range(_WORDS)]
@@ -36,11 +36,5 @@ def write_tree(folder: Path, *, files: int, kib: int, seed: int) -> None:
         (place / str(number)).write_text(f"{text}\n{RARE_WORD}\n", encoding="ascii")
 
 
-def main() -> None:
-    """Write the tree named on the command line."""
-    args = arguments(__doc__, "folder", files=None, kib=16, seed=1)
-    write_tree(args.folder, files=args.files, kib=args.kib, seed=args.seed)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, write_tree)

@@ -8,12 +8,13 @@ Run: ``python -m stallward.env.workloads.jobs.torch_loop --mib 600 --seed 1 --re
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 import torch
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.report import UnitReport
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.report import work
 
 _COMPONENTS: Final = 64
 _BATCH: Final = 4096
@@ -56,17 +57,11 @@ class Recommender:
         return float(loss.detach())
 
 
-def main() -> None:
-    """Train until killed, with the options of the command line."""
-    args = arguments(__doc__, "--report", mib=600, seed=1)
+def main(*, report: Path, mib: int = 600, seed: int = 1) -> None:
+    """Train until killed."""
     torch.set_num_threads(1)
-    report = UnitReport(args.report)
-    report.add(0)
-    recommender = Recommender(mib=args.mib, seed=args.seed)
-    while True:
-        recommender.step()
-        report.add(1)
+    work(report, lambda: Recommender(mib=mib, seed=seed).step)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

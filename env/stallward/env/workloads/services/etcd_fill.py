@@ -8,15 +8,15 @@ Run: ``python -m stallward.env.workloads.services.etcd_fill --tcp 127.0.0.1:2837
 
 from __future__ import annotations
 
-import argparse
 import base64
 import http.client
 import itertools
 import json
 import sys
 import time
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.key_value_fill import values
 
 _BATCH: Final = 100
@@ -89,21 +89,21 @@ def fill(gateway: Gateway, *, keys: int, value_bytes: int, seed: int) -> int:
     return int(gateway.call("range", everything).get("count", 0))
 
 
-def main() -> None:
-    """Fill the server as the command line says, and fail if it has not kept the values."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--tcp", required=True, help="ADDRESS:PORT")
-    parser.add_argument("--keys", type=int, required=True)
-    parser.add_argument("--value-bytes", type=int, default=1500)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    gateway = Gateway(args.tcp)
+def main(
+    *,
+    tcp: Annotated[str, "ADDRESS:PORT"],
+    keys: int,
+    value_bytes: int = 1500,
+    seed: int = 1,
+) -> None:
+    """Fill the server, and fail if it has not kept the values."""
+    gateway = Gateway(tcp)
     gateway.wait()
-    kept = fill(gateway, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
+    kept = fill(gateway, keys=keys, value_bytes=value_bytes, seed=seed)
     gateway.close()
-    if kept < args.keys:
-        sys.exit(f"etcd kept {kept} of {args.keys} values; raise its --quota-backend-bytes")
+    if kept < keys:
+        sys.exit(f"etcd kept {kept} of {keys} values; raise its --quota-backend-bytes")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -10,20 +10,26 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import become, needed, run
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed, run
 
 _PACKAGE: Final = "default-jdk-headless"
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, /) -> None:
     """Compile the service into ``folder``."""
     source = Path(str(resources.files("stallward.env.workloads.services"))) / "Ledger.java"
     run([needed("javac", _PACKAGE), "-d", str(folder), str(source)])
 
 
 def serve_command(
-    folder: Path, socket: Path, *, accounts: int, heap_mib: int, seed: int
+    folder: Path,
+    /,
+    socket: Path,
+    *,
+    accounts: int = 100_000,
+    heap_mib: int = 400,
+    seed: int = 1,
 ) -> list[str]:
     """Return the command line of the server.
 
@@ -36,22 +42,5 @@ def serve_command(
     return [needed("java", _PACKAGE), *options, "Ledger", str(socket), str(accounts), str(seed)]
 
 
-def main() -> None:
-    """Compile or serve, as the command line says."""
-    args = prepare_or_serve(__doc__, accounts=100_000, heap_mib=400, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder)
-        return
-    become(
-        serve_command(
-            args.folder,
-            args.socket,
-            accounts=args.accounts,
-            heap_mib=args.heap_mib,
-            seed=args.seed,
-        )
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_command)

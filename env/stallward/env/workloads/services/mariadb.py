@@ -14,8 +14,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import become, needed, run
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed, run
 
 _PACKAGE: Final = "mariadb-server"
 _ROWS_AT_ONCE: Final = 100_000
@@ -43,7 +43,7 @@ def table_script(*, rows: int, seed: int) -> str:
     return "".join([_TABLE, *inserts, "ANALYZE TABLE articles;\n"])
 
 
-def prepare(folder: Path, *, rows: int, seed: int) -> None:
+def prepare(folder: Path, /, *, rows: int = 250_000, seed: int = 1) -> None:
     """Make the data folder below ``folder`` and fill the table."""
     data, socket = folder / "mysql", folder / "prepare.sock"
     install = [needed("mariadb-install-db", _PACKAGE), "--no-defaults", f"--datadir={data}"]
@@ -61,7 +61,7 @@ def prepare(folder: Path, *, rows: int, seed: int) -> None:
     socket.unlink(missing_ok=True)
 
 
-def serve_command(folder: Path, socket: Path, *, buffers_mib: int) -> list[str]:
+def serve_command(folder: Path, /, socket: Path, *, buffers_mib: int = 256) -> list[str]:
     """Return the command line of the server. The socket's path appears once it answers."""
     return [
         needed("mariadbd", _PACKAGE),
@@ -103,14 +103,5 @@ def _wait_ready(socket: Path, server: subprocess.Popen[bytes]) -> None:
     sys.exit("MariaDB did not start within a minute")
 
 
-def main() -> None:
-    """Prepare the data folder or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, rows=250_000, buffers_mib=256, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, rows=args.rows, seed=args.seed)
-        return
-    become(serve_command(args.folder, args.socket, buffers_mib=args.buffers_mib))
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_command)

@@ -8,14 +8,14 @@ Run: ``python -m stallward.env.workloads.services.nats_fill --tcp 127.0.0.1:2822
 
 from __future__ import annotations
 
-import argparse
 import json
 import socket
 import sys
 import time
 from io import BufferedReader
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.key_value_fill import values
 
 STREAM: Final = "orders"
@@ -102,21 +102,21 @@ def fill(client: Client, *, messages: int, message_bytes: int, seed: int) -> int
     return held
 
 
-def main() -> None:
-    """Fill the server as the command line says, and fail if it has dropped messages."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--tcp", required=True, help="ADDRESS:PORT")
-    parser.add_argument("--messages", type=int, required=True)
-    parser.add_argument("--message-bytes", type=int, default=16_000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    host, _, port = args.tcp.rpartition(":")
+def main(
+    *,
+    tcp: Annotated[str, "ADDRESS:PORT"],
+    messages: int,
+    message_bytes: int = 16_000,
+    seed: int = 1,
+) -> None:
+    """Fill the server, and fail if it has dropped messages."""
+    host, _, port = tcp.rpartition(":")
     client = Client((host, int(port)))
-    held = fill(client, messages=args.messages, message_bytes=args.message_bytes, seed=args.seed)
+    held = fill(client, messages=messages, message_bytes=message_bytes, seed=seed)
     client.close()
-    if held < args.messages:
-        sys.exit(f"NATS kept {held} of {args.messages} messages; raise max_memory_store")
+    if held < messages:
+        sys.exit(f"NATS kept {held} of {messages} messages; raise max_memory_store")
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, main)

@@ -8,11 +8,13 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.services.programs import become, needed
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed
 
 
-def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> list[str]:
+def serve_command(
+    *, socket: Path, articles: int = 200_000, heap_mib: int = 2048, seed: int = 1
+) -> list[str]:
     """Return the command line of the server.
 
     Raises:
@@ -24,13 +26,5 @@ def serve_command(socket: Path, *, articles: int, heap_mib: int, seed: int) -> l
     return [program, *options, str(script), str(socket), str(articles), str(seed)]
 
 
-def main() -> None:
-    """Replace this process by the server."""
-    args = arguments(__doc__, "--socket", articles=200_000, heap_mib=2048, seed=1)
-    become(
-        serve_command(args.socket, articles=args.articles, heap_mib=args.heap_mib, seed=args.seed)
-    )
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve_command)

@@ -9,7 +9,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final
+
+from stallward.env.workloads.command_line import become
 
 _WAIT_S: Final = 60.0
 
@@ -35,11 +37,6 @@ def run(argv: list[str]) -> None:
     process = subprocess.run(argv, capture_output=True, text=True, check=False)
     if process.returncode != 0:
         sys.exit(f"{argv[0]} failed: {(process.stderr or process.stdout).strip()[-500:]}")
-
-
-def become(command: list[str]) -> NoReturn:
-    """Replace this process by a program, without a shell."""
-    os.execv(command[0], command)  # noqa: S606
 
 
 def become_server(command: list[str], *, port: int, ready: Path) -> None:

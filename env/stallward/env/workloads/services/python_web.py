@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 
 _MODEL: Final = "model.npy"
 _TEXTS: Final = "texts"
@@ -25,7 +25,15 @@ LAST_LINE: Final = b"end of the page\n"
 """The end of every page, by which a client knows that it has come."""
 
 
-def prepare(folder: Path, *, articles: int, dimensions: int, texts: int, kib: int) -> None:
+def prepare(
+    folder: Path,
+    /,
+    *,
+    articles: int = 200_000,
+    dimensions: int = 192,
+    texts: int = 6_000,
+    kib: int = 16,
+) -> None:
     """Write the model and the texts, which several articles share."""
     (folder / _TEXTS).mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(articles)
@@ -107,32 +115,17 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     request_queue_size = 64
 
 
-def serve(articles: Articles, path: Path) -> None:
-    """Answer requests on the Unix socket ``path`` for ever."""
+def serve(folder: Path, /, *, socket: Path) -> None:
+    """Answer requests on the Unix socket ``socket`` for ever."""
+    articles = Articles(folder)
+    articles.warm()
     handler = type("BoundHandler", (Handler,), {"articles": articles})
     # Bound under another name first, so that the path appears once connecting to it works.
-    early = path.with_name(path.name + ".early")
+    early = socket.with_name(socket.name + ".early")
     with Server(str(early), handler) as server:
-        early.rename(path)
+        early.rename(socket)
         server.serve_forever()
 
 
-def main() -> None:
-    """Prepare the data or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, articles=200_000, dimensions=192, texts=6_000, kib=16)
-    if args.action == "prepare":
-        prepare(
-            args.folder,
-            articles=args.articles,
-            dimensions=args.dimensions,
-            texts=args.texts,
-            kib=args.kib,
-        )
-        return
-    articles = Articles(args.folder)
-    articles.warm()
-    serve(articles, args.socket)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve)

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.line_server import serve
+from stallward.env.workloads.services.mapped_files import read_once
 
 _MIB: Final = 1 << 20
 
@@ -46,7 +47,9 @@ def key(number: int) -> bytes:
     return b"key-%010d" % number
 
 
-def prepare(folder: Path, *, keys: int, value_bytes: int, seed: int) -> None:
+def prepare(
+    folder: Path, /, *, keys: int = 1_000_000, value_bytes: int = 1000, seed: int = 1
+) -> None:
     """Write values of random bytes under the keys from 0 on, and compact them."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -80,26 +83,13 @@ class Store:
         return b"ok %d\n" % total
 
 
-def read_files(folder: Path) -> int:
-    """Read the database's files once, which fills the page cache; return how many bytes."""
-    total = 0
+def serve_store(folder: Path, /, *, socket: Path, cache_mib: int = 32) -> None:
+    """Serve the database, once its files are in memory."""
+    store = Store(folder, cache_mib=cache_mib)
     for path in sorted((folder / "rocksdb").glob("*.sst")):
-        with path.open("rb", buffering=0) as file:
-            while piece := file.read(_MIB):
-                total += len(piece)
-    return total
-
-
-def main() -> None:
-    """Prepare the database or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, keys=1_000_000, value_bytes=1000, cache_mib=32, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, keys=args.keys, value_bytes=args.value_bytes, seed=args.seed)
-        return
-    store = Store(args.folder, cache_mib=args.cache_mib)
-    read_files(args.folder)
-    serve(store.answer, args.socket)
+        read_once(path)
+    serve(store.answer, socket)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_store)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.line_server import serve
 
 _NAME: Final = "documents.sqlite"
@@ -23,7 +23,9 @@ _KIB: Final = 1 << 10
 _MIB: Final = 1 << 20
 
 
-def prepare(folder: Path, *, documents: int, document_bytes: int, seed: int) -> None:
+def prepare(
+    folder: Path, /, *, documents: int = 300_000, document_bytes: int = 900, seed: int = 1
+) -> None:
     """Write documents of random bytes, with numbers from 0 on."""
     folder.mkdir(parents=True, exist_ok=True)
     connection = sqlite3.connect(folder / _NAME)
@@ -80,21 +82,12 @@ class Documents:
         self._connection.close()
 
 
-def main() -> None:
-    """Prepare the database or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, documents=300_000, document_bytes=900, cache_mib=8, seed=1)
-    if args.action == "prepare":
-        prepare(
-            args.folder,
-            documents=args.documents,
-            document_bytes=args.document_bytes,
-            seed=args.seed,
-        )
-        return
-    documents = Documents(args.folder, cache_mib=args.cache_mib)
+def serve_documents(folder: Path, /, *, socket: Path, cache_mib: int = 8) -> None:
+    """Serve the documents, once they are in memory."""
+    documents = Documents(folder, cache_mib=cache_mib)
     documents.warm()
-    serve(documents.answer, args.socket)
+    serve(documents.answer, socket)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_documents)

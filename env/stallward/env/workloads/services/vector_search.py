@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.line_server import serve
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def open_index() -> Any:
     )
 
 
-def prepare(folder: Path, *, vectors: int, seed: int) -> None:
+def prepare(folder: Path, /, *, vectors: int = 100_000, seed: int = 1) -> None:
     """Make the index in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     index, source = open_index(), VectorSource(seed)
@@ -97,16 +97,12 @@ class VectorSearch:
         return ("ok " + " ".join(map(str, found.keys)) + "\n").encode()
 
 
-def main() -> None:
-    """Prepare the index or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, vectors=100_000, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, vectors=args.vectors, seed=args.seed)
-        return
-    search = VectorSearch(args.folder, args.seed)
+def serve_index(folder: Path, /, *, socket: Path, seed: int = 1) -> None:
+    """Serve the index, once a first search is done."""
+    search = VectorSearch(folder, seed)
     search.answer(b"0")
-    serve(search.answer, args.socket)
+    serve(search.answer, socket)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_index)

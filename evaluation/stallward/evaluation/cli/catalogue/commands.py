@@ -12,7 +12,7 @@ from stallward.actuator.cli.options import Json
 from stallward.agent.errors import UsageError
 from stallward.env.catalogue.add import add_recordings
 from stallward.env.catalogue.find import recording_folders
-from stallward.env.catalogue.summary import HEADERS, summarise, summary_rows
+from stallward.env.catalogue.read import HEADERS, summarise, summary_rows
 from stallward.env.recording.stored import days_of
 from stallward.evaluation.cli.catalogue.options import (
     OfArm,

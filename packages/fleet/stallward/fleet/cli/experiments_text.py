@@ -10,7 +10,7 @@ from stallward.actuator.experiments.block_tally import Loss
 from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
-from stallward.evaluation.cli.ab_text import candidate_text, change_text, measure_text, range_text
+from stallward.evaluation.cli.ab import candidate_text, change_text, measure_text, range_text
 from stallward.fleet.experiment_report import FleetReport, TreatmentReport
 
 _DIFFER_P = 0.05

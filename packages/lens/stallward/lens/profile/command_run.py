@@ -18,7 +18,7 @@ from stallward.env.sandbox.block import Workplace, make_places
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.watch.group_watch import GroupWatch
+from stallward.env.sandbox.watch import GroupWatch
 from stallward.env.scenario.scenario import Command
 from stallward.lens.profile.group_series import GroupSeries
 from stallward.lens.profile.observed import ObservedRun, Subject

@@ -8,7 +8,7 @@ from typing import Final
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.agent.sample import GroupSample
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 
 _PERIOD_S: Final = 0.1
 

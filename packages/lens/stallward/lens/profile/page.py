@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.profile import ApplicationProfile, ProfileRun
-from stallward.evaluation.report.axes import axes, draw, mark
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,7 +14,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import line
+from stallward.evaluation.report.svg import axes, draw, line, mark
 from stallward.lens.profile.text import headline, profile_rows
 
 _MIB: Final = 1 << 20

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.env.sandbox.block import BlockResult, BlockSite, run_block
-from stallward.env.sandbox.watch.group_watch import GroupWatch
+from stallward.env.sandbox.watch import GroupWatch
 from stallward.env.scenario.scenario import BackgroundSpec, Scenario
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.lens.errors import ProfilingError

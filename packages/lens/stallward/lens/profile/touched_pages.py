@@ -9,7 +9,7 @@ from typing import Final
 
 from stallward.actuator.errors import ProcessError
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 from stallward.lens.page_tables import PAGE_BYTES, ProcessPages
 
 PERIOD_S: Final = 1.0

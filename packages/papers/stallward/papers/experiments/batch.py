@@ -15,8 +15,7 @@ from stallward.env.sandbox.block import Workplace, make_places
 from stallward.env.sandbox.data_cache import evict
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.sandbox.watch.group_watch import GroupPeak, GroupWatch
-from stallward.env.sandbox.watch.steal_time import StealTime
+from stallward.env.sandbox.watch import GroupPeak, GroupWatch, StealTime
 from stallward.env.scenario.scenario import Command, expand
 from stallward.env.workloads.native.subtasks import parse_times
 from stallward.papers.experiments.machine_use import MachineUse, MachineWatch

@@ -18,7 +18,7 @@ import numpy as np
 
 from stallward.env.recording.run_info import Condition
 from stallward.env.sandbox.block import BlockSite, run_block
-from stallward.env.sandbox.watch.group_watch import GroupPeak, GroupWatch
+from stallward.env.sandbox.watch import GroupPeak, GroupWatch
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.workloads.native.subtasks import SubtaskProgram
 from stallward.evaluation.blocks.live import LiveSession, open_session

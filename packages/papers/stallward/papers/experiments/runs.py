@@ -13,8 +13,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import numpy as np
 
 from stallward.evaluation.errors import PlanError
-from stallward.evaluation.results.plan_file import RESUME_OR_RENAME, claim
-from stallward.evaluation.results.serialise import load_if_there, save
+from stallward.evaluation.results.serialise import RESUME_OR_RENAME, claim, load_if_there, save
 from stallward.training.progress import Report
 
 T = TypeVar("T")

@@ -14,6 +14,26 @@ ORACLE = lazy_app(
     "Name the static settings that may be the best in hindsight.",
     "stallward oracle detector-anon",
 )
+BORDER = lazy_app(
+    "stallward.research.cli.border:border",
+    "Measure what lending the application's memory costs and gives.",
+    "stallward border memcached-zstd",
+)
+CAPACITY = lazy_app(
+    "stallward.research.cli.capacity:capacity",
+    "Measure the least memory at which each controller serves.",
+    "stallward capacity memcached-zstd --arms none,partition",
+)
+FIDELITY = lazy_app(
+    "stallward.research.cli.fidelity:fidelity",
+    "Measure the error of the twin against live runs.",
+    "stallward fidelity recordings",
+)
+VERDICT = lazy_app(
+    "stallward.research.cli.verdict:verdict",
+    "Judge the policy live on every held-out scenario.",
+    "stallward verdict --out build/verdict",
+)
 OPE = lazy_app(
     "stallward.research.cli.off_policy:ope",
     "Estimate candidates from recordings of a randomised arm.",

@@ -13,15 +13,15 @@ from stallward.agent.errors import UsageError
 from stallward.env.twin.inputs.find import find_twin_of
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.evaluation.cli.cluster_options import Ray
-from stallward.evaluation.comparison.screening import screen_scenario
 from stallward.evaluation.results.serialise import to_json
-from stallward.research.oracles import (
+from stallward.research.hindsight import oracle_of
+from stallward.research.look_ahead import (
     LookAhead,
     LookAheadSettings,
     look_ahead,
-    oracle_of,
     parse_varied,
 )
+from stallward.research.screening import screen_scenario
 from stallward.training.parallel.ray_cluster import open_ray
 
 

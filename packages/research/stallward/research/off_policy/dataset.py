@@ -21,7 +21,6 @@ from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEnc
 from stallward.agent.observation.raw import NODE, RawFrame
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.env.objective import window_severity
-from stallward.env.recording.raw_rows import Array, recorded_frames
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import Exogenous
 from stallward.research.off_policy.action_tables import (
@@ -29,6 +28,7 @@ from stallward.research.off_policy.action_tables import (
     set_points_of,
     table_of_recording,
 )
+from stallward.research.raw_rows import Array, recorded_frames
 from stallward.training.errors import DatasetError
 
 Actions = NDArray[np.int64]

@@ -27,8 +27,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.env.recording.raw_rows import Array
 from stallward.research.off_policy.dataset import Actions, LoggedRun, features
+from stallward.research.raw_rows import Array
 from stallward.training.errors import DatasetError
 
 if TYPE_CHECKING:

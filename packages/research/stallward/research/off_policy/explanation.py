@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, ObservationEncoder
-from stallward.env.recording.raw_rows import recorded_frames
 from stallward.env.recording.recording import Recording
+from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
 from stallward.training.progress import Report, silent
 

@@ -18,7 +18,6 @@ from stallward.agent.control_law.law import Law
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES, SLOTS
-from stallward.env.recording.raw_rows import Array
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.inputs.fitted import FittedTwin
@@ -29,6 +28,7 @@ from stallward.research.off_policy.estimators import (
     OffPolicySettings,
     OffPolicyValue,
 )
+from stallward.research.raw_rows import Array
 
 _TICK_S: Final = 0.1
 _BURN_IN_TICKS: Final = 60

@@ -13,7 +13,7 @@ from stallward.research.search.study import Study
 from stallward.research.search.trials import Judgement, State, Worth
 from stallward.training.parallel.executor import ATTEMPTS, Event, Executor, Job, Kind, Session
 from stallward.training.ppo.args import Args
-from stallward.training.ppo.policy_arm import arm_of_policy
+from stallward.training.ppo.callback import arm_of_policy
 from stallward.training.ppo.preparation import Prepared
 from stallward.training.ppo.recipe import recipe_values
 from stallward.training.ppo.train import train_seed
@@ -31,7 +31,7 @@ class AfterDecisions:
         self._left = list(decisions)
 
     def due(self, decisions: int, done: float) -> bool:
-        """See :class:`stallward.training.ppo.best_actor.Schedule`."""
+        """See :class:`stallward.training.ppo.callback.Schedule`."""
         if not self._left or decisions < self._left[0]:
             return False
         del self._left[0]

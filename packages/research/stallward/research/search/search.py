@@ -23,8 +23,7 @@ from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.pipeline.outputs import check_writable
 from stallward.training.pipeline.train import load_twins, refuse_held_out, validation_twins
 from stallward.training.ppo.args import Args
-from stallward.training.ppo.preparation import prepare
-from stallward.training.ppo.provenance import recipe_sha256
+from stallward.training.ppo.preparation import prepare, recipe_sha256
 from stallward.training.ppo.recipe import recipe_text, recipe_values
 from stallward.training.progress import Report, silent
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings

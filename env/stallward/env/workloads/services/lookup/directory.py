@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import become, run_program
 from stallward.env.workloads.services.mapped_files import read_once
-from stallward.env.workloads.services.programs import become, needed, run
+from stallward.env.workloads.services.programs import needed, run
 
 _PACKAGE: Final = "slapd"
 _DESCRIPTION_BYTES: Final = 600
@@ -62,7 +62,7 @@ def entries(*, people: int, seed: int) -> Iterator[str]:
         )
 
 
-def prepare(folder: Path, *, people: int, seed: int) -> None:
+def prepare(folder: Path, /, *, people: int = 200_000, seed: int = 1) -> None:
     """Make the configuration and the database below ``folder``.
 
     Raises:
@@ -90,16 +90,12 @@ def serve_command(folder: Path, socket: Path) -> list[str]:
     return [needed("slapd", _PACKAGE), "-h", address, "-f", str(configuration), "-d", "0"]
 
 
-def main() -> None:
-    """Prepare the database or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, people=200_000, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, people=args.people, seed=args.seed)
-        return
-    command = serve_command(args.folder, args.socket)
-    read_once(args.folder / "ldap" / _DATABASE_NAME)
+def serve(folder: Path, /, *, socket: Path) -> None:
+    """Replace this process by the server, once its database is in memory."""
+    command = serve_command(folder, socket)
+    read_once(folder / "ldap" / _DATABASE_NAME)
     become(command)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve)

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.mapped_files import read_once
 from stallward.env.workloads.services.programs import become_server, needed
 
@@ -49,7 +49,7 @@ def commands(*, documents: int, seed: int) -> Iterator[str]:
     yield f"]\n{_INDEX}"
 
 
-def prepare(folder: Path, *, documents: int, seed: int) -> None:
+def prepare(folder: Path, /, *, documents: int = 100_000, seed: int = 1) -> None:
     """Make the database below ``folder``.
 
     Raises:
@@ -79,17 +79,13 @@ def serve_command(folder: Path, *, port: int) -> list[str]:
     return [needed("groonga", _PACKAGE), "-s", *options, *quiet, database]
 
 
-def main() -> None:
-    """Prepare the database or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, place="ready", documents=100_000, port=28041, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, documents=args.documents, seed=args.seed)
-        return
-    command = serve_command(args.folder, port=args.port)
-    for path in sorted((args.folder / "groonga").iterdir()):
+def serve(folder: Path, /, *, ready: Path, port: int = 28041) -> None:
+    """Replace this process by the server, once its files are in memory."""
+    command = serve_command(folder, port=port)
+    for path in sorted((folder / "groonga").iterdir()):
         read_once(path)
-    become_server(command, port=args.port, ready=args.ready)
+    become_server(command, port=port, ready=ready)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve)

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
-from stallward.env.workloads.services.programs import become, needed
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed
 
 ZONE: Final = "shop"
 LAST_TEXT: Final = "that was all"
@@ -52,14 +52,14 @@ def zone_lines(*, names: int, seed: int) -> Iterator[str]:
         yield f'k{number:07d} TXT "{rng.randbytes(_TEXT_BYTES // 2).hex()} {LAST_TEXT}"\n'
 
 
-def prepare(folder: Path, *, names: int, seed: int) -> None:
+def prepare(folder: Path, /, *, names: int = 500_000, seed: int = 1) -> None:
     """Write the zone file into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / _ZONE_NAME).open("w", encoding="ascii") as file:
         file.writelines(zone_lines(names=names, seed=seed))
 
 
-def serve_command(folder: Path, socket: Path, *, port: int) -> list[str]:
+def serve_command(folder: Path, /, socket: Path, *, port: int = 28353) -> list[str]:
     """Return the command line of the server, and write its configuration beside the socket.
 
     Raises:
@@ -73,14 +73,5 @@ def serve_command(folder: Path, socket: Path, *, port: int) -> list[str]:
     return [needed("knotd", "knot"), "-c", str(path)]
 
 
-def main() -> None:
-    """Prepare the zone or serve it, as the command line says."""
-    args = prepare_or_serve(__doc__, names=500_000, port=28353, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, names=args.names, seed=args.seed)
-        return
-    become(serve_command(args.folder, args.socket, port=args.port))
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_command)

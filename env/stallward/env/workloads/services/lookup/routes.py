@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.command_line import arguments
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.programs import needed
 
 _FLAGS: Final = "+S 2:2 +sbwt none +sbwtdcpu none +sbwtdio none"
@@ -28,14 +28,13 @@ def serve_command(socket: Path, *, routes: int, seed: int) -> list[str]:
     return [needed("escript", "erlang-base"), str(script), str(socket), str(routes), str(seed)]
 
 
-def main() -> None:
+def serve(*, socket: Path, routes: int = 200_000, seed: int = 1) -> None:
     """Replace this process by the server."""
-    args = arguments(__doc__, "--socket", routes=200_000, seed=1)
-    command = serve_command(args.socket, routes=args.routes, seed=args.seed)
+    command = serve_command(socket, routes=routes, seed=seed)
     # Escript also wants a home; the cookie that Erlang may keep there is not needed.
-    environment = {"HOME": str(args.socket.parent), **os.environ, "ERL_FLAGS": _FLAGS}
+    environment = {"HOME": str(socket.parent), **os.environ, "ERL_FLAGS": _FLAGS}
     os.execve(command[0], command, environment)  # noqa: S606 - no shell on purpose
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve)

@@ -10,11 +10,13 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.services.programs import become, needed
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed
 
 
-def serve_command(socket: Path, *, rows: int, memory_mib: int, seed: int) -> list[str]:
+def serve_command(
+    *, socket: Path, rows: int = 200_000, memory_mib: int = 1024, seed: int = 1
+) -> list[str]:
     """Return the command line of the server.
 
     Raises:
@@ -25,11 +27,5 @@ def serve_command(socket: Path, *, rows: int, memory_mib: int, seed: int) -> lis
     return [program, str(script), str(socket), str(rows), str(memory_mib), str(seed)]
 
 
-def main() -> None:
-    """Replace this process by the server."""
-    args = arguments(__doc__, "--socket", rows=200_000, memory_mib=1024, seed=1)
-    become(serve_command(args.socket, rows=args.rows, memory_mib=args.memory_mib, seed=args.seed))
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve_command)

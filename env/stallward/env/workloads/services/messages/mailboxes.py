@@ -13,8 +13,8 @@ import pwd
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.key_value_fill import values
-from stallward.env.workloads.services.command_line import prepare_or_serve
 from stallward.env.workloads.services.mapped_files import read_once
 from stallward.env.workloads.services.programs import become_server, needed
 
@@ -87,7 +87,9 @@ def write_mailbox(place: Path, *, messages: int, kib: int, seed: int) -> None:
     (place / "dovecot-uidlist").write_text("".join(ids), encoding="ascii")
 
 
-def prepare(folder: Path, *, people: int, messages: int, kib: int, seed: int) -> None:
+def prepare(
+    folder: Path, /, *, people: int = 8, messages: int = 4000, kib: int = 10, seed: int = 1
+) -> None:
     """Write the mailboxes of people ``u0`` and so on below ``folder``."""
     for person in range(people):
         place = folder / "mail" / f"u{person}"
@@ -114,21 +116,13 @@ def serve_command(folder: Path, place: Path, *, port: int) -> list[str]:
     return [needed("setpriv", "util-linux"), *as_user, *caps, *command]
 
 
-def main() -> None:
-    """Prepare the mailboxes or serve them, as the command line says."""
-    args = prepare_or_serve(
-        __doc__, place="ready", people=8, messages=4000, kib=10, port=28143, seed=1
-    )
-    if args.action == "prepare":
-        prepare(
-            args.folder, people=args.people, messages=args.messages, kib=args.kib, seed=args.seed
-        )
-        return
-    command = serve_command(args.folder, args.ready.parent, port=args.port)
-    for path in sorted((args.folder / "mail").glob("*/cur/*")):
+def serve(folder: Path, /, *, ready: Path, port: int = 28143) -> None:
+    """Replace this process by the server, once the messages are in memory."""
+    command = serve_command(folder, ready.parent, port=port)
+    for path in sorted((folder / "mail").glob("*/cur/*")):
         read_once(path)
-    become_server(command, port=args.port, ready=args.ready)
+    become_server(command, port=port, ready=ready)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve)

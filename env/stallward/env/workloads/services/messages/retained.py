@@ -7,15 +7,15 @@ all.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator
 from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.key_value_fill import values
-from stallward.env.workloads.services.programs import become, connected, needed
+from stallward.env.workloads.services.programs import connected, needed
 
 SENSORS: Final = 8
 """How many sensors a room has."""
@@ -132,21 +132,19 @@ def serve_command(path: Path) -> list[str]:
     return [needed("mosquitto", "mosquitto"), "-c", str(configuration)]
 
 
-def main() -> None:
-    """Serve messages or publish them, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("serve", "fill"))
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--rooms", type=int, default=10_000)
-    parser.add_argument("--message-bytes", type=int, default=2000)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    if args.action == "serve":
-        become(serve_command(args.socket))
-    client = Client(args.socket)
-    fill(client, rooms=args.rooms, message_bytes=args.message_bytes, seed=args.seed)
+def serve(*, socket: Path) -> list[str]:
+    """The command line of the broker."""
+    return serve_command(socket)
+
+
+def publish(
+    *, socket: Path, rooms: int = 10_000, message_bytes: int = 2000, seed: int = 1
+) -> None:
+    """Publish all messages to the broker."""
+    client = Client(socket)
+    fill(client, rooms=rooms, message_bytes=message_bytes, seed=seed)
     client.close()
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve=serve, fill=publish)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.line_server import serve
 from stallward.env.workloads.services.mapped_files import read_once
 
@@ -30,7 +30,7 @@ _NOISE: Final = 8
 _BANDS: Final = 3
 
 
-def prepare(folder: Path, *, columns: int, rows: int, seed: int) -> None:
+def prepare(folder: Path, /, *, columns: int = 32, rows: int = 16, seed: int = 1) -> None:
     """Make a picture of so many columns and rows of tiles in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     rng = np.random.default_rng(seed)
@@ -75,17 +75,13 @@ class Tiles:
         return tile.getvalue()
 
 
-def main() -> None:
-    """Prepare the picture or serve its tiles, as the command line says."""
-    args = prepare_or_serve(__doc__, columns=32, rows=16, seed=1)
-    if args.action == "prepare":
-        prepare(args.folder, columns=args.columns, rows=args.rows, seed=args.seed)
-        return
-    tiles = Tiles(args.folder)
-    read_once(args.folder / PICTURE_NAME)
+def serve_tiles(folder: Path, /, *, socket: Path) -> None:
+    """Serve the tiles, once the picture is in memory."""
+    tiles = Tiles(folder)
+    read_once(folder / PICTURE_NAME)
     tiles.answer(b"0")
-    serve(tiles.answer, args.socket)
+    serve(tiles.answer, socket)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve_tiles)

@@ -6,10 +6,9 @@ PATH --articles N`` stores the articles in the shared memory (APCu).
 
 from __future__ import annotations
 
-import argparse
 import http.client
 import os
-import socket
+import socket as sockets
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Final
 
+from stallward.env.workloads.command_line import become, run_program
 from stallward.env.workloads.services.programs import needed
 
 _PROGRAMS: Final = Path("/usr/sbin")
@@ -82,13 +82,13 @@ def web_command(socket_path: Path) -> list[str]:
     return [needed("lighttpd", "lighttpd"), "-D", "-f", str(path)]
 
 
-def serve(socket_path: Path, *, workers: int, shared_mib: int) -> None:
+def serve(*, socket: Path, workers: int = 4, shared_mib: int = 256) -> None:
     """Start PHP's workers, and replace this process by the web server."""
-    web = web_command(socket_path)
-    php = php_command(socket_path.parent, workers=workers, shared_mib=shared_mib)
+    web = web_command(socket)
+    php = php_command(socket.parent, workers=workers, shared_mib=shared_mib)
     # Whatever ends the web server ends PHP, too.
     subprocess.Popen([needed("setpriv", "util-linux"), "--pdeathsig", "TERM", *php])
-    os.execv(web[0], web)  # noqa: S606 - no shell on purpose
+    become(web)
 
 
 class Client(http.client.HTTPConnection):
@@ -104,7 +104,7 @@ class Client(http.client.HTTPConnection):
 
     def connect(self) -> None:
         """Connect to the socket."""
-        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock = sockets.socket(sockets.AF_UNIX)
         self.sock.settimeout(_WAIT_S)
         self.sock.connect(str(self._path))
 
@@ -140,20 +140,10 @@ def fill(client: Client, *, articles: int, wait_s: float = _WAIT_S) -> None:
         sys.exit(f"the shop kept {kept} of {articles} articles; raise --shared-mib")
 
 
-def main() -> None:
-    """Serve the shop or fill it, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("serve", "fill"))
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--articles", type=int, default=100_000)
-    parser.add_argument("--workers", type=int, default=4)
-    parser.add_argument("--shared-mib", type=int, default=256)
-    args = parser.parse_args()
-    if args.action == "serve":
-        serve(args.socket, workers=args.workers, shared_mib=args.shared_mib)
-    else:
-        fill(Client(args.socket), articles=args.articles)
+def fill_shop(*, socket: Path, articles: int = 100_000) -> None:
+    """Store the articles in the shop at a socket."""
+    fill(Client(socket), articles=articles)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve=serve, fill=fill_shop)

@@ -8,11 +8,11 @@ from __future__ import annotations
 from importlib import resources
 from pathlib import Path
 
-from stallward.env.workloads.command_line import arguments
-from stallward.env.workloads.services.programs import become, needed
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import needed
 
 
-def serve_command(socket: Path, *, books: int, seed: int) -> list[str]:
+def serve_command(*, socket: Path, books: int = 150_000, seed: int = 1) -> list[str]:
     """Return the command line of the server.
 
     Raises:
@@ -22,11 +22,5 @@ def serve_command(socket: Path, *, books: int, seed: int) -> list[str]:
     return [needed("ruby", "ruby"), str(script), str(socket), str(books), str(seed)]
 
 
-def main() -> None:
-    """Replace this process by the server."""
-    args = arguments(__doc__, "--socket", books=150_000, seed=1)
-    become(serve_command(args.socket, books=args.books, seed=args.seed))
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve_command)

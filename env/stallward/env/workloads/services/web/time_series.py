@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.command_line import prepare_or_serve
+from stallward.env.workloads.command_line import run_program
 from stallward.env.workloads.services.programs import become_server, needed, run
 
 START_S: Final = 1_700_006_400
@@ -33,7 +33,9 @@ def samples(*, groups: int, machines: int, count: int, seed: int) -> Iterator[st
     yield "# EOF\n"
 
 
-def prepare(folder: Path, *, groups: int, machines: int, count: int, seed: int) -> None:
+def prepare(
+    folder: Path, /, *, groups: int = 240, machines: int = 100, count: int = 480, seed: int = 1
+) -> None:
     """Make the store below ``folder``.
 
     Raises:
@@ -65,23 +67,10 @@ def serve_command(folder: Path, *, port: int) -> list[str]:
     ]
 
 
-def main() -> None:
-    """Prepare the store or serve it, as the command line says."""
-    args = prepare_or_serve(
-        __doc__, place="ready", groups=240, machines=100, count=480, port=28090, seed=1
-    )
-    if args.action == "prepare":
-        prepare(
-            args.folder,
-            groups=args.groups,
-            machines=args.machines,
-            count=args.count,
-            seed=args.seed,
-        )
-        return
-    command = serve_command(args.folder, port=args.port)
-    become_server(command, port=args.port, ready=args.ready)
+def serve(folder: Path, /, *, ready: Path, port: int = 28090) -> None:
+    """Replace this process by the server."""
+    become_server(serve_command(folder, port=port), port=port, ready=ready)
 
 
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, prepare=prepare, serve=serve)

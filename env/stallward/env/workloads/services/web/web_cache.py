@@ -7,15 +7,15 @@ lacks it makes itself, as it would make the page of an error, and keeps it for a
 
 from __future__ import annotations
 
-import argparse
 import random
 import re
-import socket
+import socket as sockets
 import sys
 from pathlib import Path
 from typing import Final
 
-from stallward.env.workloads.services.programs import become, connected, needed
+from stallward.env.workloads.command_line import run_program
+from stallward.env.workloads.services.programs import connected, needed
 
 LAST_TEXT: Final = "that was all"
 """The end of the page ``/last``, by which a client sees that it has all pages before it, too."""
@@ -46,18 +46,20 @@ def language(*, page_kib: int, seed: int) -> str:
     return _LANGUAGE.format(last=LAST_TEXT, text=text)
 
 
-def serve_command(path: Path, *, page_kib: int, memory_mib: int, seed: int) -> list[str]:
+def serve_command(
+    socket: Path, *, page_kib: int = 10, memory_mib: int = 1024, seed: int = 1
+) -> list[str]:
     """Return the command line of the server, and write its program beside the socket.
 
     Raises:
         SystemExit: If Varnish is not installed.
     """
-    program = path.with_name("pages.vcl")
+    program = socket.with_name("pages.vcl")
     program.write_text(language(page_kib=page_kib, seed=seed), encoding="utf-8")
     store = ["-s", f"malloc,{memory_mib}m", "-s", f"Transient=malloc,{memory_mib}m"]
     pools = ["-p", "thread_pools=1", "-p", "thread_pool_min=16", "-p", "vsl_space=16m"]
-    quiet = ["-j", "none", "-T", "none", "-n", str(path.parent / "varnish")]
-    return [needed("varnishd", _PACKAGE), "-F", "-a", str(path), "-f", str(program), *store,
+    quiet = ["-j", "none", "-T", "none", "-n", str(socket.parent / "varnish")]
+    return [needed("varnishd", _PACKAGE), "-F", "-a", str(socket), "-f", str(program), *store,
             *pools, *quiet]  # fmt: skip
 
 
@@ -65,13 +67,13 @@ def _get(page: str) -> bytes:
     return b"GET /%b HTTP/1.1\r\nHost: a\r\n\r\n" % page.encode()
 
 
-def fill(path: Path, *, pages: int) -> None:
+def fill(socket: Path, *, pages: int = 20_000) -> None:
     """Ask for the pages ``0`` to ``pages - 1`` once each.
 
     Raises:
         SystemExit: If Varnish closes the connection, or has dropped the first one meanwhile.
     """
-    with connected(path) as client:
+    with connected(socket) as client:
         for first in range(0, pages, _PAGES_AT_ONCE):
             wanted = range(first, min(first + _PAGES_AT_ONCE, pages))
             _ask(client, *(str(page) for page in wanted))
@@ -81,7 +83,7 @@ def fill(path: Path, *, pages: int) -> None:
         sys.exit(f"Varnish has not kept all of {pages} pages; raise --memory-mib")
 
 
-def _ask(client: socket.socket, *pages: str) -> bytes:
+def _ask(client: sockets.socket, *pages: str) -> bytes:
     """Ask for pages and the last one, and return all replies."""
     client.sendall(b"".join(_get(page) for page in (*pages, "last")))
     reply = bytearray()
@@ -93,24 +95,5 @@ def _ask(client: socket.socket, *pages: str) -> bytes:
     return bytes(reply)
 
 
-def main() -> None:
-    """Serve the pages or fill the cache, as the command line says."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("action", choices=("serve", "fill"))
-    parser.add_argument("--socket", type=Path, required=True)
-    parser.add_argument("--pages", type=int, default=20_000)
-    parser.add_argument("--page-kib", type=int, default=10)
-    parser.add_argument("--memory-mib", type=int, default=1024)
-    parser.add_argument("--seed", type=int, default=1)
-    args = parser.parse_args()
-    if args.action == "serve":
-        become(
-            serve_command(
-                args.socket, page_kib=args.page_kib, memory_mib=args.memory_mib, seed=args.seed
-            )
-        )
-    fill(args.socket, pages=args.pages)
-
-
 if __name__ == "__main__":
-    main()
+    run_program(__doc__, serve=serve_command, fill=fill)

@@ -7,7 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.evaluation.report.axes import axes, draw, mark, short_count
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -15,6 +14,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
+from stallward.evaluation.report.svg import axes, draw, mark, short_count
 from stallward.lens.resident.report.result import ResidentResult
 from stallward.lens.resident.series import ResidentSeries
 

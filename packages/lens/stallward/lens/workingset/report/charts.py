@@ -7,10 +7,16 @@ from typing import Final
 
 import numpy as np
 
-from stallward.evaluation.report.axes import BELOW, HEIGHT, Frame, axes, draw, mark, short_count
 from stallward.evaluation.report.svg import (
+    BELOW,
+    HEIGHT,
+    Frame,
     area,
+    axes,
+    draw,
     line,
+    mark,
+    short_count,
     tag,
     title,
 )

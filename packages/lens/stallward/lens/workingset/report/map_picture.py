@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stallward.evaluation.report.axes import short_count
-from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
+from stallward.evaluation.report.svg import Scale, line, linear_ticks, short_count, svg, tag, text
 from stallward.lens.workingset.reference_map import WHOLE, AddressRange, ReferenceMap
 
 _LEFT: Final = 128.0

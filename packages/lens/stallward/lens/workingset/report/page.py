@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stallward.evaluation.report.axes import short_count
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -12,6 +11,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
+from stallward.evaluation.report.svg import short_count
 from stallward.lens.workingset.analysis import Analysis
 from stallward.lens.workingset.lackey_kernel import CLASS_NAMES
 from stallward.lens.workingset.report.charts import (

@@ -13,7 +13,7 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.sensors.processes.members import GroupMembers
 from stallward.actuator.sensors.processes.threads import ThreadReader
 from stallward.agent.threads import ThreadSample
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 from stallward.papers.experiments.dasec.result import ThreadFigures
 from stallward.papers.scheduling import (
     ThreadPeriod,

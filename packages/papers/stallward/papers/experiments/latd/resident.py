@@ -11,7 +11,7 @@ from typing import Final
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 
 _PERIOD_S: Final = 0.25
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")

@@ -9,7 +9,7 @@ import numpy as np
 
 from stallward.env.recording.recording import Requests
 from stallward.env.recording.run_info import NodeInfo
-from stallward.env.sandbox.block_types import BlockResult
+from stallward.env.sandbox.block import BlockResult
 from stallward.evaluation.results.interval import Interval
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.dasec.applications import Application

@@ -22,11 +22,16 @@ from stallward.actuator.kernel.hierarchies import require
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.env.recording.node_facts import node_info
 from stallward.env.recording.run_info import NodeInfo
-from stallward.env.sandbox.block import BlockSite, DaemonFactory, make_workplace, run_block
-from stallward.env.sandbox.daemon_config import site_config
+from stallward.env.sandbox.block import (
+    BlockSite,
+    DaemonFactory,
+    make_workplace,
+    run_block,
+    site_config,
+)
 from stallward.env.sandbox.data_cache import default_cache_dir
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
-from stallward.env.sandbox.watch.periodic import PeriodicWatch
+from stallward.env.sandbox.watch import PeriodicWatch
 from stallward.evaluation.arms import Arm
 from stallward.papers.experiments.dasec.applications import (
     BURN_IN_S,

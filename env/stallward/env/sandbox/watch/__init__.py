@@ -1,1 +1,0 @@
-"""What is measured from outside while programs run: groups, steal time, the whole machine."""

@@ -1,1 +1,0 @@
-"""How small the memory of a node may be, by who controls it."""
