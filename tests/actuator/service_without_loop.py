@@ -11,10 +11,12 @@ from dataclasses import replace
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from stallward.actuator.ipc.channels import frame_status, frame_tick
 from stallward.actuator.ipc.options import Modules, ServiceOptions
 from stallward.actuator.runtime.process_start import command_line
+from stallward.actuator.service import policy_servicer
 from stallward.actuator.service.server import main
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -28,9 +30,15 @@ class Service:
 
     It is a process of its own, forked from one that has imported everything already: that takes
     0.3 s of processor time. Its messages go to a file beside its socket.
+
+    Args:
+        folder: Where its sockets are.
+        tries: Whether it tries policies that are pushed; otherwise it takes any content for one.
+        options: Other options of its process.
     """
 
-    def __init__(self, folder: Path, **options: object) -> None:
+    def __init__(self, folder: Path, *, tries: bool = False, **options: object) -> None:
+        self._tries = tries
         self.socket, self.report_socket = folder / "s", folder / "r"
         self.loop, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.latencies, feed = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -52,7 +60,7 @@ class Service:
 
     def _start(self, options: ServiceOptions) -> None:
         ends = (options.command_fd, options.latency_fds[0], options.life_fd)
-        arguments = (Path.cwd(), options, *map(_Duplicate, ends))
+        arguments = (Path.cwd(), options, self._tries, *map(_Duplicate, ends))
         self._forked = _FORKS.Process(target=_serve, args=arguments, daemon=True)
         self._forked.start()
 
@@ -108,7 +116,9 @@ class _Duplicate:
         self.number = duplicate.detach()
 
 
-def _serve(folder: Path, options: ServiceOptions, *ends: _Duplicate) -> None:
+def _serve(folder: Path, options: ServiceOptions, tries: bool, *ends: _Duplicate) -> None:
+    if not tries:
+        mock.patch.object(policy_servicer, "try_policy").start()
     os.chdir(folder)
     messages = os.open(options.socket.with_suffix(".messages"), os.O_WRONLY | os.O_CREAT)
     os.dup2(messages, 2)

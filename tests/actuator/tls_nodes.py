@@ -8,6 +8,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import trustme
 from free_port import free_port
@@ -41,7 +42,7 @@ class Party:
         made.cert_chain_pems[0].write_to_path(self.folder / "node.pem")
 
     def serve(
-        self, operators: tuple[str, ...] = (), kind: type[Service] = Service, **options: object
+        self, operators: tuple[str, ...] = (), kind: type[Service] = Service, **options: Any
     ) -> Service:
         """Start the service of the node on its port."""
         return kind(

@@ -22,8 +22,8 @@ from stallward.actuator.loop.policy_loader import (
     find_policy_file,
     load,
 )
-from stallward.actuator.loop.policy_trial import TrialOptions, try_policy
 from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.errors import PolicyError
 
@@ -56,6 +56,10 @@ def wait_for_result(loader: PolicyLoader, now_s: float) -> LoadResult:
         assert time.monotonic() < deadline_s
         time.sleep(0.005)
     return result
+
+
+def runs(_path: Path) -> None:
+    """The trial of a policy that runs; here any content is one."""
 
 
 def test_a_load_that_takes_too_long_is_answered_and_given_up(slow: SlowLoad) -> None:
@@ -103,7 +107,7 @@ def test_a_pushed_policy_is_found_by_name_and_digest_before_others(tmp_path: Pat
     store, content = PolicyStore(tmp_path / "store"), b"pushed"
     sha256 = hashlib.sha256(content).hexdigest()
     store.append(sha256, 0, content)
-    pushed = store.complete(sha256, "mine")
+    pushed = store.complete(sha256, "mine", runs)
     folder = tmp_path / "dir"
     folder.mkdir()
     (folder / "mine.onnx").write_bytes(b"other")
@@ -130,7 +134,7 @@ def test_a_pushed_policy_goes_by_the_name_that_it_was_loaded_by(tmp_path: Path) 
     sha256 = hashlib.sha256(content).hexdigest()
     store = PolicyStore(tmp_path / "store")
     store.append(sha256, 0, content)
-    store.complete(sha256, "november")
+    store.complete(sha256, "november", runs)
     places = PolicyConfig(store=tmp_path / "store")
     for name, shown in (("november", "november"), (str(tmp_path / "mine.onnx"), "mine")):
         result = load(name, places, trial=lambda _path: None)
@@ -145,7 +149,7 @@ def test_a_bad_policy_says_which_good_one_its_name_hides(tmp_path: Path) -> None
     for content in (good, b"\x12\x03bad"):
         digests.append(hashlib.sha256(content).hexdigest())
         store.append(digests[-1], 0, content)
-        store.complete(digests[-1], "november")
+        store.complete(digests[-1], "november", runs)
     places = PolicyConfig(store=tmp_path / "store")
     refused = load("november", places, trial=lambda _path: None)
     assert refused.controller is None

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import stat
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from policy_files import write_policy
 
-from stallward.actuator.errors import PolicyStoreError
+from stallward.actuator.errors import DaemonError, PolicyStoreError
 from stallward.actuator.policies import store as module
 from stallward.actuator.policies.index import StoredPolicy
 from stallward.actuator.policies.store import MAX_INCOMING, STALE_S, PolicyStore
-from stallward.agent.controllers.policy_file import MAX_POLICY_BYTES as MAX_LOADED_BYTES
+from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.errors import PolicyError
 
 CONTENT = b"a policy" * 1000
 
@@ -27,7 +30,11 @@ def send(store: PolicyStore, content: bytes, name: str = "mine", part: int = 100
     sha256 = digest(content)
     for at in range(0, len(content), part):
         store.append(sha256, at, content[at : at + part])
-    return store.complete(sha256, name)
+    return store.complete(sha256, name, runs)
+
+
+def runs(_path: Path) -> None:
+    """The trial of a policy that runs."""
 
 
 @pytest.fixture
@@ -54,7 +61,7 @@ def test_an_upload_is_resumed_where_it_ended(store: PolicyStore) -> None:
     later = PolicyStore(store._folder)
     assert later.received_bytes(sha256) == 3000
     later.append(sha256, 3000, CONTENT[3000:])
-    assert later.complete(sha256, "mine").sha256 == sha256
+    assert later.complete(sha256, "mine", runs).sha256 == sha256
     assert later.received_bytes(sha256) == len(CONTENT)
 
 
@@ -62,18 +69,102 @@ def test_half_a_policy_and_a_damaged_one_never_become_versions(store: PolicyStor
     sha256 = digest(CONTENT)
     store.append(sha256, 0, CONTENT[:-1])
     with pytest.raises(PolicyStoreError, match="What was sent has the digest"):
-        store.complete(sha256, "mine")
+        store.complete(sha256, "mine", runs)
     assert store.received_bytes(sha256) == 0, "the next try begins anew"
     with pytest.raises(PolicyStoreError, match="Nothing of the policy"):
-        store.complete(sha256, "mine")
+        store.complete(sha256, "mine", runs)
     assert store.policies() == ()
+
+
+def contents(store: PolicyStore) -> dict[str, bytes]:
+    """Every file of the store."""
+    files = (path for path in store._folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(store._folder)): path.read_bytes() for path in files}
+
+
+def test_a_policy_that_does_not_run_changes_nothing(
+    store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In particular it hides none of its name, and none is dropped to make room for it."""
+    monkeypatch.setattr(module, "MAX_STORED", 2)
+    first, good = send(store, b"1", "first"), send(store, b"good", "november")
+    before = contents(store)
+
+    def fails(path: Path) -> None:
+        assert store.policies() == (first, good), "others use the store meanwhile"
+        raise PolicyError(f"The policy {path.name} is bad.")
+
+    store.append(digest(b"bad"), 0, b"bad")
+    with pytest.raises(PolicyError, match="is bad"):
+        store.complete(digest(b"bad"), "november", fails)
+    assert contents(store) == before
+    assert store.find("november") == good
+
+
+def test_one_that_is_there_and_does_not_run_any_more_gets_no_new_name(
+    store: PolicyStore,
+) -> None:
+    """An earlier version of the daemon took any content; and libraries change."""
+    sent = send(store, b"old", "old")
+    before = contents(store)
+
+    def fails(_path: Path) -> None:
+        raise PolicyError("It is bad.")
+
+    with pytest.raises(PolicyError, match="It is bad"):
+        store.complete(sent.sha256, "new", fails)
+    assert contents(store) == before
+
+
+def test_an_upload_that_could_not_be_tried_is_kept_and_tried_again(store: PolicyStore) -> None:
+    sha256 = digest(CONTENT)
+    store.append(sha256, 0, CONTENT)
+
+    def busy(_path: Path) -> None:
+        raise DaemonError("It took more than 15 s.")
+
+    with pytest.raises(DaemonError, match="more than 15 s"):
+        store.complete(sha256, "mine", busy)
+    assert (store.policies(), store.received_bytes(sha256)) == ((), len(CONTENT))
+    assert store.complete(sha256, "mine", runs).sha256 == sha256
+
+
+def damaged(policy: bytes, rng: random.Random) -> bytes:
+    """A policy that was cut short, with a bit that was turned, or with a part that is missing."""
+    at = rng.randrange(len(policy))
+    match rng.randrange(3):
+        case 0:
+            return policy[:at]
+        case 1:
+            return policy[:at] + bytes([policy[at] ^ 1 << rng.randrange(8)]) + policy[at + 1 :]
+        case _:
+            return policy[:at] + policy[at + rng.randrange(1, 64) :]
+
+
+def test_of_damaged_policies_the_store_takes_those_alone_that_run(
+    store: PolicyStore, tmp_path: Path
+) -> None:
+    policy = write_policy(tmp_path / "good.onnx").read_bytes()
+    send(store, policy, "november")
+    rng, refused = random.Random(7), 0
+    for _ in range(60):
+        content, before = damaged(policy, rng), contents(store)
+        store.append(digest(content), 0, content)
+        try:
+            taken = store.complete(digest(content), "november", OnnxController)
+        except PolicyError:
+            assert contents(store) == before
+            refused += 1
+        else:
+            OnnxController(store.file(taken))
+    assert 40 <= refused < 60, "a bit of a weight makes another policy, which runs"
 
 
 def test_sending_one_again_changes_only_its_name_and_place(store: PolicyStore) -> None:
     first = send(store, CONTENT, "old")
     other = send(store, b"other", "other")
     assert store.append(first.sha256, 0, CONTENT) == len(CONTENT)
-    renamed = store.complete(first.sha256, "new")
+    renamed = store.complete(first.sha256, "new", runs)
     assert [one.name for one in store.policies()] == ["other", "new"]
     assert store.file(renamed).read_bytes() == CONTENT
     assert store.find("old") is None
@@ -105,7 +196,7 @@ def test_only_a_digest_becomes_part_of_a_path(store: PolicyStore, sha256: str) -
     for call in (
         lambda: store.received_bytes(sha256),
         lambda: store.append(sha256, 0, b"x"),
-        lambda: store.complete(sha256, "mine"),
+        lambda: store.complete(sha256, "mine", runs),
     ):
         with pytest.raises(PolicyStoreError, match="is no SHA-256 digest"):
             call()
@@ -115,8 +206,8 @@ def test_only_a_digest_becomes_part_of_a_path(store: PolicyStore, sha256: str) -
 def test_a_name_is_short_and_plain(store: PolicyStore, name: str) -> None:
     store.append(digest(CONTENT), 0, CONTENT)
     with pytest.raises(PolicyStoreError, match="cannot be the name"):
-        store.complete(digest(CONTENT), name)
-    assert store.complete(digest(CONTENT), "mine"), "nothing was lost"
+        store.complete(digest(CONTENT), name, runs)
+    assert store.complete(digest(CONTENT), "mine", runs), "nothing was lost"
 
 
 def test_what_is_removed_is_gone_and_nothing_goes_back_to_it(store: PolicyStore) -> None:
@@ -219,10 +310,6 @@ def test_what_was_active_is_remembered_and_rolled_back_step_by_step(store: Polic
     assert later.before("a") is None
     later.rolled_back(None)
     assert send(later, b"1") in later.policies(), "the policies stay"
-
-
-def test_as_much_is_stored_as_can_be_loaded() -> None:
-    assert module.MAX_POLICY_BYTES == MAX_LOADED_BYTES
 
 
 def test_uploads_and_notes_from_many_threads_lose_nothing(store: PolicyStore) -> None:

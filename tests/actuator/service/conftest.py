@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from service_without_loop import Service, ServiceProcess
@@ -16,7 +16,7 @@ _Kind = TypeVar("_Kind", bound=Service)
 def _starting(folder: Path, kind: type[_Kind]) -> Iterator[Callable[..., _Kind]]:
     services: list[_Kind] = []
 
-    def start(*, folder: Path = folder, **options: object) -> _Kind:
+    def start(*, folder: Path = folder, **options: Any) -> _Kind:
         services.append(kind(folder, **options))
         return services[-1]
 

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import grpc
 import pytest
+from policy_files import metadata, write_policy
 from policy_loop import Loop
 from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.client import ActuatorClient, Mode
 from stallward.actuator.errors import DaemonError, RequestError
 from stallward.actuator.ipc.channels import frame_tick
+from stallward.agent.controllers.policy_file import MAX_POLICY_BYTES
 from stallward.agent.errors import PolicyError
+from stallward.agent.observation.encoder import BASIC
 from stallward.evaluation.cli import main
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -118,6 +121,38 @@ def test_what_cannot_be_a_policy_is_refused_and_counted(
         assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
     refused = dict(client.status().refused)
     assert refused == {"INVALID_ARGUMENT": 4, "FAILED_PRECONDITION": 1}
+
+
+@pytest.mark.slow
+def test_the_service_refuses_by_itself_what_does_not_run_here(
+    tmp_path: Path, start: Callable[..., Service]
+) -> None:
+    """Whoever sends it, and whatever it calls it: this client checks nothing."""
+    good = write_policy(tmp_path / "good.onnx").read_bytes()
+    other_input = write_policy(tmp_path / "i.onnx", inputs=BASIC.size - 1).read_bytes()
+    other = metadata() | {"stallward.schema_hash": "0" * 16}
+    refused = {
+        "is not an ONNX model": b"root:x:0:0:root:/root:/bin/bash\n",
+        "The policy november is empty": b"",
+        "cut short or damaged": good[: len(good) // 2],
+        "a ZIP archive": b"PK\x03\x04" + good,
+        "was trained for another schema": write_policy(tmp_path / "o.onnx", other).read_bytes(),
+        "not a stallward policy": write_policy(tmp_path / "n.onnx", {}).read_bytes(),
+        "does not run": other_input,
+        "at most 67108864 bytes": b"\x08\x08" * (MAX_POLICY_BYTES // 2 + 1),
+    }
+    service = start(policy_store=tmp_path / "store", tries=True)
+    service.tick()
+    with ActuatorClient(service.socket) as client:
+        client.wait_ready(WAIT_S)
+        pushed = client.push(good, name="november")
+        for said, content in refused.items():
+            with pytest.raises(RequestError, match=said):
+                client.push(content, name="november")
+            assert client.policies() == (pushed,)
+        assert dict(client.status().refused) == {"INVALID_ARGUMENT": len(refused)}
+    files = {path.name for path in (tmp_path / "store").rglob("*") if path.is_file()}
+    assert files == {"policies.json", f"{pushed.sha256}.onnx"}
 
 
 def test_a_policy_is_removed_by_name_or_digest_unless_it_runs(

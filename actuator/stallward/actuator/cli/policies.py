@@ -28,8 +28,8 @@ def push(
 ) -> None:
     """Send a policy to the node's store; it is not loaded.
 
-    A file that is no ONNX model is refused. An upload that broke off goes on. The daemon needs a
-    folder for it: store under [policy].
+    A file that is no ONNX model is refused, and by the node what does not run there. An upload
+    that broke off goes on. The daemon needs a folder for it: store under [policy].
     """
     try:
         content = policy.read_bytes()

@@ -12,9 +12,9 @@ from typing import Final, TypeAlias
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError, PolicyDiskError, PolicyStoreError
-from stallward.actuator.loop.policy_trial import TrialOptions, try_policy
 from stallward.actuator.policies.named_controller import specification_of
 from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.actuator.runtime.process_setup import (
     raise_priority,
     release_code_pages,

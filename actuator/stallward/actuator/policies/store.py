@@ -6,8 +6,8 @@
     DIR/versions/SHA256.onnx     a policy; never changed once it is there
     DIR/incoming/SHA256.part     an upload that has not ended; it can be resumed
 
-A policy that is only partly here, or whose content has another digest than was announced, never
-becomes a version. Nothing here looks into a policy: what may run is checked when it is loaded.
+A policy that is only partly here, whose content has another digest than was announced, or that
+does not run on the node never becomes a version. So no other one is hidden or dropped for it.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from stallward.actuator.policies.index import (
     save_index,
 )
 from stallward.actuator.runtime.private_files import open_private, sync_folder
+from stallward.agent.controllers.policy_file import MAX_POLICY_BYTES
+from stallward.agent.errors import PolicyError
 
-MAX_POLICY_BYTES: Final = 64 << 20
-"""The largest policy that is taken; the shipped one has a quarter of a megabyte."""
 MAX_STORED: Final = 200
 """The most policies that are kept."""
 MAX_STORED_BYTES: Final = 1 << 30
@@ -231,11 +231,17 @@ class PolicyStore:
             raise self._unwritable(error) from error
         return received + len(chunk)
 
-    def complete(self, sha256: str, name: str) -> StoredPolicy:
-        """Make a policy of what was received, if its digest is right.
+    def complete(self, sha256: str, name: str, trial: Callable[[Path], object]) -> StoredPolicy:
+        """Make a policy of what was received, if its digest is right and it runs here.
+
+        Args:
+            sha256: Its digest.
+            name: The name that its sender gives it.
+            trial: Tries the file, while others may use the store. What it raises is raised; after a
+                PolicyError, as for another digest, what was received is dropped.
 
         Raises:
-            PolicyDamagedError: If the digest is another one; then what was received is dropped.
+            PolicyDamagedError: If the digest is another one.
             PolicyDiskError: If it cannot be written.
             PolicyStoreError: If the name cannot be used, or nothing was received.
         """
@@ -244,6 +250,14 @@ class PolicyStore:
                 f"{name!r:.80} cannot be the name of a policy.",
                 next_step="Use letters, digits, '.', '_' and '-', at most 64.",
             )
+        with self._lock:
+            path = self._whole(sha256)
+        try:
+            trial(path)
+        except PolicyError:
+            with contextlib.suppress(OSError):
+                self._incoming(sha256).unlink()
+            raise
         with self._lock:
             return self._complete(sha256, name)
 
@@ -259,10 +273,19 @@ class PolicyStore:
         return policy
 
     def _make_version(self, sha256: str) -> int:
-        """Check and rename an upload; returns its size."""
+        """Rename an upload; returns its size."""
+        whole, version = self._whole(sha256), self._version(sha256)
+        if whole != version:
+            whole.chmod(0o600)
+            whole.rename(version)
+            sync_folder(version.parent)
+        return version.stat().st_size
+
+    def _whole(self, sha256: str) -> Path:
+        """The file of a policy that was received as a whole: a version, or an upload."""
         version, incoming = self._version(sha256), self._incoming(sha256)
         if version.exists():
-            return version.stat().st_size
+            return version
         if not incoming.exists():
             raise PolicyStoreError(
                 f"Nothing of the policy {sha256[:12]} is here.", next_step="Send it first."
@@ -276,10 +299,7 @@ class PolicyStore:
                 f"What was sent has the digest {found[:12]}, not {sha256[:12]}.",
                 next_step="Send it again.",
             )
-        incoming.chmod(0o600)
-        incoming.rename(version)
-        sync_folder(version.parent)
-        return version.stat().st_size
+        return incoming
 
     def _index(self) -> Index:
         return load_index(self._folder / _LIST)

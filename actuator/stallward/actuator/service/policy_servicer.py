@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import grpc
 
 from stallward.actuator.errors import (
+    DaemonError,
     PolicyDamagedError,
     PolicyDiskError,
     PolicyPartError,
@@ -19,9 +20,11 @@ from stallward.actuator.errors import (
 from stallward.actuator.policies.index import Activation, StoredPolicy
 from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LOAD_ANSWER_S, LoopLink
 from stallward.actuator.service.report_servicer import ReportServicer
+from stallward.agent.errors import PolicyError
 from stallward.proto.codec import Codec
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -32,6 +35,8 @@ _CODES: Final = (
     (PolicyPartError, grpc.StatusCode.FAILED_PRECONDITION),
     (PolicyDamagedError, grpc.StatusCode.DATA_LOSS),
     (PolicyDiskError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (DaemonError, grpc.StatusCode.RESOURCE_EXHAUSTED),
+    (PolicyError, grpc.StatusCode.INVALID_ARGUMENT),
     (PolicyStoreError, grpc.StatusCode.INVALID_ARGUMENT),
 )
 _STORED_POLICY: Final = Codec(StoredPolicy, pb.StoredPolicy)
@@ -60,6 +65,7 @@ class PolicyServicer(ReportServicer):
         self._link = link
         self._store = store
         self._pushing: set[str] = set()
+        self._trying = asyncio.Lock()
         self._not_noted = ""
         """Why the last activation could not be noted; empty if it was."""
 
@@ -74,7 +80,7 @@ class PolicyServicer(ReportServicer):
     async def PushPolicy(  # noqa: N802
         self, request_iterator: AsyncIterator[pb.PushPolicyRequest], context: _Context
     ) -> pb.PushPolicyResponse:
-        """Take a policy into the store, part by part."""
+        """Take a policy into the store, part by part, if it runs here."""
         store = await self._needed_store(context)
         sha256 = name = ""
         try:
@@ -86,7 +92,10 @@ class PolicyServicer(ReportServicer):
                     why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
                     await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
                 await self._stored(context, _appending(store, sha256, part))
-            policy = await self._stored(context, lambda: store.complete(sha256, name))
+            async with self._trying:  # one process, and its memory, at a time
+                policy = await self._stored(
+                    context, lambda: store.complete(sha256, name, lambda path: _try(path, name))
+                )
         finally:
             self._pushing.discard(sha256)
         return pb.PushPolicyResponse(policy=_STORED_POLICY.to_wire(policy))
@@ -220,7 +229,7 @@ class PolicyServicer(ReportServicer):
         """Do something with the store, on a thread because disks may be slow."""
         try:
             return await asyncio.to_thread(work)
-        except PolicyStoreError as error:
+        except (DaemonError, PolicyError, PolicyStoreError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await self.refusals.refuse(context, code, str(error))
 
@@ -238,6 +247,20 @@ class PolicyServicer(ReportServicer):
 
 def _appending(store: PolicyStore, sha256: str, part: pb.PushPolicyRequest) -> Callable[[], int]:
     return lambda: store.append(sha256, part.offset, part.chunk)
+
+
+def _try(path: Path, name: str) -> None:
+    """Load a policy in a process of its own: this one interprets nothing that is in it.
+
+    Raises:
+        PolicyError: If it must not be loaded here; its sender knows it by its name.
+        DaemonError: If that cannot be found out now.
+    """
+    try:
+        try_policy(TrialOptions(path=path))
+    except (DaemonError, PolicyError) as error:
+        cause, next_step = (t.replace(str(path), name) for t in (error.cause, error.next_step))
+        raise type(error)(cause, next_step=next_step) from error
 
 
 def _digest_of(path: Path) -> str | None:

@@ -192,11 +192,12 @@ class ActuatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def PushPolicy(self, request_iterator, context):
-        """Send a policy to the node's store; it is not loaded. What arrived of an upload that breaks off
-        is kept for a day. INVALID_ARGUMENT: the name, the digest or the size cannot be;
-        FAILED_PRECONDITION: a part does not begin where the last one ended, or no folder for policies
-        is configured; ABORTED: it is being sent already; DATA_LOSS: the content has another digest;
-        RESOURCE_EXHAUSTED: it cannot be written.
+        """Send a policy to the node's store. The node tries it, and does not load it. What arrived of an
+        upload that breaks off is kept for a day. INVALID_ARGUMENT: the name, the digest or the size
+        cannot be, or the content is no policy that runs there; FAILED_PRECONDITION: a part does not
+        begin where the last one ended, or no folder for policies is configured; ABORTED: it is being
+        sent already; DATA_LOSS: the content has another digest; RESOURCE_EXHAUSTED: it cannot be
+        written, or could not be tried now.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -1,7 +1,7 @@
 """Tries a policy file in a process of its own, with a budget of memory and time.
 
 What a file makes ONNX Runtime and its checks do happens here first. Whatever becomes of this
-process, the loop goes on with what it had.
+process, the loop goes on with what it had, and the store of policies has what it had.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.process_start import command_line, run_process
-from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import PolicyError, StallwardError
-from stallward.agent.inference import import_runtime
 
 MOST_BYTES: Final = 512 << 20
 """How much memory a policy may take to load, besides that of the libraries."""
@@ -47,7 +45,7 @@ def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
         PolicyError: If it is refused.
         DaemonError: If the process did not come to an end.
     """
-    command = command_line("stallward.actuator.loop.policy_trial", options)
+    command = command_line("stallward.actuator.policies.trial", options)
     try:
         run = subprocess.run(
             command,
@@ -80,6 +78,10 @@ def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
 
 def main(options: TrialOptions) -> int:
     """The process; returns its exit status."""
+    # Here, so that the service, which starts this process, does not load them.
+    from stallward.agent.controllers.onnx import OnnxController  # noqa: PLC0415
+    from stallward.agent.inference import import_runtime  # noqa: PLC0415
+
     with contextlib.suppress(OSError):  # the loop's own score would spare it
         Path("/proc/self/oom_score_adj").write_text("500")
     import_runtime()
