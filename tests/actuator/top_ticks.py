@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
 from stallward.actuator.record.tick_record import NamedDecision, TickRecord
+from stallward.actuator.record.wire import TICK_RECORD
 from stallward.agent.controller import Decision
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.sample import (
@@ -56,3 +60,12 @@ def tick(
         ),
         granted=DesiredState(slots=(slot,)),
     )
+
+
+def write_recording(folder: Path, *, seconds: int) -> None:
+    """What a daemon recorded; after four minutes the group is limited."""
+    writer = FrameWriter(folder / FRAMES_NAME)
+    for number in range(2 * seconds):
+        record = tick(number, limit_mib=100 if number >= 480 else None, p95_ms=float(number))
+        writer.append(TICK_RECORD.to_wire(record).SerializeToString())
+    writer.close()

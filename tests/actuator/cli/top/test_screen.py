@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, RichLog, Static
-from top_ticks import tick
+from top_ticks import tick, write_recording
 from typer.testing import CliRunner
 
 from stallward.actuator.cli.top.history import History
 from stallward.actuator.cli.top.screen import TopScreen
-from stallward.actuator.cli.top.source import replayed
-from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
-from stallward.actuator.record.wire import TICK_RECORD
+from stallward.actuator.cli.top.source import LEAD_S, Pace, replayed
+from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli.app import app
 
 
 @pytest.fixture
 def recording(tmp_path: Path) -> Path:
-    writer = FrameWriter(tmp_path / FRAMES_NAME)
-    for number in range(600):  # five minutes; at 4 min the group is limited
-        record = tick(number, limit_mib=100 if number >= 480 else None, p95_ms=float(number))
-        writer.append(TICK_RECORD.to_wire(record).SerializeToString())
-    writer.close()
+    write_recording(tmp_path, seconds=300)
     return tmp_path
 
 
@@ -82,6 +79,76 @@ def test_the_screen_shows_the_newest_tick_and_freezes() -> None:
     asyncio.run(run())
 
 
+class Node:
+    """Ticks when the test says so."""
+
+    def __init__(self) -> None:
+        self._more = threading.Condition()
+        self._number = self._wanted = 0
+
+    def tick(self, seconds: int) -> None:
+        with self._more:
+            self._wanted += 2 * seconds
+            self._more.notify()
+
+    def records(self) -> Iterator[TickRecord]:
+        while True:
+            with self._more:
+                assert self._more.wait_for(lambda: self._number < self._wanted, 60.0)
+            number = self._number
+            yield tick(number, p95_ms=float(number // 2), paused=number >= 80)
+            self._number += 1
+
+
+def test_keys_lead_back_in_time_and_to_the_newest_second_again() -> None:
+    async def run() -> None:
+        node = Node()
+        screen = TopScreen(node.records(), History(60.0, ("hog",)), "test")
+        async with screen.run_test(size=(120, 40)) as pilot:
+
+            async def reads(*parts: str) -> None:
+                when, headline = screen.query_one("#when"), screen.query_one("#headline")
+                deadline_s = time.monotonic() + 30.0
+                while True:
+                    text = f"{when.content if when.display else 'live'} {headline.content}"  # type: ignore[attr-defined]
+                    if all(part in text for part in parts):
+                        return
+                    assert time.monotonic() < deadline_s, text
+                    await pilot.pause(0.02)
+
+            await pilot.press("left")
+            node.tick(50)
+            await reads("live", "p95 49 ms")
+            log = screen.query_one("#changes", RichLog)
+            assert len(log.lines) == 1, "the pause"
+            await pilot.press("left", "left")
+            await reads("Not live, but the past", ", 2 s before the newest", "p95 47 ms")
+            node.tick(10)
+            await reads(", 12 s before the newest", "p95 47 ms")
+            await pilot.press("left_square_bracket")
+            await reads(", 42 s before the newest", "p95 17 ms")
+            assert len(log.lines) == 0, "then nothing had been changed"
+            await pilot.press("right", "right_square_bracket")
+            await reads(", 11 s before", "p95 48 ms")
+            assert len(log.lines) == 1
+            await pilot.press("right_square_bracket")
+            await reads("live", "p95 59 ms")
+            await pilot.press(*(["left_square_bracket"] * 3))
+            await reads("p95 0 ms")
+            await pilot.press("0")
+            await reads("live", "p95 59 ms")
+            await pilot.press("space")
+            await reads("Not live", ", 0 s before", "p95 59 ms")
+            node.tick(1)
+            await reads(", 1 s before", "p95 59 ms")
+            await pilot.press("space")
+            await reads("live", "p95 60 ms")
+            await pilot.press("left", "home")
+            await reads("live", "p95 60 ms")
+
+    asyncio.run(run())
+
+
 def test_a_source_that_fails_is_named_on_the_screen() -> None:
     def broken() -> object:
         yield tick(0)
@@ -96,17 +163,57 @@ def test_a_source_that_fails_is_named_on_the_screen() -> None:
 
 
 def test_a_recording_is_shown_from_a_time_on_at_its_own_speed(recording: Path) -> None:
-    slept_s: list[float] = []
-    shown = list(replayed(recording, at_s=240.0, speed=2.0, sleep=slept_s.append))
-    assert shown[0].sequence == 240, "two minutes before, for the curves"
-    assert shown[-1].sequence == 599
-    assert len(slept_s) == 600 - 481
-    assert sum(slept_s) == pytest.approx((599 - 480) * 0.5 / 2.0)
+    waited_s: list[float] = []
+    shown = list(replayed(recording, at_s=240.0, wait=waited_s.append))
+    assert [shown[0].sequence, shown[-1].sequence] == [0, 599], "with what lies before"
+    assert len(waited_s) == 600 - 481
+    assert sum(waited_s) == pytest.approx((599 - 480) * 0.5)
+
+
+def test_little_before_the_time_that_is_asked_for_is_read(tmp_path: Path) -> None:
+    write_recording(tmp_path, seconds=20 * 60)
+    shown = list(replayed(tmp_path, at_s=1000.0))
+    assert shown[0].sequence == 2 * (1000 - LEAD_S)
+
+
+class Waiting(threading.Thread):
+    """Waits for some seconds of a recording."""
+
+    def __init__(self, pace: Pace, seconds: float) -> None:
+        super().__init__(daemon=True)
+        self._pace, self._seconds = pace, seconds
+        self.start()
+
+    def run(self) -> None:
+        self._pace.wait(self._seconds)
+
+    def ends(self) -> bool:
+        self.join(30.0)
+        return not self.is_alive()
+
+
+def test_the_pace_of_a_recording_is_its_speed_unless_it_stands_or_is_skipped() -> None:
+    began_s = time.monotonic()
+    assert Waiting(Pace(speed=1000.0), 100.0).ends()
+    assert time.monotonic() - began_s >= 0.1
+    slow = Pace()
+    waiting = Waiting(slow, 3600.0)
+    slow.skip(3599.0)
+    slow.skip(2.0)
+    assert waiting.ends()
+    assert Waiting(slow, 0.5).ends(), "what was skipped beyond is due as well"
+    fast = Pace(speed=1000.0)
+    fast.hold(True)
+    waiting = Waiting(fast, 10.0)
+    waiting.join(0.1)
+    assert waiting.is_alive(), "ten seconds would take a hundredth of one"
+    fast.hold(False)
+    assert waiting.ends()
 
 
 def test_a_time_after_the_end_is_refused(recording: Path) -> None:
     with pytest.raises(UsageError, match="ends 300 s after its begin"):
-        list(replayed(recording, at_s=3600.0, sleep=lambda _: None))
+        list(replayed(recording, at_s=3600.0))
 
 
 def test_the_command_prints_a_recording_once(recording: Path) -> None:

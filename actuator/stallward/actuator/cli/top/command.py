@@ -13,7 +13,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S
 from stallward.actuator.cli.top.history import History
-from stallward.actuator.cli.top.source import LEAD_S, replayed
+from stallward.actuator.cli.top.source import LEAD_S, Pace, replayed
 from stallward.actuator.cli.top.text import whole
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
@@ -40,7 +40,8 @@ def top(
 ) -> None:
     """Show latency, stalls, groups and decisions of a node.
 
-    Of a running daemon, or of what one has recorded. A terminal is needed, unless --once is given.
+    Of a running daemon, or of what one has recorded; keys lead back in time. A terminal is needed,
+    unless --once is given.
     """
     if not once and not sys.stdout.isatty():
         raise UsageError(
@@ -50,10 +51,10 @@ def top(
     if replay is not None:
         history = History(target_ms)
         if once:
-            records = replayed(replay, at_s=at, sleep=lambda _seconds: None)
-            _print(records, history, min(at, LEAD_S))
+            _print(replayed(replay, at_s=at), history, min(at, LEAD_S))
         else:
-            _show(replayed(replay, at_s=at, speed=speed), history, f"{replay}")
+            pace = Pace(speed)
+            _show(replayed(replay, at_s=at, wait=pace.wait), history, f"{replay}", pace)
         return
     with connect(socket) as client:
         status = client.status()
@@ -78,7 +79,9 @@ def _print(records: Iterable[TickRecord], history: History, length_s: float) -> 
         output.text(whole(view, history.target_ms))
 
 
-def _show(records: Iterable[TickRecord], history: History, title: str) -> None:
+def _show(
+    records: Iterable[TickRecord], history: History, title: str, pace: Pace | None = None
+) -> None:
     from stallward.actuator.cli.top.screen import TopScreen  # noqa: PLC0415 - Textual takes 0.5 s
 
-    TopScreen(records, history, title).run()
+    TopScreen(records, history, title, pace).run()

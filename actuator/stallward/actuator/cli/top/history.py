@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from stallward.actuator.cli.top.past import Past
 from stallward.actuator.record.desired.changes import differ
 from stallward.actuator.record.desired.text import treatments_text
 from stallward.actuator.record.rates import rate_per_s, stall_share
@@ -105,11 +106,17 @@ class History:
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._granted = RELEASED
         """What the newest change listed."""
+        self.past: Past[View] = Past()
 
     def add(self, record: TickRecord) -> None:
         """Take one more record; older ones than the newest start the history again."""
         if self._records and record.sample.time_s < self._records[-1].sample.time_s:
+            past = self.past
             self.__init__(self.target_ms, self._names)  # type: ignore[misc]
+            self.past = past
+        newest = self._records[-1].sample.time_s if self._records else record.sample.time_s
+        if int(newest) != int(record.sample.time_s) and (view := self.view()) is not None:
+            self.past.add(view)
         self._records.append(record)
         while len(self._records) > 2 and (
             record.sample.time_s - self._records[1].sample.time_s >= RATE_S

@@ -7,11 +7,13 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from textual.app import App, ComposeResult
-from textual.binding import BindingType
+from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import DataTable, Footer, Input, Label, RichLog, Static
 
 from stallward.actuator.cli.top.history import HISTORY_S, MOST_CHANGES, Change, History, View
+from stallward.actuator.cli.top.past import KEPT_S
+from stallward.actuator.cli.top.source import Pace
 from stallward.actuator.cli.top.text import (
     COLUMNS,
     SORTS,
@@ -21,6 +23,7 @@ from stallward.actuator.cli.top.text import (
     group_rows,
     headline,
     latency_top_ms,
+    when,
 )
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import StallwardError
@@ -30,14 +33,21 @@ _HEIGHT: Final = 4
 """Lines of a bar of full height."""
 _LEAST_STALL_TOP: Final = 0.1
 """A bar of full height is at least this share of the time: small stalls look small."""
-_HELP: Final = """\
+_FAR_S: Final = 30
+_HELP: Final = f"""\
 The first line is the application's p95 of the last second against its target; red means missed.
 The bars are of the last seconds. Those of the p95 reach half their height at the target.
 Below are the groups, then one line for each change of what is done to them, the newest last.
 
   s      sort the slots by the next column        f      only slots with some letters in the name
-  d      with what the guard said                 space  freeze, or go on
-  ?      show or hide this                        q      quit
+  left   a second back                            [      {_FAR_S} seconds back
+  right  a second forward                         ]      {_FAR_S} seconds forward
+  0      the newest second (also Home)            space  stay at this second, or the newest
+  d      with what the guard said                 ?      show or hide this
+  q      quit
+
+The last {KEPT_S // 60} minutes are kept. A recording stands still meanwhile; at its newest second, forward
+shows the next ones at once.
 """
 
 
@@ -48,11 +58,14 @@ class TopScreen(App[None]):
         records: The records; iterated in a thread of its own.
         history: Collects them.
         title: What is shown, for the last line.
+        pace: How fast a recording is shown; ``None`` for a running daemon.
     """
 
     CSS = """
     #headline { padding: 0 1; text-style: bold; }
     #headline.missed { color: $error; }
+    #when { display: none; padding: 0 1; text-style: reverse; }
+    #when.shown { display: block; }
     #decider { padding: 0 1; }
     #curves { height: 6; }
     #curves Vertical { padding: 0 1; }
@@ -68,19 +81,32 @@ class TopScreen(App[None]):
     """Keys are commands until a filter is typed."""
     BINDINGS: ClassVar[list[BindingType]] = [
         ("q", "quit", "Quit"),
-        ("space", "freeze", "Freeze or go on"),
+        ("left", "step(-1)", "Back"),
+        ("right", "step(1)", "Forward"),
+        ("0,home", "newest", "Newest"),
+        ("space", "freeze", "Stay"),
+        Binding("left_square_bracket", f"step(-{_FAR_S})", show=False),
+        Binding("right_square_bracket", f"step({_FAR_S})", show=False),
         ("s", "sort", "Sort"),
         ("f", "filter", "Filter"),
         ("d", "details", "Details"),
         ("question_mark", "help", "Help"),
     ]
 
-    def __init__(self, records: Iterable[TickRecord], history: History, title: str) -> None:
+    def __init__(
+        self,
+        records: Iterable[TickRecord],
+        history: History,
+        title: str,
+        pace: Pace | None = None,
+    ) -> None:
         super().__init__()
         self._records = records
         self._history = history
         self._lock = threading.Lock()
-        self._frozen = False
+        self._pace = pace
+        self._past: int | None = None
+        """The number of the second that is shown; ``None`` for the newest."""
         self._order = 0
         self._words = ""
         self._details = False
@@ -90,6 +116,7 @@ class TopScreen(App[None]):
 
     def compose(self) -> ComposeResult:
         """Lay the screen out."""
+        yield Static("", id="when", markup=False)
         yield Static("waiting for the first tick", id="headline", markup=False)
         yield Static("", id="decider", markup=False)
         yield Static(_HELP, id="help", markup=False)
@@ -114,9 +141,36 @@ class TopScreen(App[None]):
         # A worker of Textual would be waited for at the end, and the next tick may never come.
         threading.Thread(target=self._collect, daemon=True).start()
 
+    def action_step(self, seconds: int) -> None:
+        """Show another second; at the newest one of a recording, go on to later ones."""
+        with self._lock:
+            number = self._history.past.moved(self._past, seconds)
+        if self._pace is not None and number is None and self._past is None and seconds > 0:
+            self._pace.skip(seconds)
+        self._go_to(number)
+
+    def action_newest(self) -> None:
+        """Show the newest second again, and go on."""
+        self._go_to(None)
+
     def action_freeze(self) -> None:
-        """Stop drawing, or continue."""
-        self._frozen = not self._frozen
+        """Stay at what is shown, or go on."""
+        if self._past is not None:
+            self._go_to(None)
+            return
+        with self._lock:
+            view = self._history.view()
+            if view is not None:
+                self._history.past.add(view)
+        self.action_step(-1)
+
+    def _go_to(self, number: int | None) -> None:
+        if number == self._past:
+            return
+        self._past = number
+        if self._pace is not None:
+            self._pace.hold(number is not None)
+        self._list_anew()
 
     def action_sort(self) -> None:
         """Sort the slots by the next column."""
@@ -152,14 +206,18 @@ class TopScreen(App[None]):
         self.draw()
 
     def draw(self) -> None:
-        """Show the newest view, unless it is frozen."""
+        """Show the newest second, or the one that was gone back to."""
         self.query_one("#problem", Static).update(self._problem)
-        if self._frozen:
-            return
         with self._lock:
-            view = self._history.view()
-        if view is not None:
-            self._show(view)
+            newest = self._history.view()
+            past = self._history.past
+            view = newest if self._past is None else past.view(self._past)
+        if newest is None or view is None:
+            return
+        line = self.query_one("#when", Static)
+        line.set_class(view is not newest or self._pace is not None, "shown")
+        line.update(when(view, newest, recorded=self._pace is not None))
+        self._show(view)
 
     def _collect(self) -> None:
         try:

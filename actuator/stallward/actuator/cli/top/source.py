@@ -3,34 +3,71 @@
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
+from stallward.actuator.cli.top.past import KEPT_S
 from stallward.actuator.record.reading import read_records
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
 
-LEAD_S: Final = 120.0
-"""How much before the time that is asked for is read at once, for the curves."""
+LEAD_S: Final = float(KEPT_S)
+"""How much before the time that is asked for is read at once, for the curves and to go back."""
+
+
+class Pace:
+    """How fast a recording is shown; from any thread.
+
+    Args:
+        speed: How many times faster than it happened.
+    """
+
+    def __init__(self, speed: float = 1.0) -> None:
+        self._speed = speed
+        self._changed = threading.Condition()
+        self._held = False
+        self._due_s = 0.0
+        """So much more of the recording may be shown now."""
+
+    def hold(self, held: bool) -> None:
+        """Let time stand still, or go on."""
+        with self._changed:
+            self._held = held
+            self._changed.notify()
+
+    def skip(self, seconds: float) -> None:
+        """Show the next seconds of the recording at once."""
+        with self._changed:
+            self._due_s += seconds
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Wait for as long as the next seconds of the recording take."""
+        with self._changed:
+            while self._held or self._due_s < seconds:
+                held, began_s = self._held, time.monotonic()
+                self._changed.wait(None if held else (seconds - self._due_s) / self._speed)
+                if not held:
+                    self._due_s += (time.monotonic() - began_s) * self._speed
+            self._due_s -= seconds
 
 
 def replayed(
     source: Path,
     *,
     at_s: float = 0.0,
-    speed: float = 1.0,
-    sleep: Callable[[float], None] = time.sleep,
+    wait: Callable[[float], None] = lambda _seconds: None,
 ) -> Iterator[TickRecord]:
     """Yield a daemon's records as if they happened now.
 
     Args:
         source: The daemon's ``record.dir``.
-        at_s: Where to begin, in seconds after the first record. What lies up to two minutes
-            before is yielded at once.
-        speed: How many times faster than it happened.
-        sleep: Waits for a number of seconds.
+        at_s: Where to begin, in seconds after the first record. What lies up to a quarter of an
+            hour before is yielded at once.
+        wait: Waits for a number of the recording's seconds.
 
     Raises:
         UsageError: If there are no records, or none so late.
@@ -48,7 +85,7 @@ def replayed(
         if last_s < start_s - LEAD_S:
             continue
         if last_s > start_s and shown_s is not None:
-            sleep(max(last_s - max(shown_s, start_s), 0.0) / speed)
+            wait(max(last_s - max(shown_s, start_s), 0.0))
         shown_s = last_s
         yield record
     if last_s < start_s:

@@ -32,6 +32,15 @@ def headline(view: View, target_ms: float | None) -> str:
     return f"{whose}p95 {p95}{target}{kept}{last}   memory {zone}"
 
 
+def when(view: View, newest: View, *, recorded: bool) -> str:
+    """Which second is shown where that is not what happens now."""
+    at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(view.wall_time_s))
+    what = "a recording" if recorded else "the past"
+    before_s = newest.wall_time_s - view.wall_time_s
+    ago = "" if view is newest else f", {before_s:.0f} s before the newest tick; 0 leads to it"
+    return f"Not live, but {what}: {at}{ago}"
+
+
 def decider(view: View) -> str:
     """Which controller decides, and why it decides so."""
     role = {
