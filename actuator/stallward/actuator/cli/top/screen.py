@@ -142,7 +142,7 @@ class TopScreen(App[None]):
         threading.Thread(target=self._collect, daemon=True).start()
 
     def action_step(self, seconds: int) -> None:
-        """Show another second; at the newest one of a recording, go on to later ones."""
+        """Show another second; at the newest one of a recording, the next ones."""
         with self._lock:
             number = self._history.past.moved(self._past, seconds)
         if self._pace is not None and number is None and self._past is None and seconds > 0:
@@ -150,11 +150,11 @@ class TopScreen(App[None]):
         self._go_to(number)
 
     def action_newest(self) -> None:
-        """Show the newest second again, and go on."""
+        """Show the newest second again."""
         self._go_to(None)
 
     def action_freeze(self) -> None:
-        """Stay at what is shown, or go on."""
+        """Stay at what is shown, or continue."""
         if self._past is not None:
             self._go_to(None)
             return

@@ -33,7 +33,7 @@ class Pace:
         """So much more of the recording may be shown now."""
 
     def hold(self, held: bool) -> None:
-        """Let time stand still, or go on."""
+        """Let time stand still, or continue."""
         with self._changed:
             self._held = held
             self._changed.notify()
