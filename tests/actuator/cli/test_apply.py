@@ -183,7 +183,7 @@ def test_what_was_granted_is_said_by_the_slots_names(daemon: Daemon) -> None:
         (["--limit", "0=-5"], "limit_bytes is -5242880, outside 1.."),
         (["--limit", "9=10"], "--limit: there is no slot '9'"),
         (["--hard-limit", "0=0"], "hard_limit_bytes is 0, outside 1.."),
-        (["--cpu-weight", "1=0"], r"cpu_weight is 0, outside 1..10000 \(slot 1\)"),
+        (["--cpu-weight", "1=0"], r"cpu_weight is 0, outside 1..10000 \(slot batch\)"),
         (["--cpu-weight", "0=1.5"], "--cpu-weight 0=1.5: '1.5' is not 1..10000"),
         (["--cpu-max", "0=nan"], "cpu_max_cores is nan, not finite"),
         (["--nice", "0=20"], "nice is 20, outside -20..19"),

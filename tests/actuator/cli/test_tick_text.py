@@ -225,6 +225,20 @@ def test_what_somebody_should_look_at_comes_first_and_is_never_folded() -> None:
     assert dict(rows)["off here"].startswith("9 signals")
 
 
+def test_a_missing_signal_of_a_slot_is_told_by_the_slots_name() -> None:
+    wire = pb.StatusResponse(
+        slots=["batch"],
+        problems=["slots[0].work: gone"],
+        missing=["slots[0].psi.memory_some_us: gone", "slots[7].memory: gone"],
+    )
+    rows = status_rows(STATUS.from_wire(wire), everything=True)
+    assert ("problem", "batch.work: gone") in rows
+    assert [what for row, what in rows if row == "off here"] == [
+        "batch.psi.memory_some_us: gone",
+        "slots[7].memory: gone",
+    ]
+
+
 def test_a_source_that_is_too_coarse_for_the_target_is_said_to_be() -> None:
     for slo_ms, said in ((9.0, True), (10.0, False)):
         source = pb.LatencySourceStatus(source="lines", step_ms=1.0)

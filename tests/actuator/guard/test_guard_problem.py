@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from stallward.actuator.guard.expressible import unusable
-from stallward.actuator.guard.problem import Expected, Flaw
-from stallward.actuator.record.reasons_text import problem_text
+from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record.reasons import DecisionUnfit, Fault, Reasons
+from stallward.actuator.record.reasons_text import problem_text, reason_notes
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.file_pages import FilePages
@@ -132,3 +133,13 @@ def test_every_flaw_of_a_decision_names_itself(
     assert problem is not None
     assert (problem.flaw, problem.expected) == (flaw, expected)
     assert problem_text(problem) == says
+
+
+def test_a_problem_names_its_slot_where_the_names_are_known() -> None:
+    problem = Problem(flaw=Flaw.NOT_FINITE, field="cpu_max_cores", value="nan", slot=1)
+    says = "cpu_max_cores is nan, not finite (slot "
+    assert problem_text(problem, ("web", "batch")) == f"{says}batch)"
+    assert problem_text(problem, ("web",)) == f"{says}1)"
+    reasons = Reasons(fault=Fault(controller="rule", cause=DecisionUnfit(problem=problem)))
+    (note,) = reason_notes(reasons, ("web", "batch"))
+    assert note.endswith("(slot batch)")

@@ -380,7 +380,7 @@ def test_a_shadow_run_is_watched_and_summarised(
         over.set()
         ticking.join(WAIT_S)
         loop.end()
-    assert "slot 0: paused" in said
+    assert "hog: paused" in said
     assert "in shadow mode the policy wanted something else in" in said
     assert main(["ctl", "shadow", "--recording", str(tmp_path)]) == 2
     assert "There is no" in capsys.readouterr().err

@@ -363,7 +363,7 @@ def apply(
         problem = inexpressible(desired, len(names))
         if problem is not None:
             raise UsageError(
-                f"{problem_text(problem)}.",
+                f"{problem_text(problem, names)}.",
                 next_step="See stallward ctl apply --help for the units.",
             )
         answer = client.apply(desired, lease_s=lease, holder=holder)

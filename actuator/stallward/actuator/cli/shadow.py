@@ -85,7 +85,8 @@ def shadow(
             names = client.status().slots
             deadline_s = time.monotonic() + seconds
             for watched in client.watch():
-                tally.take(watched.record)
+                record = watched.record
+                tally.take(record)
                 if time.monotonic() >= deadline_s:
                     break
     else:
@@ -100,6 +101,7 @@ def shadow(
     if as_json:
         output.print_json(asdict(summary))
         return
+    names = names or tuple(group.name.rpartition("/")[2] for group in record.sample.slots)
     output.table(("", "decides", "shadow"), shadow_rows(summary, names))
     output.line()
     for text in shadow_lines(summary):

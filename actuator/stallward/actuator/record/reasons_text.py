@@ -46,11 +46,12 @@ def reason_notes(reasons: Reasons, names: Sequence[str] = ()) -> tuple[str, ...]
         return reasons.notes
     notes = []
     if reasons.fault is not None:
-        notes.append(f"fallback, {kind_text(reasons.fault.kind)}: {fault_text(reasons.fault)}")
+        text = fault_text(reasons.fault, names)
+        notes.append(f"fallback, {kind_text(reasons.fault.kind)}: {text}")
     if reasons.default_fault is not None:
-        notes.append(f"default {fault_text(reasons.default_fault)}")
+        notes.append(f"default {fault_text(reasons.default_fault, names)}")
     if reasons.watched_fault is not None:
-        notes.append(f"watched {fault_text(reasons.watched_fault)}")
+        notes.append(f"watched {fault_text(reasons.watched_fault, names)}")
     notes.extend(change_text(change, names) for change in reasons.changes)
     if reasons.changes_left_out:
         notes.append(f"and {reasons.changes_left_out} more notes")
@@ -62,12 +63,14 @@ def kind_text(kind: FaultKind) -> str:
     return kind.value.replace("_", " ")
 
 
-def fault_text(fault: Fault) -> str:
-    """Return which controller was at fault, and the cause."""
-    return f"{fault.controller}: {cause_text(fault.cause)}"
+def fault_text(fault: Fault, names: Sequence[str] = ()) -> str:
+    """Return which controller was at fault, and the cause; see :func:`reason_notes`."""
+    return f"{fault.controller}: {cause_text(fault.cause, names)}"
 
 
-def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence for each cause
+def cause_text(  # noqa: PLR0911, PLR0912 - one sentence for each cause
+    cause: Cause, names: Sequence[str] = ()
+) -> str:
     """Return the cause of a fault in words."""
     match cause:
         case TimeStoodStill():
@@ -89,7 +92,7 @@ def cause_text(cause: Cause) -> str:  # noqa: PLR0911, PLR0912 - one sentence fo
         case NotObservable() | ControllerRaised():
             return cause.error
         case DecisionUnfit():
-            return problem_text(cause.problem)
+            return problem_text(cause.problem, names)
         case DecisionLate():
             return f"{cause.took_s * 1e3:.0f} ms"
         case OutsideTraining():
@@ -111,10 +114,17 @@ def _outside_training_text(cause: OutsideTraining) -> str:
 # ------------------------------------------------------------------ unfit decisions
 
 
-def problem_text(problem: Problem) -> str:
-    """Return what is wrong with a desired state or a decision."""
-    flaw = _flaw_text(problem)
-    return flaw if problem.slot is None else f"{flaw} (slot {problem.slot})"
+def problem_text(problem: Problem, names: Sequence[str] = ()) -> str:
+    """Return what is wrong with a desired state or a decision.
+
+    Args:
+        problem: What is wrong.
+        names: The slots' names; a slot without one goes by its number.
+    """
+    flaw, slot = _flaw_text(problem), problem.slot
+    if slot is None:
+        return flaw
+    return f"{flaw} (slot {names[slot] if 0 <= slot < len(names) else slot})"
 
 
 def _flaw_text(problem: Problem) -> str:

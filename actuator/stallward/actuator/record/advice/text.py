@@ -28,7 +28,11 @@ def _advised(advice: Advice, names: Sequence[str]) -> str:
     decided, advised = advice.decided, advice.advised
     if advised is None:
         fault = advice.fault
-        why = "" if fault is None else f" ({kind_text(fault.kind)}: {cause_text(fault.cause)})"
+        why = (
+            ""
+            if fault is None
+            else f" ({kind_text(fault.kind)}: {cause_text(fault.cause, names)})"
+        )
         who = "the policy" if fault is None else fault.controller
         return f"{who} gives no advice{why}; {_wants(decided, names)}."
     words = f"{advised.controller} would {_doing(advised, names)}"
