@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,6 +28,7 @@ from stallward.agent.sample import (
     Sample,
 )
 from stallward.agent.testing import make_sample
+from stallward.env.errors import RecordingError
 from stallward.env.recording.applications import application_names, application_samples
 from stallward.env.recording.recording import (
     Recording,
@@ -34,6 +38,10 @@ from stallward.env.recording.recording import (
     write_recording,
 )
 from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.twin.estimate.from_recordings import twin_of_recordings
+from stallward.evaluation.cli import MISTAKE, main
+from stallward.evaluation.measures.block_measures import measure_recording
+from stallward.research.off_policy.replay_env import load_runs
 
 MIB = 1 << 20
 RECORDINGS = Path(__file__).parents[3] / "recordings"
@@ -146,7 +154,7 @@ def shop(tmp_path: Path) -> Path:
 
 
 def loaded(path: Path) -> Recording:
-    return load_recording(path)
+    return load_recording(path, several=True)
 
 
 def test_the_samples_of_each_application_come_back_the_same(shop: Path) -> None:
@@ -186,3 +194,50 @@ def test_older_recordings_of_several_have_none_of_their_samples(shop: Path) -> N
         if not title.startswith("application:")
     }
     assert application_samples(ticks) == ((),) * 4
+
+
+def several_of(path: Path, out: Path) -> Path:
+    """The copy of a recording that says that it is of two applications."""
+    shutil.copytree(path, out)
+    run = json.loads((out / "run.json").read_text())
+    # A daemon's recording has no scenario, which would be held out.
+    changed = {"other_applications": ["web"], "scenario": "mine", "scenario_parameters": {}}
+    (out / "run.json").write_text(json.dumps({**run, **changed}))
+    shutil.copy(out / "requests.parquet", out / "requests-web.parquet")
+    return out
+
+
+OPENED: list[Callable[[Path], object]] = [
+    load_recording,
+    lambda path: twin_of_recordings([path]),
+    lambda path: load_runs([path]),
+]
+
+
+@pytest.mark.parametrize("opened", OPENED, ids=["load", "twin", "replay"])
+def test_who_can_use_one_application_refuses_several(
+    opened: Callable[[Path], object], tmp_path: Path
+) -> None:
+    path = several_of(RECORDINGS / "detector-phases-none-s1", tmp_path / "two")
+    with pytest.raises(RecordingError, match="several protected applications") as caught:
+        opened(path)
+    assert "Leave it out" in caught.value.next_step
+    assert measure_recording(path).others.keys() == {"web"}, "a comparison uses them"
+
+
+COMMANDS = [
+    "fit {path} --out {out}",
+    "ope {path} --arms none --twin-file detector-anon",
+    "explain default {path} --at 10",
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_commands_refuse_several_applications_and_say_what_to_do(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = several_of(RECORDINGS / "detector-anon-excite-s1", tmp_path / "two")
+    assert main(command.format(path=path, out=tmp_path / "twins").split()) == MISTAKE
+    said = " ".join(capsys.readouterr().err.split())
+    assert "several protected applications (web beside the first)" in said
+    assert "Leave it out" in said

@@ -393,13 +393,20 @@ def write_recording(
         shutil.rmtree(building, ignore_errors=True)
 
 
-def load_recording(path: Path) -> Recording:
+def load_recording(path: Path, *, several: bool = False) -> Recording:
     """Open a recording.
 
+    Args:
+        path: Its directory.
+        several: Whether it may be of several protected applications.
+
     Raises:
-        RecordingError: If it is missing, not a recording, truncated, or of another version.
+        RecordingError: If it is missing, not a recording, truncated, of another version, or of
+            several applications where there can be only one.
     """
     run = load_run(path)
+    if not several:
+        run.check_one_application(f"{path}")
     recording = recording_of(
         path,
         run,

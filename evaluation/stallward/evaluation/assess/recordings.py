@@ -19,7 +19,7 @@ def readings_of_recordings(place: Path) -> list[Readings]:
         RecordingError: If one cannot be opened.
         MeasureError: If one has no ticks after its burn-in.
     """
-    return [_readings_of(load_recording(one)) for one in recording_folders([place])]
+    return [_readings_of(load_recording(one, several=True)) for one in recording_folders([place])]
 
 
 def _readings_of(recording: Recording) -> Readings:
