@@ -252,11 +252,10 @@ def _group_view(
 
 def _levers(sample: Sample, name: str) -> tuple[str, ...]:
     """The levers of one group that are moved, with their values."""
-    names = names_in(sample)
     found = []
     for state in sample.levers:
         kind, _, group = state.lever.partition(":")
-        if name in meant_by(group, names):
+        if name in meant_by(group, names_in(sample)):
             found.append(f"{kind} {state.value}{' (set by others)' if state.foreign else ''}")
     return tuple(found)
 
