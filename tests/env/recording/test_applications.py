@@ -196,6 +196,13 @@ def test_older_recordings_of_several_have_none_of_their_samples(shop: Path) -> N
     assert application_samples(ticks) == ((),) * 4
 
 
+def test_a_column_of_another_kind_is_refused_by_name(shop: Path) -> None:
+    ticks = dict(loaded(shop).ticks)
+    ticks["application:web:swap_bytes"] = ticks["application:web:group"]
+    with pytest.raises(RecordingError, match="application:web:swap_bytes' holds something else"):
+        application_samples(ticks)
+
+
 def several_of(path: Path, out: Path) -> Path:
     """The copy of a recording that says that it is of two applications."""
     shutil.copytree(path, out)

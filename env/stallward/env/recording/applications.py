@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar, get_args, get_type_hints
 import pyarrow as pa
 
 from stallward.agent.sample import ApplicationSample, GroupSample, LatencySample, PsiTotals
+from stallward.env.errors import RecordingError
 from stallward.env.recording.tables import Column
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -111,6 +112,9 @@ def application_samples(
     Returns:
         As many as there are ticks, in their order; each is empty where there is one application.
         New requests are not in them.
+
+    Raises:
+        RecordingError: If a column holds something else than it should.
     """
     each = [_samples_of(ticks, name) for name in application_names(ticks)]
     rows = zip(*each, strict=True) if each else ((),) * len(ticks["time_s"])
@@ -125,10 +129,17 @@ def _samples_of(ticks: Mapping[str, Column], name: str) -> list[ApplicationSampl
     """The sample of one application at each tick; ``None`` where it is not in it."""
 
     def column(field: str, kind: type[_T]) -> list[_T | None]:
-        values = ticks.get(f"application:{name}:{field}")
+        title = f"application:{name}:{field}"
+        values = ticks.get(title)
         if values is None:
             return [None] * len(ticks["time_s"])
-        return [None if _absent(value) else kind(value) for value in values.tolist()]  # type: ignore[call-arg]
+        try:
+            return [None if _absent(value) else kind(value) for value in values.tolist()]  # type: ignore[call-arg]
+        except (TypeError, ValueError, OverflowError) as error:
+            raise RecordingError(
+                f"The column {title!r} holds something else than it should ({error}).",
+                next_step="Record it again with `stallward record`.",
+            ) from error
 
     parts = {
         prefix: {field: column(prefix + field, kind) for field, kind in kinds.items()}
