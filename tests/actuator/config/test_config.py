@@ -425,3 +425,50 @@ def test_what_is_of_several_applications_is_refused_of_one() -> None:
     with pytest.raises(ConfigError, match=r"slo_ms is for several") as caught:
         parse_config(MINIMAL.replace("[protected]\n", table))
     assert "control.slo_ms" in caught.value.next_step
+
+
+ALIKE = [
+    pytest.param(
+        'processes = { pids = [7] }\nname = "db"',
+        'processes = { pids = [8] }\nname = "db"',
+        r"protected\[0\]\.name and config\.background\[0\]\.name are both 'db'",
+        id="two trees",
+    ),
+    pytest.param(
+        'pod = { selector = "app=db" }\nname = "db"',
+        'pod = { selector = "app=batch" }\nname = "db"',
+        r"protected\[0\]\.name and config\.background\[0\]\.name are both 'db'",
+        id="two pods",
+    ),
+    pytest.param(
+        'group = "batch"\nname = "db"',
+        'processes = { pids = [8] }\nname = "batch"',
+        r"protected\[0\]\.group and config\.background\[0\]\.name are both 'batch'",
+        id="a tree and a group",
+    ),
+    pytest.param(
+        'group = "db.slice"\nname = "batch"', 'group = "y/batch"\nname = "batch"', "", id="groups"
+    ),
+    pytest.param(
+        'group = "x/batch"\nname = "db"',
+        'processes = { pids = [8] }\nname = "batch"',
+        "",
+        id="a group that ends so is called by more",
+    ),
+]
+
+
+@pytest.mark.parametrize(("application", "slot", "said"), ALIKE)
+def test_an_application_and_a_slot_cannot_be_called_the_same(
+    application: str, slot: str, said: str
+) -> None:
+    text = (
+        f'[[protected]]\n{application}\n[[protected]]\nname = "web"\ngroup = "web.slice"\n'
+        f'[[background]]\n{slot}\n[kubernetes]\nnode = "n"\n'
+    )
+    if not said:
+        parse_config(text)
+        return
+    with pytest.raises(ConfigError, match=said) as caught:
+        parse_config(text)
+    assert caught.value.next_step == "Give one of them another name."

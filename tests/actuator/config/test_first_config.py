@@ -93,3 +93,10 @@ def test_several_applications_have_targets_and_names_of_their_own(acts: bool) ->
     first, second, _ = parse_config(log).latencies
     assert first is not None
     assert second is None
+
+
+def test_an_application_and_a_slot_that_are_called_alike_get_names_of_their_own() -> None:
+    applications = [program("srv-"), program("web")]
+    config = parse_config(first_config(applications, [program("srv+")], acts=True))
+    assert [one.name for one in config.applications] == ["srv", "web"]
+    assert config.background[0].name == "srv-2"

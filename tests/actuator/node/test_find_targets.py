@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from stallward.actuator.config.tables import (
     SlotConfig,
 )
 from stallward.actuator.errors import NodeError
+from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.node import find_targets as found
 
 
@@ -57,3 +59,31 @@ def test_a_group_that_cannot_be_changed_is_refused_by_name(
     make_read_only(monkeypatch, config.node.cgroup / name)
     with pytest.raises(NodeError, match=f"{name}' cannot be used: .* is not writable"):
         found.find_targets(config)
+
+
+def test_levers_of_groups_that_end_alike_have_names_of_their_own(config: DaemonConfig) -> None:
+    names = ("edge/a/db", "edge/b/db", "edge/c/db", "edge/hog")
+    for name in names:
+        (config.node.cgroup / name).mkdir(parents=True, exist_ok=True)
+    first, second, *slots = names
+    two = (
+        ProtectedConfig(name="first", group=first),
+        ProtectedConfig(name="second", group=second),
+    )
+    background = tuple(SlotConfig(name=f"slot{i}", group=name) for i, name in enumerate(slots))
+    targets = found.find_targets(replace(config, protected=two, background=background))
+    called = [one.short_name for one in (*targets.applications, *targets.slots)]
+    assert called == ["a/db", "b/db", "c/db", "hog"]
+    levers = LeverSet(
+        paths=config.node.paths,
+        hierarchy=targets.hierarchy,
+        zone=targets.zone,
+        applications=targets.applications,
+        slots=targets.slots,
+        zone_limit_bytes=None,
+        send_journal=lambda *_: None,
+    )
+    every = [name for name, _ in levers.survey()]
+    levers.close()
+    assert len(every) == len(set(every))
+    assert {"memory_low:a/db", "memory_low:b/db", "limit:c/db", "limit:hog"} <= set(every)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import math
 import re
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -93,6 +94,17 @@ def bucket_of(latency_ms: float) -> int:
     return round(math.log(latency_ms / LOWEST_MS) / LOG_WIDTH + 0.5)
 
 
+def sources_of_two() -> list[pb.ApplicationStatus]:
+    """The sources of two applications: one that is fine, and a coarse one that fails."""
+    fine = pb.LatencySourceStatus(source="lines")
+    failing = pb.LatencySourceStatus(source="statsd", fault="gone", step_ms=10.0)
+    return [
+        pb.ApplicationStatus(name="db", latency_source=fine),
+        pb.ApplicationStatus(name="web", latency_source=failing),
+        pb.ApplicationStatus(name="quiet"),
+    ]
+
+
 @pytest.fixture
 def link() -> Iterator[LoopLink]:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -105,6 +117,7 @@ def link() -> Iterator[LoopLink]:
         latency_source=pb.LatencySourceStatus(
             source="statsd", malformed=3, ignored_names=8, fault="gone", step_ms=1.0
         ),
+        applications=sources_of_two(),
         policy=pb.PolicyStatus(name="november", sha256="ab" * 32),
         mode=pb.MODE_SHADOW,
         problems=["a"],
@@ -294,6 +307,59 @@ def test_each_of_several_applications_has_its_own_figures(link: LoopLink) -> Non
     assert shown["stallward_application_target_seconds_total,web,false"] == 4.0
     assert shown["stallward_application_target_seconds_total,web,true"] == 0.0
     assert shown["stallward_requests_total"] == 10, "of both"
+    assert shown["stallward_application_latency_source_up,db,lines"] == 1
+    assert shown["stallward_application_latency_source_up,web,statsd"] == 0
+    assert shown["stallward_application_latency_step_seconds,web"] == pytest.approx(0.01)
+    assert "stallward_application_latency_step_seconds,db" not in shown
+
+
+def requests_of_two(
+    *, db_ms: float, web_ms: float, db_slo_ms: float = 7.0
+) -> tuple[ApplicationSample, ...]:
+    """Two applications, each with three new requests of one latency."""
+
+    def latency(latency_ms: float) -> LatencySample:
+        new = LatencyHistogram.of({bucket_of(latency_ms): 3})
+        return LatencySample(completed=3, completed_total=3, new_requests=new)
+
+    db, web = two_applications(1.0, 1.0)
+    return (
+        replace(db, slo_ms=db_slo_ms, latency=latency(db_ms)),
+        replace(web, latency=latency(web_ms)),
+    )
+
+
+def test_each_application_has_a_histogram_with_its_own_target_as_a_bound(link: LoopLink) -> None:
+    counts = TickCounts(60.0)
+    link.listeners.append(counts.take)
+    for number in range(2):
+        both = requests_of_two(db_ms=6.5, web_ms=38.0 if number else 44.0)
+        link._fan_out(tick(number, at(10.0 + number, applications=both)))
+    shown, name = (
+        values(metrics_of(link, counts)),
+        "stallward_application_request_duration_seconds",
+    )
+    assert shown[f"{name}_bucket,db,0.005"] == 0
+    assert shown[f"{name}_bucket,db,0.007"] == 6, "its target"
+    assert f"{name}_bucket,web,0.007" not in shown
+    assert (shown[f"{name}_bucket,web,0.04"], shown[f"{name}_count,web"]) == (3, 6)
+    assert shown[f"{name}_sum,web"] == pytest.approx(0.246, rel=0.02)
+    assert shown["stallward_request_duration_seconds_count"] == 12, "of both"
+
+
+def test_a_histogram_begins_again_where_its_target_becomes_another(link: LoopLink) -> None:
+    """The loop takes another target without a restart of the service."""
+    counts = TickCounts(60.0)
+    link.listeners.append(counts.take)
+    for number, db_slo_ms in enumerate((7.0, 7.0, 8.0)):
+        both = requests_of_two(db_ms=7.5, web_ms=1.0, db_slo_ms=db_slo_ms)
+        link._fan_out(tick(number, at(10.0 + number, applications=both)))
+    shown, name = (
+        values(metrics_of(link, counts)),
+        "stallward_application_request_duration_seconds",
+    )
+    assert (shown[f"{name}_bucket,db,0.008"], shown[f"{name}_count,db"]) == (3, 3)
+    assert shown[f"{name}_count,web"] == 9
 
 
 def test_every_metric_of_the_table_is_served_and_no_other(link: LoopLink) -> None:
@@ -357,6 +423,106 @@ def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
     for arguments, text in checks:
         done = subprocess.run([promtool, *arguments], input=text, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (0, b""), done.stdout + done.stderr
+
+
+def counted(met_of_ten: dict[str, int]) -> list[dict[str, str]]:
+    """Series of two hours in which so many of ten seconds met a target; of the node without a name."""
+    series = []
+    for name, met in met_of_ten.items():
+        of = f'application="{name}",' if name else ""
+        metric = f"stallward_{'application_' if name else ''}target_seconds_total"
+        for label, share in (("true", met), ("false", 10 - met)):
+            title = f'{metric}{{instance="node",job="edge",{of}met="{label}"}}'
+            series.append({"series": title, "values": f"0+{6 * share}x120"})
+    return series
+
+
+MISSED = [
+    pytest.param({"": 2}, [""], id="the only application"),
+    pytest.param({"": 8}, [], id="it is well"),
+    pytest.param({"": 1, "db": 9, "web": 2}, ["web"], id="one of two"),
+    pytest.param({"": 1, "db": 1, "web": 2}, ["db", "web"], id="both"),
+    pytest.param({"": 2, "db": 6, "web": 6}, [""], id="mostly one or the other"),
+]
+
+
+@pytest.mark.parametrize(("met_of_ten", "who"), MISSED)
+def test_the_alert_on_the_target_names_the_application_that_misses_it(
+    met_of_ten: dict[str, int], who: list[str], tmp_path: Path
+) -> None:
+    expected = [
+        {
+            "exp_labels": {
+                "severity": "critical",
+                "instance": "node",
+                "job": "edge",
+                **({"application": name} if name else {}),
+            },
+            "exp_annotations": {
+                "summary": f"{name or 'The protected application'} misses its target most of the "
+                "time although stallward runs.\n",
+                "runbook": "docs/reference/alerts.md#stallwardtargetmissed",
+            },
+        }
+        for name in who
+    ]
+    alert = {"eval_time": "1h", "alertname": "StallwardTargetMissed", "exp_alerts": expected}
+    test = {"interval": "1m", "input_series": counted(met_of_ten), "alert_rule_test": [alert]}
+    check_rules(tmp_path, test)
+
+
+def test_the_alerts_on_sources_name_the_application(tmp_path: Path) -> None:
+    node = 'instance="node",job="edge"'
+    series = {
+        f'stallward_application_latency_source_up{{{node},application="db",source="lines"}}': 0,
+        f'stallward_application_latency_source_up{{{node},application="web",source="lines"}}': 1,
+        f'stallward_application_latency_step_seconds{{{node},application="web"}}': 0.01,
+        f'stallward_application_slo_seconds{{{node},application="web"}}': 0.05,
+        f'stallward_application_slo_seconds{{{node},application="db"}}': 5,
+    }
+    test = {
+        "interval": "1m",
+        "input_series": [{"series": s, "values": f"{v}+0x120"} for s, v in series.items()],
+        "alert_rule_test": [
+            {
+                "eval_time": "1h",
+                "alertname": name,
+                "exp_alerts": [{"exp_labels": labels, "exp_annotations": annotations}],
+            }
+            for name, labels, annotations in (
+                source_alert("StallwardBlind", "warning", "db", BLIND, source="lines"),
+                source_alert("StallwardSourceTooCoarse", "info", "web", COARSE),
+            )
+        ],
+    }
+    check_rules(tmp_path, test)
+
+
+BLIND = "No latencies of {} arrive; only stalls show how it is doing.\n"
+COARSE = "The latencies of {} come in steps that are too large for the target.\n"
+
+
+def source_alert(
+    alert: str, severity: str, name: str, summary: str, **labels: str
+) -> tuple[str, dict[str, str], dict[str, str]]:
+    """An alert on the source of one application: its name, labels and annotations."""
+    known = {"severity": severity, "instance": "node", "job": "edge", "application": name}
+    runbook = f"docs/reference/alerts.md#{alert.lower()}"
+    return alert, known | labels, {"summary": summary.format(name), "runbook": runbook}
+
+
+def check_rules(folder: Path, test: Mapping[str, object]) -> None:
+    """Have promtool run a test of the alerts."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian package prometheus)")
+    rules = str(ROOT / "docs/reference/alerts.yml")
+    file = folder / "test.yml"
+    file.write_text(json.dumps({"rule_files": [rules], "tests": [test]}))
+    done = subprocess.run(
+        [promtool, "test", "rules", str(file)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 MACHINE = pb.NodeSample(memory_total_bytes=1000)

@@ -89,7 +89,7 @@ def test_a_recording_of_several_applications_is_refused(url: str, tmp_path: Path
     shutil.copy(path / "requests.parquet", path / "requests-web.parquet")
     ((refused, why),) = add(url, [path]).refused
     assert refused == path
-    assert "a catalogue keeps those of one" in why
+    assert "several protected applications" in why
 
 
 def test_a_recording_is_added_once(url: str) -> None:

@@ -32,6 +32,7 @@ from stallward.agent.errors import StallwardError, UsageError
 from stallward.agent.latency_histogram import middle_ms
 from stallward.env.errors import RecordingError
 from stallward.env.recording import from_frames as tick_requests
+from stallward.env.recording.applications import application_samples
 from stallward.env.recording.from_frames import Converted, convert_frames
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.recording.stored import RecordingFolder
@@ -410,3 +411,77 @@ def test_a_day_without_a_tick_is_refused(node: Path) -> None:
     _log(node, (10.0, 210.0))
     with pytest.raises(RecordingError, match=r"No tick of .* is of these days"):
         _convert(node, days=(NEXT_DAY, None))
+
+
+TWO = (("db", 10.0, 5), ("web", 50.0, 2))
+"""Name, target and requests a tick of two applications."""
+
+
+def _of_two(ticks: list[pb.TickRecord]) -> list[pb.TickRecord]:
+    """The same ticks of two applications, each with its requests of about 5 ms."""
+    for tick in ticks:
+        for name, slo_ms, count in TWO:
+            one = tick.sample.applications.add(name=name, slo_ms=slo_ms)
+            one.group.name = f"edge/{name}"
+            one.latency.p95_ms = 5.0
+            one.latency.new_requests.buckets.append(426)
+            one.latency.new_requests.counts.append(count)
+    return ticks
+
+
+def _protect_two(node: Path, **web: Any) -> None:
+    config = load_config(node / "stallward.toml")
+    protected = (
+        ProtectedConfig(name="db", group="edge/db", slo_ms=10.0),
+        ProtectedConfig(name="web", group="edge/web", slo_ms=50.0, **web),
+    )
+    two = replace(config, protected=protected, latency=None)
+    (node / "stallward.toml").write_text(config_toml(two))
+
+
+def test_a_node_with_two_applications_has_the_requests_and_samples_of_each(node: Path) -> None:
+    _protect_two(node)
+    _leave(node, _of_two(_ticks(500.0, 100.0)))
+    config = node / "stallward.toml"
+    made = convert_frames(node, node / "out", config=config, name="edge")
+    recording = load_recording(made.recordings[0], several=True)
+    assert recording.run.other_applications == ("web",)
+    assert recording.run.slo_ms == 60.0, "what the daemon compared with"
+    assert recording.requests.ok.size == pytest.approx(5 * 201, abs=5)
+    assert recording.others["web"].ok.size == pytest.approx(2 * 201, abs=2)
+    assert made.requests == recording.requests.ok.size + recording.others["web"].ok.size
+    db, web = application_samples(recording.ticks)[0]
+    assert (db.name, db.slo_ms, web.group.name) == ("db", 10.0, "edge/web")
+    with pytest.raises(RecordingError, match="several protected applications"):
+        RecordingFolder.open(recording.path).load()
+
+
+def test_the_log_of_one_application_is_its_own(node: Path) -> None:
+    path = node / "requests.lines"
+    _protect_two(node, latency=LinesLatency(path=path, start="0", end="1", ok="2"))
+    _leave(node, _of_two(_ticks(500.0, 100.0)))
+    _log(node, (500.0, 600.0))
+    config = node / "stallward.toml"
+    made = convert_frames(node, node / "out", config=config, name="edge")
+    recording = load_recording(made.recordings[0], several=True)
+    assert recording.others["web"].sojourn_ms.tolist() == pytest.approx([20.0] * 100)
+    assert recording.requests.ok.size > 900, "those of the ticks"
+
+
+def test_a_new_target_of_one_application_is_another_configuration(node: Path) -> None:
+    earlier = _of_two(_ticks(500.0, 100.0))
+    for tick in earlier:
+        tick.sample.applications[1].slo_ms = 40.0
+    _protect_two(node)
+    _leave(node, earlier, _of_two(_ticks(601.0, 100.0)))
+    made = convert_frames(node, node / "out", config=node / "stallward.toml", name="edge")
+    assert len(made.recordings) == 1
+    assert dict(made.left_out_s) == {"under an earlier configuration": 100.0}
+
+
+def test_other_applications_than_those_of_the_ticks_are_refused(node: Path) -> None:
+    _leave(node, _of_two(_ticks(500.0, 100.0)))
+    assert "2 protected applications: db, web, and the configuration 1" in str(_refused(node))
+    _protect_two(node)
+    log = [node / "requests.lines"]
+    assert "--requests names a log of one application" in str(_refused(node, requests=log))

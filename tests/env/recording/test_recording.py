@@ -136,7 +136,7 @@ def test_the_requests_of_further_applications_come_back(tmp_path: Path) -> None:
         others=others,
         units=Units.empty(),
     )
-    recording = load_recording(tmp_path / "x")
+    recording = load_recording(tmp_path / "x", several=True)
     assert recording.run == run
     assert list(recording.others) == ["web", "store-2"]
     assert recording.requests.sojourn_ms.tolist() == pytest.approx([125.0] * 2)
@@ -144,7 +144,7 @@ def test_the_requests_of_further_applications_come_back(tmp_path: Path) -> None:
     assert recording.others["store-2"].ok.tolist() == [True, False]
     (tmp_path / "x" / "requests-web.parquet").unlink()
     with pytest.raises(RecordingError, match=r"requests-web\.parquet"):
-        load_recording(tmp_path / "x")
+        load_recording(tmp_path / "x", several=True)
 
 
 def test_a_further_application_cannot_name_another_file(recorded: Path) -> None:

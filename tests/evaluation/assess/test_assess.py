@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
+from stallward.env.recording.recording import Requests, Units, write_recording
+from stallward.env.recording.run_info import load_run
 from stallward.evaluation.assess.assessment import (
     Assessment,
     Cause,
@@ -21,7 +23,9 @@ from stallward.evaluation.assess.assessment import (
     causes_of,
 )
 from stallward.evaluation.assess.readings import Seconds, readings_of_ticks, seconds_of
+from stallward.evaluation.assess.recordings import readings_of_recordings
 from stallward.evaluation.cli import MISTAKE, main
+from stallward.evaluation.errors import MeasureError
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MIB = 1 << 20
@@ -125,7 +129,8 @@ def seconds(**signals: Sequence[float]) -> Seconds:
     }
     return Seconds(
         asked=none > 0.0, paused=slots > 0.0, taken_bytes=slots, held_bytes=slots,
-        least_bytes=slots, page_us=slots, **given,
+        least_bytes=slots, page_us=slots, own_p95_ms=slots[:, :0], own_target_ms=slots[:, :0],
+        **given,
     )  # fmt: skip
 
 
@@ -346,3 +351,94 @@ def test_without_a_place_the_configuration_says_where(
     write(tmp_path, ticks_of(day()))
     assert main(["assess", "--config", str(config)]) == 0
     assert "nightly" in capsys.readouterr().out
+
+
+TARGETS_MS = {"db": 10.0, "web": 200.0}
+
+
+def of_two(ticks: list[pb.TickRecord]) -> list[pb.TickRecord]:
+    """The same ticks of two applications: a missed second is the web server's, each third both's.
+
+    The database also misses once where the web server has no requests.
+    """
+    bad = 0
+    for number, tick in enumerate(ticks):
+        missed = tick.sample.latency.p95_ms > TARGET_MS
+        bad += missed
+        own_ms = {"db": 4.0 + 8.0 * (missed and bad % 3 == 0), "web": 300.0 if missed else 80.0}
+        if number == 8:
+            own_ms = {"db": 11.0}
+        far = max(own_ms[name] / TARGETS_MS[name] for name in own_ms)
+        tick.sample.latency.p95_ms = TARGET_MS * far
+        for name, slo_ms in TARGETS_MS.items():
+            one = tick.sample.applications.add(name=name, slo_ms=slo_ms)
+            one.group.name = f"edge/{name}"
+            if name in own_ms:
+                one.latency.window_s, one.latency.p95_ms = 1.0, own_ms[name]
+    return ticks
+
+
+def test_of_several_applications_it_says_who_missed_and_how_often_all_met() -> None:
+    found = assess([readings_of_ticks(of_two(ticks_of(day())), "here")])
+    worst, other = found.applications
+    assert (worst.name, worst.target_ms, worst.judged_s, worst.missed_s) == (
+        "web",
+        200.0,
+        718,
+        120,
+    )
+    assert (other.name, other.target_ms, other.judged_s, other.missed_s) == ("db", 10.0, 719, 41)
+    assert (found.judged_s, found.missed_s) == (719, 121), "seconds in which any missed"
+    assert found.verdict is Verdict.HELPS_LIKELY
+
+
+def test_the_screen_names_the_application_that_missed_most(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, of_two(ticks_of(day())))
+    page = tmp_path / "page.html"
+    assert main(["assess", str(tmp_path), "--out", str(page)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "recorded: 719 s, 719 with requests"
+    assert lines[1].startswith("all met their targets: 598 s; not all: 121 s, 16.8 %")
+    assert lines[1].endswith("; web missed most")
+    rows = [line.split() for line in lines[4:6]]
+    assert rows == [
+        ["web", "200", "718", "120", "16.7", "%"],
+        ["db", "10", "719", "41", "5.7", "%"],
+    ]
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 100
+    assert "web missed most" in page.read_text()
+
+
+def test_one_application_is_not_listed() -> None:
+    assert assessed(day()).applications == ()
+
+
+def test_seconds_under_another_target_of_one_application_are_left_out() -> None:
+    ticks = of_two(ticks_of(day()))
+    for tick in ticks[:100]:
+        tick.sample.applications[1].slo_ms = 40.0
+    assert assess([readings_of_ticks(ticks, "here")]).recorded_s == 619
+
+
+def test_a_recording_of_several_gives_the_same_figures_as_its_ticks(tmp_path: Path) -> None:
+    ticks = of_two(ticks_of(day()))
+    run = replace(
+        load_run(RECORDINGS / "detector-phases-none-s1"),
+        start_s=100.0, end_s=1000.0, burn_in_s=0.0, slo_ms=TARGET_MS, slot_names=("batch",),
+        slot_floors_bytes=(), slot_units=(), other_applications=("web",),
+    )  # fmt: skip
+    none = Requests.empty()
+    write_recording(
+        tmp_path / "two", run=run, ticks=ticks, requests=none, others={"web": none},
+        units=Units.empty(),
+    )  # fmt: skip
+    found = assess(readings_of_recordings(tmp_path))
+    of_ticks = assess([readings_of_ticks(ticks, "here")])
+    assert found.applications == of_ticks.applications
+    assert (found.judged_s, found.missed_s) == (of_ticks.judged_s, of_ticks.missed_s)
+    both = [*readings_of_recordings(tmp_path), readings_of_ticks(ticks_of(day()), "here")]
+    with pytest.raises(MeasureError, match="different protected applications"):
+        assess(both)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from stallward.env.recording.applications import application_samples
 from stallward.env.recording.recording import load_recording
 from stallward.evaluation.arms import parse_arms
 from stallward.evaluation.comparison.compare import run_comparison
@@ -91,9 +92,14 @@ def test_two_applications_are_compared_live(
     blocks = sorted((tmp_path / "out" / "blocks").iterdir())
     assert len(blocks) == 4, "there is no background to run by itself"
     for path in blocks:
-        recording = load_recording(path)
+        recording = load_recording(path, several=True)
         assert recording.run.other_applications == ("right",)
         assert recording.others["right"].ok.sum() > 100, "50 a second for 3.5 s"
         together = recording.tick("latency_completed_total")
         seen = len(recording.requests.ok) + len(recording.others["right"].ok)
         assert together[-1] > 0.8 * seen, "the daemon reads the requests of both"
+        last = application_samples(recording.ticks)[-1]
+        assert [one.name for one in last] == ["left", "right"]
+        assert all(one.group.memory_usage_bytes for one in last)
+        asked = [0 if one.latency is None else one.latency.completed_total for one in last]
+        assert sum(asked) == together[-1], "and of each"

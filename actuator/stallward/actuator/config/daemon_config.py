@@ -262,6 +262,30 @@ def _check_groups(config: DaemonConfig) -> None:
                 f"config.background[{i}].name is {name!r}.",
                 next_step="Use letters, digits, '.', '_' and '-', each name once.",
             )
+    _check_called(config)
+
+
+def _check_called(config: DaemonConfig) -> None:
+    """Check that no two targets have one name: levers, sensors and places are called by it.
+
+    A group is called by its path, a process tree or a pod by the name of its table.
+
+    Raises:
+        ConfigError: If two have.
+    """
+    named: list[tuple[str, ProtectedConfig | SlotConfig]] = [*config.named_applications]
+    named += [(f"background[{i}]", slot) for i, slot in enumerate(config.background)]
+    called: dict[str, str] = {}
+    for place, one in named:
+        key = "name" if one.group is None else "group"
+        name = one.name if one.group is None else parse_name(one.group)
+        if name in called:
+            raise ConfigError(
+                f"config.{called[name]} and config.{place}.{key} are both {name!r}, by which levers "
+                "are called.",
+                next_step="Give one of them another name.",
+            )
+        called[name] = f"{place}.{key}"
 
 
 def _check_several(config: DaemonConfig) -> None:

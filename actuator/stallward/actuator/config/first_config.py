@@ -64,7 +64,8 @@ def first_config(
     """
     several = len(applications) > 1
     lines = ["# Made by `stallward init`. Every key is in docs/reference/config.md."]
-    for name, one in _named(applications):
+    taken: set[str] = set()  # no two of them may be called the same
+    for name, one in _named(applications, taken):
         here = f"{one.target}  # {one.memory_bytes // _MIB} MiB now"
         if several:
             lines += [
@@ -77,7 +78,7 @@ def first_config(
             ]
         else:
             lines += [f"[protected]  {_NEVER}", here, ""]
-    for name, one in _named(background):
+    for name, one in _named(background, taken if several else set()):
         lines += [
             "[[background]]  # held back while the application needs its memory",
             f"name = {toml_text(name)}",
@@ -104,14 +105,15 @@ def first_config(
     return "\n".join([*lines, ""])
 
 
-def _named(chosen: Sequence[ChosenWorkload]) -> Iterator[tuple[str, ChosenWorkload]]:
-    """Each with a name of its own."""
-    names: set[str] = set()
+def _named(
+    chosen: Sequence[ChosenWorkload], taken: set[str]
+) -> Iterator[tuple[str, ChosenWorkload]]:
+    """Each with a name that is not taken yet, and is then."""
     for one in chosen:
         name = one.slot_name
-        while name in names:
+        while name in taken:
             name += "-2"
-        names.add(name)
+        taken.add(name)
         yield name, one
 
 

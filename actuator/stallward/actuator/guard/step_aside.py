@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.agent.desired import SLOT_LEVERS, DesiredState, SlotDesire
+from stallward.agent.group_names import meant_by, names_in
 from stallward.agent.sample import Sample
 from stallward.agent.threads import ThreadDesire
 
@@ -73,7 +74,8 @@ def step_aside(
     desired: DesiredState, aside: Aside, sample: Sample
 ) -> tuple[DesiredState, tuple[GuardChange, ...]]:
     """Remove the settings of the levers in ``aside``; returns the rest and a change for each."""
-    desired = without_levers(desired, aside, [group.name for group in sample.slots])
+    slots = [group.name for group in sample.slots]
+    desired = without_levers(desired, aside, slots, names_in(sample))
     changes = tuple(
         GuardChange(rule=GuardRule.SET_BY_OTHERS, wish=Wish.LEVER, lever=lever)
         for lever, _ in aside
@@ -81,16 +83,19 @@ def step_aside(
     return desired, changes
 
 
-def without_levers(desired: DesiredState, aside: Aside, names: Sequence[str]) -> DesiredState:
+def without_levers(
+    desired: DesiredState, aside: Aside, slots: Sequence[str], every: Sequence[str]
+) -> DesiredState:
     """Remove the settings of the levers in ``aside``.
 
     Args:
         desired: A desired state.
         aside: The levers.
-        names: The name of the group of each of its slots.
+        slots: The name of the group of each of its slots.
+        every: The names of all groups of the node.
     """
     for lever, _ in aside:
-        desired = _without(desired, lever, names)
+        desired = _without(desired, lever, slots, every)
     return desired
 
 
@@ -99,22 +104,22 @@ def foreign_pauses(aside: Aside, sample: Sample) -> frozenset[int]:
 
     If it thawed a slot, the slot's processes must not be stopped instead.
     """
-    subjects = {lever.partition(":")[2] for lever, _ in aside if lever.startswith("pause:")}
-    return frozenset(i for i, group in enumerate(sample.slots) if _names(group.name) & subjects)
+    subjects = [lever.partition(":")[2] for lever, _ in aside if lever.startswith("pause:")]
+    names = names_in(sample)
+    meant = frozenset[str]().union(*(meant_by(subject, names) for subject in subjects))
+    return frozenset(i for i, group in enumerate(sample.slots) if group.name in meant)
 
 
-def _names(group: str) -> set[str]:
-    """The names by which a lever may call the group."""
-    return {group, group.rpartition("/")[2]}
-
-
-def _without(desired: DesiredState, lever: str, names: Sequence[str]) -> DesiredState:
+def _without(
+    desired: DesiredState, lever: str, slots: Sequence[str], every: Sequence[str]
+) -> DesiredState:
     kind, _, subject = lever.partition(":")
     if kind == "stop":
         kept = tuple(ref for ref in desired.stopped if str(ref.pid) != subject)
         return replace(desired, stopped=kept)
     if kind in _SLOT_FIELDS:
-        return _without_slot(desired, _SLOT_FIELDS[kind], subject, names)
+        meant = meant_by(subject, every)
+        return _without_slots(desired, _SLOT_FIELDS[kind], [name in meant for name in slots])
     if kind in _TUNING_FIELDS:
         cleared: dict[str, Any] = dict.fromkeys(_TUNING_FIELDS[kind])
         return replace(desired, tuning=replace(desired.tuning, **cleared))
@@ -127,12 +132,12 @@ def _without(desired: DesiredState, lever: str, names: Sequence[str]) -> Desired
     return desired  # a desired state has no field for it (one process's OOM score)
 
 
-def _without_slot(
-    desired: DesiredState, fields: tuple[str, ...], subject: str, names: Sequence[str]
+def _without_slots(
+    desired: DesiredState, fields: tuple[str, ...], meant: Sequence[bool]
 ) -> DesiredState:
-    slots = list(desired.slots)
     original = {field: getattr(_DEFAULT, field) for field in fields}
-    for index, name in enumerate(names[: len(slots)]):
-        if subject in _names(name):
-            slots[index] = replace(slots[index], **original)
-    return replace(desired, slots=tuple(slots))
+    slots = tuple(
+        replace(slot, **original) if index < len(meant) and meant[index] else slot
+        for index, slot in enumerate(desired.slots)
+    )
+    return replace(desired, slots=slots)

@@ -394,9 +394,13 @@ class Cgroup:
     """Path relative to the cgroup root; ``/`` is the whole machine."""
     hierarchy: Hierarchy = field(repr=False)
     """The node's hierarchies."""
+    short_name: str = field(default="", compare=False)
+    """What its levers are called by; by default the last part of its name."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "name", parse_name(self.name))
+        short_name = self.short_name or self.name.rpartition("/")[2]
+        object.__setattr__(self, "short_name", short_name)
 
     @property
     def is_root(self) -> bool:

@@ -52,6 +52,11 @@ class ProcessTree:
     refresh: Callable[[], None] = field(default=lambda: None, repr=False)
     """Brings the members of this tree, and of all others, up to date."""
 
+    @property
+    def short_name(self) -> str:
+        """What its levers are called by: its name."""
+        return self.name
+
     def pids(self, *, recursive: bool = True, most: int | None = None) -> tuple[int, ...]:
         """The pids of the members, ascending; a tree has no levels, so all are included."""
         members = list(self.members.values())  # in one step: other threads call this, too

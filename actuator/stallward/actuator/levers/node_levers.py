@@ -200,7 +200,7 @@ class _Empty(LeverDefaults):
 
 
 def _no_levers(target: AnyTarget) -> SlotLevers:
-    short = cpu_and_io.short(target)
+    short = target.short_name
     return SlotLevers(pause=_Empty(f"pause:{short}"), limit=_Empty(f"limit:{short}"))
 
 
@@ -372,7 +372,7 @@ class NodeLevers:
             *(FileLever(spec, originals, aside_s=site.aside_s) for spec in specs),
             self._willneed(target, pages),
             *protected_thread_levers(
-                cpu_and_io.short(target),
+                target.short_name,
                 members,
                 None if group is None else group.unified_dir,
                 site.paths.proc,
@@ -384,7 +384,7 @@ class NodeLevers:
         def advice(granted: DesiredState) -> PageAdvice | None:
             return "willneed" if granted.protected_willneed else None
 
-        name, proc = f"pages:{cpu_and_io.short(target)}", self._site.paths.proc
+        name, proc = f"pages:{target.short_name}", self._site.paths.proc
         return PageAdviceLever(name, pages, advice, proc)
 
     def _make_shared(self) -> tuple[Lever, ...]:

@@ -236,7 +236,7 @@ class GroupSlot:
         self._index = index
         self._originals = originals
         self._group = group
-        self._short = cpu_and_io.short(self._group)
+        self._short = self._group.short_name
         self._check = partial(site.exempt.check, self._group)
         self._members = partial(self._group.pids, recursive=True)
         self._weight = cpu_and_io.cpu_weight(group, self._desire, self._check)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.errors import NodeError
@@ -14,6 +15,7 @@ from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.lever import ExemptProcesses, daemon_pids
+from stallward.agent.group_names import short_names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +53,14 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
         _target(hierarchy, tree, group, name)
         for tree, (group, name) in zip(forest.trees, named, strict=True)
     )
+    short = _short_names((zone, *found))
+    zone = replace(zone, short_name=short[zone.name])
+    found = tuple(
+        replace(one, short_name=short[one.name])
+        if isinstance(one, Cgroup) and one.name in short
+        else one
+        for one in found
+    )
     count = len(config.applications)
     applications, slots = found[:count], found[count:]
     for group in (zone, *found):
@@ -81,6 +91,12 @@ def _target(
     if tree is not None:
         return tree
     return hierarchy.group(group) if group is not None else unbound(hierarchy, name)
+
+
+def _short_names(targets: Sequence[AnyTarget]) -> dict[str, str]:
+    """What each target is called by that is there: no two of them by the same."""
+    there = [one.name for one in targets if not is_unbound(one)]
+    return dict(zip(there, short_names(there), strict=True))
 
 
 def _exists(group: Cgroup) -> bool:

@@ -13,7 +13,6 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import read_online_cpus
 from stallward.actuator.kernel.target import is_unbound
 from stallward.actuator.levers.base.plugin import lacks_of_levers
-from stallward.actuator.levers.cgroup.cpu_and_io import short
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.sensors.missing import Absence, Why, is_latency
 from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
@@ -171,7 +170,7 @@ def find_lacks(
     paths = config.node.paths
     slots = levers.targets
     # What one application lacks, all lack: a controller sees them as one.
-    applications = [short(one) for one in levers.applications if not is_unbound(one)]
+    applications = [one.short_name for one in levers.applications if not is_unbound(one)]
     others = lacks_of_levers(levers.plugins, paths.proc)
     if not is_counted(paths.proc):
         others[Need.THREAD_TIMES] = NOT_COUNTED
@@ -179,7 +178,7 @@ def find_lacks(
         others[Need.CPU_COUNT] = why
     return lacks_of(
         levers.survey(),
-        slots=[short(slot) for slot in slots if not is_unbound(slot)],
+        slots=[slot.short_name for slot in slots if not is_unbound(slot)],
         applications=applications,
         threads_allowed=budgets.allow_protected_threads,
         trees=[slot.name for slot in slots if not isinstance(slot, Cgroup)],

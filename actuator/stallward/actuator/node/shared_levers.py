@@ -15,6 +15,7 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.desired import DesiredState, SlotDesire
+from stallward.agent.group_names import names_in
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.counter_rate import CounterRate
 from stallward.agent.sharing.throttle import DiskRate
@@ -316,7 +317,8 @@ class SharedLevers:
         self._aside = update_aside(self._aside, sample, self._aside_s)
         # The guard knows slots; that another program has changed a pod is known here.
         names = [target.name for target in targets]
-        return without_levers(replace(granted, slots=tuple(entries)), self._aside, names)
+        state, every = replace(granted, slots=tuple(entries)), (*names, *names_in(sample))
+        return without_levers(state, self._aside, names, every)
 
     def _divide(
         self, slot: int, shared: _Shared, granted: SlotDesire, sample: Sample

@@ -148,11 +148,6 @@ def _look_at(path: Path, node: str, day: date | None) -> _New:
     recording = folder.load()
     if not len(recording.ticks["time_s"]):
         raise RecordingError(f"{path} has no tick.", next_step="Leave it out.")
-    if recording.others:
-        raise RecordingError(
-            f"{path} has the requests of several applications, and a catalogue keeps those of one.",
-            next_step="Keep its directory.",
-        )
     name = folder.node or node
     if not _NODE.fullmatch(name):
         raise RecordingError(

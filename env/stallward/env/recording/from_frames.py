@@ -162,13 +162,20 @@ MOST_REQUESTS: Final = 50_000_000
 """More do not fit the memory of a small machine: that many take 1.3 GB."""
 
 
-def requests_in(ticks: Iterable[pb.TickRecord], piece: Piece) -> Requests:
+def requests_in(
+    ticks: Iterable[pb.TickRecord], piece: Piece, application: str | None = None
+) -> Requests:
     """The requests scheduled in a piece that its ticks have in their histograms, by that time.
 
     A latency is known to 1 %, or to the range that the application's own histogram gives. A
     request counts as having ended at the tick that tells of it, so its times are late by less than
     a tick and a period of the source. Requests that failed are not among them, and how long a
     request waited before it was sent is not known.
+
+    Args:
+        ticks: The ticks of the piece.
+        piece: The piece.
+        application: The name of the application, where there are several.
 
     Raises:
         RecordingError: If there are more than :data:`MOST_REQUESTS`.
@@ -177,7 +184,7 @@ def requests_in(ticks: Iterable[pb.TickRecord], piece: Piece) -> Requests:
     latencies_s: list[float] = []
     counts: list[int] = []
     for tick in ticks:
-        new = tick.sample.latency.new_requests
+        new = _latency(tick.sample, application).new_requests
         ends_s += [tick.time_s] * len(new.buckets)
         latencies_s += [1e-3 * middle_ms(bucket) for bucket in new.buckets]
         counts += new.counts
@@ -197,6 +204,14 @@ def requests_in(ticks: Iterable[pb.TickRecord], piece: Piece) -> Requests:
         ok=np.ones(end_s.size, dtype=bool),
     )
     return told.scheduled_in(piece.start_s, piece.end_s)
+
+
+def _latency(sample: pb.Sample, application: str | None) -> pb.LatencySample:
+    """The latencies of an application; of the only one by default."""
+    if application is None:
+        return sample.latency
+    mine = (one.latency for one in sample.applications if one.name == application)
+    return next(mine, pb.LatencySample())
 
 
 # ---------- The work of the background in a piece of a trace, from its ticks.
@@ -361,7 +376,8 @@ def convert_frames(
         out: The directory of the recordings, which must not exist yet.
         config: The daemon's configuration: the target, the slots, and how to read the log.
         name: The name of the scenario in the recordings.
-        requests: The application's logs; none takes the one that the configuration names.
+        requests: The application's logs; none takes the one that the configuration names, and for
+            several applications that of each.
         most_piece_s: The most seconds of a recording.
         most_pieces: The most recordings of each controller.
         days: The first and the last day (UTC) to take; ``None`` for no bound. Pieces then end by
@@ -384,13 +400,18 @@ def convert_frames(
     usable_s = sum(piece.length_s for piece in trace.pieces) - sum(left_out.values())
     left_out[_SPARED] = usable_s - sum(piece.length_s for piece in pieces)
     left_out[_OTHER_DAY] = other_days_s
-    logged = logged_requests(settings.latency, requests, pieces)
+    logged = _logged_of_each(settings, requests, pieces)
     folder = out.with_name(f".{out.name}.{os.getpid()}.partial")
     building = _Building(folder, settings, name, node_name, left_out)
     ticks_of = _ticks_of(file, trace, pieces)
     try:
-        for piece, ticks, log in zip(pieces, ticks_of, logged, strict=True):
-            building.add(piece, ticks, requests_in(ticks, piece) if log is None else log)
+        for piece, ticks, logs in zip(pieces, ticks_of, logged, strict=True):
+            names = piece.configuration.names or (None,)
+            first, *others = (
+                requests_in(ticks, piece, name) if log is None else log
+                for name, log in zip(names, logs, strict=True)
+            )
+            building.add(piece, ticks, first, others)
         if not building.written:
             raise RecordingError(
                 f"Nothing is left of {file}: {_listed(left_out)}.",
@@ -414,6 +435,20 @@ def convert_frames(
     )
 
 
+def _logged_of_each(
+    settings: DaemonConfig, named: Sequence[Path], pieces: Sequence[Piece]
+) -> list[tuple[Requests | None, ...]]:
+    """The logged requests of every piece, of each application."""
+    sources = settings.latencies
+    if named and len(sources) > 1:
+        raise UsageError(
+            "--requests names a log of one application, and the configuration protects "
+            f"{len(sources)}.",
+            next_step="Write the path of each log into a copy of the configuration for --config.",
+        )
+    return list(zip(*(logged_requests(one, named, pieces) for one in sources), strict=True))
+
+
 def _usable(
     file: Path, trace: Trace, settings: DaemonConfig, left_out: dict[str, float]
 ) -> list[Piece]:
@@ -432,6 +467,14 @@ def _usable(
         raise UsageError(
             f"The ticks have {len(last.groups)} slots, and the configuration "
             f"{len(settings.background)}.",
+            next_step="Name the configuration that the daemon ran with.",
+        )
+    applications = settings.applications
+    if last.names != (tuple(one.name for one in applications) if len(applications) > 1 else ()):
+        raise UsageError(
+            f"The ticks have {max(len(last.names), 1)} protected applications"
+            f"{': ' if last.names else ''}{', '.join(last.names)}, and the configuration "
+            f"{len(applications)}, or others.",
             next_step="Name the configuration that the daemon ran with.",
         )
     usable = []
@@ -485,14 +528,28 @@ class _Building:
         self.length_s = 0.0
         self.slot_units: tuple[tuple[str, str], ...] = ()
 
-    def add(self, piece: Piece, ticks: Sequence[pb.TickRecord], requests: Requests) -> None:
-        """Write the recording of a piece, unless it lacks what a twin is fitted to."""
+    def add(
+        self,
+        piece: Piece,
+        ticks: Sequence[pb.TickRecord],
+        requests: Requests,
+        others: Sequence[Requests] = (),
+    ) -> None:
+        """Write the recording of a piece, unless it lacks what a twin is fitted to.
+
+        Args:
+            piece: The piece.
+            ticks: Its ticks.
+            requests: The requests in it, of the first application.
+            others: Those of each further one.
+        """
         if len(ticks) < piece.ticks:
             self._left_out[_REMOVED] += piece.length_s
             return
         names = [slot.name for slot in self._settings.background]
         work = [slot_units(ticks, slot, piece.start_s, piece.end_s) for slot in range(len(names))]
-        if requests.scheduled_s.size < _LEAST_REQUESTS:
+        counts = [one.scheduled_s.size for one in (requests, *others)]
+        if max(counts) < _LEAST_REQUESTS:
             self._left_out[_IDLE] += piece.length_s
             return
         if not piece.alone and any(one.unknown_share > _MOST_UNKNOWN for one in work):
@@ -501,10 +558,17 @@ class _Building:
         run = self._run_info(piece, ticks, requests, work)
         slug = re.sub(r"[^A-Za-z0-9_.=-]+", "-", run.arm)[:60]
         path = self._out / f"{len(self.written) + 1:04d}-{slug}"
-        write_recording(path, run=run, ticks=ticks, requests=requests, units=as_units(work))
+        write_recording(
+            path,
+            run=run,
+            ticks=ticks,
+            requests=requests,
+            others=dict(zip(run.other_applications, others, strict=True)),
+            units=as_units(work),
+        )
         self.written.append(path)
         self.ticks += len(ticks)
-        self.requests += requests.scheduled_s.size
+        self.requests += sum(counts)
         self.length_s += piece.length_s
         self.slot_units = tuple(zip(names, run.slot_units, strict=True))
 
@@ -536,6 +600,7 @@ class _Building:
             slot_names=tuple(slot.name for slot in settings.background),
             slot_floors_bytes=tuple(slot.floor_bytes for slot in settings.background),
             slot_units=tuple(one.unit for one in work),
+            other_applications=piece.configuration.names[1:],
             versions=versions(),
         )
 

@@ -28,6 +28,13 @@ class Configuration:
     """The target; ``None`` in ticks of earlier versions."""
     work: tuple[tuple[int, int, str], ...]
     """Slot, source and unit of each source of work."""
+    applications: tuple[tuple[str, float], ...] = ()
+    """Name and target of each application, where there are several."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the applications; empty where there is one."""
+        return tuple(name for name, _ in self.applications)
 
     @classmethod
     def of(cls, tick: pb.TickRecord) -> Configuration:
@@ -36,6 +43,7 @@ class Configuration:
             groups=tuple(slot.name for slot in tick.sample.slots),
             slo_ms=tick.slo_ms if tick.HasField("slo_ms") else None,
             work=tuple((one.slot, one.source, one.unit) for one in tick.sample.work),
+            applications=tuple((one.name, one.slo_ms) for one in tick.sample.applications),
         )
 
 

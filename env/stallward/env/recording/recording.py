@@ -3,7 +3,8 @@
 A recording is written whole or not at all. Its files:
 
 - ``run.json``: what was run, where and with which versions (:class:`RunInfo`);
-- ``ticks.parquet``: one row for each tick, with every raw signal; names end in the unit;
+- ``ticks.parquet``: one row for each tick, with every raw signal; names end in the unit; those of
+  several protected applications are in :mod:`stallward.env.recording.applications`;
 - ``actions.parquet``: one row for each tick: what was desired, granted and applied, and the
   propensity;
 - ``requests.parquet``: one row for each request of the protected application;
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.wire import reasons_of
 from stallward.env.errors import RecordingError
+from stallward.env.recording.applications import application_columns
 from stallward.env.recording.run_info import RunInfo, load_run
 from stallward.env.recording.tables import Column, read_table, write_table
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -70,6 +72,7 @@ def tick_columns(records: Sequence[pb.TickRecord]) -> dict[str, pa.Array]:
         columns.update(_process_columns(records, i))
     for prefix, part in sections:
         columns.update(_message_columns(prefix, [part(r) for r in records]))
+    columns.update(application_columns(records))
     columns["profile"] = pa.array([r.sample.profile for r in records], pa.string())
     return _present(columns)
 
@@ -390,13 +393,20 @@ def write_recording(
         shutil.rmtree(building, ignore_errors=True)
 
 
-def load_recording(path: Path) -> Recording:
+def load_recording(path: Path, *, several: bool = False) -> Recording:
     """Open a recording.
 
+    Args:
+        path: Its directory.
+        several: Whether it may be of several protected applications.
+
     Raises:
-        RecordingError: If it is missing, not a recording, truncated, or of another version.
+        RecordingError: If it is missing, not a recording, truncated, of another version, or of
+            several applications where there can be only one.
     """
     run = load_run(path)
+    if not several:
+        run.check_one_application(f"{path}")
     recording = recording_of(
         path,
         run,

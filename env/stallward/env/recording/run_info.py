@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -38,7 +39,7 @@ class NodeInfo:
 
 
 def _check_word(name: str) -> None:
-    if not name.replace("-", "").isalnum():  # it is a part of a file's name
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name):  # it is a part of a file's name
         raise SchemaError(f"is {name!r:.80}, no name of an application.")
 
 
@@ -108,6 +109,24 @@ class RunInfo:
         if not 0.0 < value < 1.0:
             raise RecordingError(f"A recording's slo.quantile is {value!r:.80}.")
         return float(value)
+
+    def check_one_application(self, where: str) -> None:
+        """Refuse the recording of several protected applications, where only one can be used.
+
+        Args:
+            where: Where the recording is, for the error.
+
+        Raises:
+            RecordingError: If there are several.
+        """
+        if self.other_applications:
+            raise RecordingError(
+                f"{where} is a recording of several protected applications "
+                f"({', '.join(self.other_applications)} beside the first), and here there can be "
+                "only one.",
+                next_step="Leave it out, and record a node that protects one; `stallward compare "
+                "--live` and `stallward assess` use several.",
+            )
 
     @property
     def measured_from_s(self) -> float:

@@ -266,6 +266,20 @@ class CauseShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ApplicationShare:
+    """How often one of several applications missed its own target."""
+
+    name: str
+    target_ms: float | None
+    """The last; ``None`` if none is known."""
+    judged_s: int
+    """Seconds in which one of its requests ended."""
+    missed_s: int
+    missed: Interval
+    """The share of these seconds that missed the target."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlotAdvice:
     """What would have been done to one slot: shares of the seconds in which anybody was asked."""
 
@@ -310,6 +324,7 @@ class Assessment:
     judged_s: int
     """The others with requests."""
     missed_s: int
+    """Those that missed the target; where there are several applications, the target of any."""
     missed: Interval
     """The share of the judged seconds that missed the target."""
     short_of_missed: Interval
@@ -319,6 +334,8 @@ class Assessment:
     causes: tuple[CauseShare, ...]
     advice: Advice | None
     """``None`` if no controller was asked."""
+    applications: tuple[ApplicationShare, ...] = ()
+    """Each of several applications, the one that missed most first; empty where there is one."""
 
 
 def free_rows(readings: Readings) -> Mask:
@@ -341,6 +358,12 @@ def assess(parts: Sequence[Readings]) -> Assessment:
     if any(part.slot_names != names for part in parts):
         raise MeasureError(
             "The recordings are of different background groups.",
+            next_step="Assess those of one configuration.",
+        )
+    applications = parts[0].applications
+    if any(part.applications != applications for part in parts):
+        raise MeasureError(
+            "The recordings are of different protected applications.",
             next_step="Assess those of one configuration.",
         )
     recorded_s = int(sum(known_rows(part).sum() for part in parts))
@@ -393,7 +416,28 @@ def assess(parts: Sequence[Readings]) -> Assessment:
         short_of_met=_share(short, met),
         causes=causes,
         advice=advice,
+        applications=_applications(seconds, applications),
     )
+
+
+def _applications(seconds: Seconds, names: Sequence[str]) -> tuple[ApplicationShare, ...]:
+    """How often each application missed its target, the one that missed most first."""
+    shares = []
+    for number, name in enumerate(names):
+        p95_ms, target_ms = seconds.own_p95_ms[:, number], seconds.own_target_ms[:, number]
+        judged = np.isfinite(p95_ms) & np.isfinite(target_ms)
+        missed = judged & (p95_ms > target_ms)
+        known_ms = target_ms[np.isfinite(target_ms)]
+        shares.append(
+            ApplicationShare(
+                name=name,
+                target_ms=float(known_ms[-1]) if known_ms.size else None,
+                judged_s=int(judged.sum()),
+                missed_s=int(missed.sum()),
+                missed=_interval(missed, judged),
+            )
+        )
+    return tuple(sorted(shares, key=lambda one: -one.missed_s))
 
 
 def _share(sign: Mask, among: Mask) -> float | None:

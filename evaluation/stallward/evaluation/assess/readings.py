@@ -45,6 +45,8 @@ _SLOT_SIGNALS: Final = (
 _PLAIN: Final = ("time_s", "wall_time_s", "stretch", "target_ms", "tuned", "asked")
 """Columns of our own: when, what belongs together, the target, whether a setting besides pauses and
 limits was in force, and who was asked: its number in ``controllers``, from 1, and 0 for nobody."""
+APPLICATION_SIGNALS: Final = ("latency_p95_ms", "slo_ms")
+"""The columns that are needed of each application, where there are several."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -56,6 +58,8 @@ class Readings:
     slot_names: tuple[str, ...]
     controllers: tuple[str, ...] = ()
     """Who was asked what should be held back."""
+    applications: tuple[str, ...] = ()
+    """The names of the protected applications; empty where there is one."""
 
     def of(self, name: str) -> Array:
         """A column; all NaN if there is none."""
@@ -64,7 +68,14 @@ class Readings:
 
     def of_slots(self, name: str) -> Array:
         """A column of every slot, shape ``(rows, slots)``; ``name`` has a place for its number."""
-        each = [self.of(name.format(slot)) for slot in range(len(self.slot_names))]
+        return self._stacked([name.format(slot) for slot in range(len(self.slot_names))])
+
+    def of_applications(self, name: str) -> Array:
+        """A column of every application, shape ``(rows, applications)``."""
+        return self._stacked([f"application:{one}:{name}" for one in self.applications])
+
+    def _stacked(self, names: Sequence[str]) -> Array:
+        each = [self.of(name) for name in names]
         return np.stack(each, axis=1) if each else np.zeros((self.of("time_s").size, 0))
 
 
@@ -83,7 +94,9 @@ def read_node(source: Path) -> Readings:
 
 
 def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
-    """The readings of a daemon's ticks; those before a change of slots or target are left out.
+    """The readings of a daemon's ticks.
+
+    Those before a change of slots, applications or targets are left out.
 
     Raises:
         MeasureError: If there are no ticks.
@@ -92,6 +105,7 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
     controllers: dict[str, int] = {}
     before: pb.TickRecord | None = None
     stretch, target_ms = 0.0, math.nan
+    applications: dict[str, float] = {}
     for tick in ticks:
         apart = before is None or _apart(before, tick)
         if before is not None and not apart and int(tick.time_s) == int(before.time_s):
@@ -99,8 +113,11 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         stretch += apart
         ours_ms = tick.slo_ms if tick.HasField("slo_ms") else math.nan
         changed = ours_ms != target_ms and not math.isnan(ours_ms)
+        now = {one.name: one.slo_ms for one in tick.sample.applications}
+        changed = changed or now != applications
         if before is None or changed or len(tick.sample.slots) != len(names):
             rows, controllers, target_ms = array("d"), {}, ours_ms
+        applications = now
         names = tuple(slot.name.rpartition("/")[2] for slot in tick.sample.slots)
         controller, wanted = _advice(tick)
         asked = controllers.setdefault(controller, len(controllers) + 1) if controller else 0
@@ -109,13 +126,20 @@ def readings_of_ticks(ticks: Iterable[pb.TickRecord], source: str) -> Readings:
         )
         rows.extend((tick.time_s, tick.wall_time_s, stretch, ours_ms, held, asked))
         rows.extend(_signals(tick.sample, wanted, len(names)))
+        for one in tick.sample.applications:
+            rows.extend((*_values(one.latency, ("p95_ms",)), one.slo_ms))
         before = tick
     if before is None:
         raise MeasureError(f"{source} has no ticks.", next_step="Let the daemon run for a while.")
-    every = [*_PLAIN, *titles(len(names))]
+    every = [*_PLAIN, *titles(len(names)), *titles_of_applications(applications)]
     table = np.frombuffer(rows, dtype=np.float64).reshape(-1, len(every))
     columns = {title: table[:, number] for number, title in enumerate(every)}
-    return Readings(columns=columns, slot_names=names, controllers=tuple(controllers))
+    return Readings(
+        columns=columns,
+        slot_names=names,
+        controllers=tuple(controllers),
+        applications=tuple(applications),
+    )
 
 
 def _apart(before: pb.TickRecord, tick: pb.TickRecord) -> bool:
@@ -144,6 +168,11 @@ def titles(slots: int) -> list[str]:
         for prefix, names in _SLOT_SIGNALS
         for name in names
     ]
+
+
+def titles_of_applications(names: Iterable[str]) -> list[str]:
+    """The names of the columns of applications."""
+    return [f"application:{name}:{signal}" for name in names for signal in APPLICATION_SIGNALS]
 
 
 def _signals(sample: pb.Sample, wanted: pb.DesiredState, slots: int) -> Iterable[float]:
@@ -189,7 +218,10 @@ many as of files."""
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seconds:
-    """Arrays with an entry, or with a row of slots, for each second; NaN where unknown."""
+    """Arrays with an entry, or with a row of slots or applications, for each second.
+
+    What is unknown is NaN.
+    """
 
     p95_ms: Array
     target_ms: Array
@@ -211,6 +243,10 @@ class Seconds:
     """The least limit under which the slot may run, where that is bounded."""
     page_us: Array
     """The slot's stall for each page that it read back from swap."""
+    own_p95_ms: Array
+    """That of each application, where there are several; ``p95_ms`` is then of the one that is
+    farthest from its target, as if that were the node's."""
+    own_target_ms: Array
 
     @property
     def judged(self) -> Mask:
@@ -219,7 +255,9 @@ class Seconds:
 
     @property
     def missed(self) -> Mask:
-        """Those whose p95 was above the target."""
+        """Those whose p95 was above the target; of several applications, that of any."""
+        if self.own_p95_ms.shape[1]:
+            return (self.own_p95_ms > self.own_target_ms).any(axis=1)
         return self.judged & (self.p95_ms > self.target_ms)
 
     @classmethod
@@ -290,6 +328,8 @@ def seconds_of(readings: Readings) -> Seconds:
         held_bytes=held_bytes,
         least_bytes=readings.of_slots("slot{}_state_least_limit_bytes"),
         page_us=_page_us(readings),
+        own_p95_ms=readings.of_applications("latency_p95_ms"),
+        own_target_ms=readings.of_applications("slo_ms"),
     )
 
 

@@ -7,8 +7,14 @@ from pathlib import Path
 import numpy as np
 
 from stallward.env.catalogue.find import recording_folders
+from stallward.env.recording.applications import application_names
 from stallward.env.recording.recording import Recording, load_recording
-from stallward.evaluation.assess.readings import MOST_GAP_S, Readings, titles
+from stallward.evaluation.assess.readings import (
+    MOST_GAP_S,
+    Readings,
+    titles,
+    titles_of_applications,
+)
 from stallward.evaluation.errors import MeasureError
 
 
@@ -19,7 +25,7 @@ def readings_of_recordings(place: Path) -> list[Readings]:
         RecordingError: If one cannot be opened.
         MeasureError: If one has no ticks after its burn-in.
     """
-    return [_readings_of(load_recording(one)) for one in recording_folders([place])]
+    return [_readings_of(load_recording(one, several=True)) for one in recording_folders([place])]
 
 
 def _readings_of(recording: Recording) -> Readings:
@@ -41,11 +47,13 @@ def _readings_of(recording: Recording) -> Readings:
         "tuned": tuned,
         "asked": np.where(names == "none", 0, 1 + np.arange(names.size))[number],
     }
-    for title in titles(len(run.slot_names)):
+    applications = application_names(recording.ticks)
+    for title in (*titles(len(run.slot_names)), *titles_of_applications(applications)):
         advised = recording.actions.get(title)
         columns[title] = recording.tick(title) if advised is None else advised
     return Readings(
         columns={title: np.asarray(one, dtype=np.float64)[kept] for title, one in columns.items()},
         slot_names=run.slot_names,
         controllers=tuple(map(str, names)),
+        applications=applications,
     )

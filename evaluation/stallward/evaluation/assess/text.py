@@ -47,6 +47,8 @@ _VERDICTS: Final = {
 _ADVICE_ALONE: Final = (
     "What that does to latencies, and what is advised then, advice alone cannot say."
 )
+_MOST_SHOWN: Final = 4
+"""So many applications are listed, so that everything is one screen."""
 _EXPERIMENT: Final = (
     "stallward ab start --baseline controller:none --treatment controller:partition"
 )
@@ -110,7 +112,10 @@ def reasons(found: Assessment) -> list[str]:
 
 def lines_of(found: Assessment) -> list[str]:
     """The whole screen."""
-    lines = [*record_lines(found), ""]
+    lines = [*record_lines(found)]
+    if found.applications:
+        lines += output.table_lines(*application_table(found))
+    lines.append("")
     if found.missed_s:
         lines += [*output.table_lines(*cause_table(found)), signs_line(found), ""]
     lines.append(advice_line(found.advice))
@@ -126,13 +131,31 @@ def lines_of(found: Assessment) -> list[str]:
 
 def record_lines(found: Assessment) -> tuple[str, str]:
     """What was recorded, and how much of it missed the target."""
-    target = "" if found.target_ms is None else f", target p95 {found.target_ms:.3g} ms"
+    recorded = f"recorded: {found.recorded_s} s, {found.judged_s} with requests"
     share = found.missed
     known = "" if share.low is None or share.high is None else f" [{_range(share)}]"
-    return (
-        f"recorded: {found.recorded_s} s, {found.judged_s} with requests{target}",
-        f"missed the target: {found.missed_s} s, {_percent(share.value)}{known}",
-    )
+    missed = f"{found.missed_s} s, {_percent(share.value)}{known}"
+    if found.applications:
+        worst, met_s = found.applications[0], found.judged_s - found.missed_s
+        most = f"; {worst.name} missed most" if worst.missed_s else ""
+        return recorded, f"all met their targets: {met_s} s; not all: {missed}{most}"
+    target = "" if found.target_ms is None else f", target p95 {found.target_ms:.3g} ms"
+    return f"{recorded}{target}", f"missed the target: {missed}"
+
+
+def application_table(found: Assessment) -> Table:
+    """How often each of several applications missed its target; the worst of them."""
+    rows: list[tuple[str, ...]] = [
+        (
+            one.name,
+            "-" if one.target_ms is None else f"{one.target_ms:.3g}",
+            f"{one.judged_s}",
+            f"{one.missed_s}",
+            _percent(one.missed.value),
+        )
+        for one in found.applications[:_MOST_SHOWN]
+    ]
+    return ("application", "target ms", "s with requests", "missed s", "missed"), rows
 
 
 def cause_table(found: Assessment) -> Table:
@@ -199,6 +222,7 @@ _COLOURS: Final = {
     Cause.LOAD: "var(--c3)",
     Cause.UNKNOWN: "var(--c4)",
 }
+_OF_SEVERAL: Final = " It is that of the application that is farthest from its target, times the node's over its own."
 _MOST_DOTS: Final = 1500
 """Of each cause, so that the page of a week stays small."""
 
@@ -206,13 +230,15 @@ _MOST_DOTS: Final = 1500
 def assessment_page(found: Assessment, parts: Sequence[Readings]) -> ExperimentPage:
     """The whole page."""
     record, missed = record_lines(found)
+    several = application_table(found) if found.applications else None
     sections = [
         PageSection(
             title="The p95 of each second",
             what="The dashed line is the target. A second that missed it has the colour of the "
-            "first cause that it shows a sign of.",
+            "first cause that it shows a sign of." + (_OF_SEVERAL if several else ""),
             key={CAUSES[cause]: colour for cause, colour in _COLOURS.items()},
             charts=_timeline(parts),
+            table=None if several is None else _table(several),
             notes=(missed,),
         ),
         PageSection(

@@ -311,7 +311,7 @@ def measure_recording(path: Path) -> BlockMeasures:
         RecordingError: If it cannot be opened.
         MeasureError: If it is too short to be measured.
     """
-    recording = load_recording(path)
+    recording = load_recording(path, several=True)
     series = series_of(recording)
     others = {
         name: reduce(replace(series, scheduled_s=one.scheduled_s, finished_s=one.end_s, ok=one.ok))

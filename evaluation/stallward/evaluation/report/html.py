@@ -178,7 +178,7 @@ def _load(
         finished = load_if_there(FinishedBlock, path / BLOCK_FILE)
         if finished is None or not 1 <= finished.block.round <= result.method.rounds:
             continue
-        latency_ms = reduce(series_of(load_recording(path))).latency_ms
+        latency_ms = reduce(series_of(load_recording(path, several=True))).latency_ms
         blocks.setdefault(finished.block.condition, []).append((path, latency_ms))
     shown = [ALONE, AMPLE, *result.table.arms]
     latencies = {name: np.concatenate([latency for _, latency in blocks[name]]) for name in shown}
@@ -189,7 +189,7 @@ def _load(
         )
         if by_p95:
             path = by_p95[(len(by_p95) - 1) // 2][0]
-            timelines[name] = timeline_of(load_recording(path), name)
+            timelines[name] = timeline_of(load_recording(path, several=True), name)
     return latencies, timelines
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
-from stallward.env.errors import RecordingError
 from stallward.env.recording.recording import Recording, load_recording
 from stallward.env.scenario.file import load_scenario
 from stallward.env.twin.estimate.background import recorded_running
@@ -175,10 +174,3 @@ def test_a_scenario_without_swap_has_none_on_the_twin() -> None:
     assert estimate_exogenous("detector-anon", without).swap_bytes == 0
     unknown = [replace(r, run=replace(r.run, swap_bytes=0)) for r in recordings]
     assert estimate_exogenous("detector-anon", unknown).swap_bytes == 2 << 30
-
-
-def test_runs_of_several_applications_are_refused() -> None:
-    runs = recorded("detector-anon")
-    several = replace(runs[0], run=replace(runs[0].run, other_applications=("web",)))
-    with pytest.raises(RecordingError, match="several protected applications"):
-        estimate_exogenous("detector-anon", [several, *runs[1:]])

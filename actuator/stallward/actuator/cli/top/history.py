@@ -15,6 +15,7 @@ from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.applications import farthest
 from stallward.agent.desired import RELEASED
+from stallward.agent.group_names import meant_by, names_in
 from stallward.agent.sample import ApplicationSample, GroupSample, Sample
 
 HISTORY_S: Final = 120
@@ -171,7 +172,7 @@ class History:
                     limit_bytes=state.limit_bytes,
                     paused=state.paused,
                     paused_share=state.paused_share,
-                    levers=_levers(sample, {group.name, _short(group.name), name}),
+                    levers=_levers(sample, group.name),
                 )
             )
         latency = sample.latency
@@ -256,12 +257,12 @@ def _group_view(
     )
 
 
-def _levers(sample: Sample, names: set[str]) -> tuple[str, ...]:
+def _levers(sample: Sample, name: str) -> tuple[str, ...]:
     """The levers of one group that are moved, with their values."""
     found = []
     for state in sample.levers:
         kind, _, group = state.lever.partition(":")
-        if group in names:
+        if name in meant_by(group, names_in(sample)):
             found.append(f"{kind} {state.value}{' (set by others)' if state.foreign else ''}")
     return tuple(found)
 

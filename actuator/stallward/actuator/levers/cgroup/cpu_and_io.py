@@ -15,7 +15,6 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import read_text, why_unreadable
 from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.target import Target
 from stallward.actuator.levers.base.file_lever import FileSpec
 from stallward.actuator.levers.base.held_setting import (
     KeyedFile,
@@ -35,11 +34,6 @@ _MOST_BFQ_WEIGHT: Final = 1000
 _UNLIMITED_IO: Final = "rbps=max wbps=max riops=max wiops=max"
 
 
-def short(group: Target) -> str:
-    """The last part of a group's name."""
-    return group.name.rpartition("/")[2]
-
-
 def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
     """The lever on cpu.weight, or on v1 cpu.shares scaled to it.
 
@@ -57,7 +51,11 @@ def cpu_weight(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         return str(max(round(weight * _V1_SHARES_PER_WEIGHT), 2) if v1 else weight)
 
     return _spec(
-        f"cpu_weight:{short(group)}", PlainFile(path=path, exact=True), value_of, missing, check
+        f"cpu_weight:{group.short_name}",
+        PlainFile(path=path, exact=True),
+        value_of,
+        missing,
+        check,
     )
 
 
@@ -78,7 +76,7 @@ def cpu_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         return str(quota) if v1 else f"{quota} {period_us}"
 
     setting = PlainFile(path=path, cap=True, exact=True) if v1 else QuotaFile(path=path)
-    return _spec(f"cpu_max:{short(group)}", setting, value_of, missing, check)
+    return _spec(f"cpu_max:{group.short_name}", setting, value_of, missing, check)
 
 
 def io_weight(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) -> FileSpec:
@@ -99,7 +97,7 @@ def io_weight(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) ->
 
     keyed = KeyedFile(path=path, key="default", default="100", cap=False)
     setting: PlainFile = PlainFile(path=path) if v1 else keyed
-    return _spec(f"io_weight:{short(group)}", setting, value_of, missing, check)
+    return _spec(f"io_weight:{group.short_name}", setting, value_of, missing, check)
 
 
 def io_max(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) -> FileSpec:
@@ -126,7 +124,7 @@ def io_max(group: Cgroup, desire_of: DesireOf, check: Check, paths: Paths) -> Fi
         return str(rate) if v1 else f"rbps={rate} wbps={rate}"
 
     return FileSpec(
-        name=f"io_max:{short(group)}",
+        name=f"io_max:{group.short_name}",
         settings=() if missing else settings,
         value_of=value_of,
         missing=missing,
@@ -146,7 +144,7 @@ def swap_max(group: Cgroup, desire_of: DesireOf, check: Check) -> FileSpec:
         return None if size is None else str(size)
 
     setting = PlainFile(path=path, tolerance=LARGEST_PAGE_BYTES, cap=True, exact=True)
-    spec = _spec(f"swap_max:{short(group)}", setting, value_of, missing, check)
+    spec = _spec(f"swap_max:{group.short_name}", setting, value_of, missing, check)
     return replace(spec, blocking=True)
 
 
@@ -171,7 +169,7 @@ def protection(group: Cgroup, *, hard: bool, application: int = 0) -> FileSpec:
         return None if low_bytes is None else str(low_bytes)
 
     setting = ProtectionFile(path=path, tolerance=LARGEST_PAGE_BYTES)
-    lever = f"{name.replace('.', '_')}:{short(group)}"
+    lever = f"{name.replace('.', '_')}:{group.short_name}"
     return _spec(lever, setting, value_of, missing, lambda: None)
 
 

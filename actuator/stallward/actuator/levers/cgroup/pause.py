@@ -135,7 +135,7 @@ class PauseLever(LeverDefaults):
         exempt: ExemptProcesses | None = None,
         aside_s: float = ASIDE_S,
     ) -> None:
-        self.name = f"pause:{group.name.rpartition('/')[2]}"
+        self.name = f"pause:{group.short_name}"
         self._group = group
         self._originals = originals
         self._wanted_of = wanted_of

@@ -101,7 +101,7 @@ def swappiness(group: Cgroup, *, application: int | None = None) -> tuple[FileSp
     if group.hierarchy.kind != "hybrid" or group.memory_dir is None or group.is_root:
         return ()
     spec = FileSpec(
-        name=f"swappiness:{group.name.rpartition('/')[2]}",
+        name=f"swappiness:{group.short_name}",
         settings=(PlainFile(path=group.memory_dir / "memory.swappiness"),),
         value_of=partial(_tuning, "swappiness")
         if application is None

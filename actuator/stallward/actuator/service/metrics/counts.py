@@ -150,6 +150,8 @@ class TickCounts:
         self.paused_s: dict[int, float] = {}
         self.requests = 0
         self.request_times = RequestTimes(slo_ms)
+        self.request_times_of: dict[str, RequestTimes] = {}
+        """Those of each application, where there are several."""
         self._time = TickTime()
         self._foreign: frozenset[str] = frozenset()
         self._paused: tuple[bool, ...] = ()
@@ -196,6 +198,10 @@ class TickCounts:
             self._take_latency("", sample)
         for one in sample.applications:
             self._take_latency(one.name, one)
+            times = self.request_times_of.get(one.name)
+            if times is None or one.slo_ms / 1e3 not in times.bounds_s:  # with another target anew
+                times = self.request_times_of[one.name] = RequestTimes(one.slo_ms)
+            times.take(one.latency.new_requests)
 
     def _take_latency(self, name: str, part: pb.Sample | pb.ApplicationSample) -> None:
         """Count the requests of one application."""

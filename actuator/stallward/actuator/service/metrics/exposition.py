@@ -21,7 +21,8 @@ from prometheus_client.registry import Collector
 from stallward.actuator.latency.counts import REJECTED
 from stallward.actuator.service.loop_link import MODES, LoopLink
 from stallward.actuator.service.metrics.counts import OTHER, MetricsConfig, TickCounts
-from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S
+from stallward.actuator.service.metrics.request_times import RequestTimes
+from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S, Metric
 from stallward.actuator.work.config import CPU_UNIT
 from stallward.proto.v1 import stallward_pb2 as pb
 
@@ -70,7 +71,10 @@ class DaemonMetrics(Collector):
             if metric.name == "stallward_tick_phase_seconds":
                 yield self._phases()
             elif metric.name == "stallward_request_duration_seconds":
-                yield self._request_times()
+                yield _request_times(metric, {(): self._counts.request_times})
+            elif metric.name == "stallward_application_request_duration_seconds":
+                each = self._counts.request_times_of.items()
+                yield _request_times(metric, {(name,): times for name, times in each})
             else:
                 yield _family(metric.name, rows.get(metric.name, ()))
 
@@ -116,12 +120,12 @@ class DaemonMetrics(Collector):
             family.add_metric((phase,), buckets, sum_value=times.sum_s)
         return family
 
-    def _request_times(self) -> Family:
-        metric = _BY_NAME["stallward_request_duration_seconds"]
-        family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        times = self._counts.request_times
-        family.add_metric((), _buckets(times.bounds_s, times.counts), sum_value=times.sum_s)
-        return family
+
+def _request_times(metric: Metric, each: Mapping[tuple[str, ...], RequestTimes]) -> Family:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, times in each.items():
+        family.add_metric(labels, _buckets(times.bounds_s, times.counts), sum_value=times.sum_s)
+    return family
 
 
 def _buckets(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
@@ -191,6 +195,15 @@ def _status_rows(status: pb.StatusResponse, skipped: int) -> Iterator[tuple[str,
         yield "stallward_latency_rejected_total", rejected
         step = [((), source.step_ms / 1e3)] if source.step_ms else []
         yield "stallward_latency_step_seconds", step
+    sources = [
+        (one.name, one.latency_source)
+        for one in status.applications
+        if one.HasField("latency_source")
+    ]
+    up = [((name, source.source), not source.fault) for name, source in sources]
+    yield "stallward_application_latency_source_up", up
+    steps = [((name,), source.step_ms / 1e3) for name, source in sources if source.step_ms]
+    yield "stallward_application_latency_step_seconds", steps
 
 
 def _tick_rows(last: pb.TickRecord, names: tuple[str, ...]) -> Iterator[tuple[str, Rows]]:

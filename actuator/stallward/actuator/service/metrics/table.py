@@ -166,10 +166,26 @@ METRICS: Final = (
         "Time in which the p95 of its last second met its target, and in which it did not.",
         labels=("application", "met"),
     ),
+    Metric(
+        "stallward_application_request_duration_seconds",
+        "Latency of each of its requests; its target is one of the bounds.",
+        labels=("application",),
+        is_histogram=True,
+    ),
     Metric("stallward_application_memory_bytes", "Memory that it holds.", labels=("application",)),
     Metric(
         "stallward_application_stall_seconds_total",
         "Time in which any of its tasks waited for memory.",
+        labels=("application",),
+    ),
+    Metric(
+        "stallward_application_latency_source_up",
+        "1 while its latencies arrive; absent without a source.",
+        labels=("application", "source"),
+    ),
+    Metric(
+        "stallward_application_latency_step_seconds",
+        "The step in which its source gives latencies; absent where there is none.",
         labels=("application",),
     ),
     Metric(

@@ -58,15 +58,8 @@ def estimate_exogenous(name: str, recordings: Sequence[Recording]) -> Exogenous:
     Without runs under pressure, runs with ample memory are used in their place.
 
     Raises:
-        RecordingError: If there is no run of the application together with the background, or a
-            run of several applications.
+        RecordingError: If there is no run of the application together with the background.
     """
-    several = [r.path for r in recordings if r.run.other_applications]
-    if several:
-        raise RecordingError(
-            f"{several[0]} is a run of several protected applications, and a twin has one.",
-            next_step="Leave such recordings out; `stallward compare --live` compares them.",
-        )
     ample = [r for r in recordings if r.run.condition == "ample"]
     together = [r for r in recordings if r.run.condition == "together"] or ample
     if not together:
