@@ -500,3 +500,17 @@ def test_the_continuous_twin_has_an_id_of_its_own() -> None:
     made = gymnasium.make("stallward/TwinContinuous-v0", twins=[TWIN], settings={"episode_s": 2.0})
     assert isinstance(made.action_space, gymnasium.spaces.Box)
     assert made.action_space.shape == (len(ACTION_SIZES),)
+
+
+def test_a_scenario_with_several_applications_is_an_environment() -> None:
+    env = gymnasium.make("stallward/Twin-v0", twins=["web-and-cache"])
+    first, _ = env.reset(seed=3)
+    assert env.observation_space.contains(first)
+    idle = np.zeros(env.action_space.shape or (), dtype=np.int64)
+    for _ in range(20):
+        observation, _, _, _, info = env.step(idle)
+    assert env.observation_space.contains(observation)
+    own = [info["window_violated_nginx"], info["window_violated_memcached"]]
+    assert set(own) <= {0.0, 1.0}
+    assert info["window_violated"] >= 0.5 * max(own), "missed in the last of two ticks"
+    env.close()

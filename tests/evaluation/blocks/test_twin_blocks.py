@@ -193,3 +193,42 @@ def test_the_twin_of_a_node_runs_without_a_scenario_file(tmp_path: Path) -> None
     assert (ran.scenario, ran.scenario_parameters) == (twin.scenario.name, {})
     with pytest.raises(ComparisonError, match="nothing says how much memory would be ample"):
         runner.run_block(replace(request, condition="ample"), tmp_path / "ample")
+
+
+def test_a_block_of_several_applications_has_the_requests_of_each(tmp_path: Path) -> None:
+    scenario = load_scenario("web-and-cache", several=True)
+    runner = open_twin(scenario, "default")
+    request = RunRequest(
+        condition="together", arm=parse_arms("none")[0], slo_ms=2.0, duration_s=4.0, burn_in_s=1.0,
+        seed=1,
+    )  # fmt: skip
+    assert runner.run_block(request, tmp_path / "block") == Disturbances()
+    recording = load_recording(tmp_path / "block")
+    assert recording.run.other_applications == ("memcached",)
+    web, cache = recording.requests, recording.others["memcached"]
+    assert 10 * web.scheduled_s.size < cache.scheduled_s.size, "2,000 a second against 100"
+    assert runner.run_block(replace(request, condition="background"), tmp_path / "own") is not None
+    assert load_recording(tmp_path / "own").others == {}
+
+
+@pytest.mark.slow
+@pytest.mark.reaches("env/stallward/env/twin/", "models/")
+def test_a_comparison_names_the_attainment_of_each_application(tmp_path: Path) -> None:
+    request = replace(
+        _request(tmp_path, tmp_path / "out", "none,partition"),
+        scenario="web-and-cache",
+        twin="default",
+    )
+    result = run_comparison(request).result
+    assert load_result(tmp_path / "out") == result
+    assert result.method.twin_fitted is False
+    for arm in ("none", "partition"):
+        each = {one.application: one for one in (result.table.applications or {})[arm]}
+        assert list(each) == ["nginx", "memcached"]
+        shares = [one.slo_attainment.value for one in each.values()]
+        together = result.table.arms[arm].metrics.slo_attainment.value
+        assert None not in shares
+        assert together is not None
+        assert together <= min(share or 0.0 for share in shares) + 1e-9
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "The twin is composed and not fitted." in page

@@ -14,7 +14,7 @@ from stallward.agent.action_table import ActionTable
 from stallward.agent.observation.encoder import BASIC
 from stallward.env.gym.renderer import RENDER_MODES, Renderer
 from stallward.env.gym.spaces import Actions, find_features, spaces, to_choices
-from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, scene_of
+from stallward.env.gym.twin_nodes import INFOS, TwinSource, make_simulation, missed_by, scene_of
 from stallward.env.simulation.simulation import SimulationSettings
 
 
@@ -23,7 +23,8 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
 
     Infos hold ``progress`` (the background's share of full speed), ``violated`` (severity of the
     last second), ``window_violated`` (1 if the last window of at least a second and 20 requests
-    missed the target) and ``switches`` (how many levers moved).
+    missed the target) and ``switches`` (how many levers moved). Of several applications each of
+    these figures is that of the one that suffers most, and ``window_violated_NAME`` is that of one.
 
     Args:
         twins: Fitted twins, their names or paths, or what their files hold; all shipped ones by
@@ -93,6 +94,7 @@ class TwinEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         choices = to_choices(action, self._simulation.table, continuous=self._continuous)
         result = self._simulation.step(choices[None])
         info = {name: float(getattr(result, field)[0]) for name, field in INFOS.items()}
+        info |= missed_by(self._simulation, 0)
         observation = np.array(result.observation[0, : self._features.size])
         if self._renderer.active:
             self._renderer.step(0, self._simulation.frames()[0])

@@ -11,9 +11,8 @@ from stallward.agent.schema.read import read
 from stallward.env.errors import TwinError
 from stallward.env.gym.node_view import Scene
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.find import load_twins
-from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted, twin_from_json
-from stallward.models.registry import find_twin
+from stallward.env.twin.inputs.find import load_named, load_twins
+from stallward.env.twin.inputs.fitted import FittedTwin, twin_from_json
 
 TwinSource = FittedTwin | str | Path | Mapping[str, Any]
 """A fitted twin, its name, its file, or what its file holds."""
@@ -84,7 +83,22 @@ def _load(twin: TwinSource) -> FittedTwin:
         return twin
     if isinstance(twin, Mapping):
         return twin_from_json(twin, "A twin that was given")
-    return load_fitted(find_twin(twin))
+    return load_named(twin)
+
+
+def missed_by(simulation: Simulation, index: int) -> dict[str, float]:
+    """For each of several applications of a node, 1 if its last window missed its target.
+
+    The keys are ``window_violated_`` and the name of the application; none where there is one.
+    """
+    scenario = simulation.twins[simulation.scenario[index]].scenario
+    if not scenario.others:
+        return {}
+    names = (scenario.protected_name, *(other.name for other in scenario.others))
+    return {
+        f"window_violated_{name}": float(own.missed[index])
+        for name, own in zip(names, simulation.twin.applications, strict=False)
+    }
 
 
 def scene_of(simulation: Simulation, index: int) -> Scene:

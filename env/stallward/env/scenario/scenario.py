@@ -274,7 +274,8 @@ class Scenario:
             raise ScenarioError(
                 f"The scenario {self.name} protects several applications ({names}), and here "
                 "there can be only one.",
-                next_step="Use `stallward compare --live`, or a scenario that protects one.",
+                next_step="Use `stallward compare --live` or `--twin`, or a scenario that protects "
+                "one.",
             )
 
     def with_target(self, target: Target) -> Scenario:

@@ -19,7 +19,8 @@ from stallward.env.objective import SLOW_RATIO, SUFFERED, Array
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
 from stallward.env.twin.batch import TICK_S
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.env.twin.physics.latency import pooled_quantiles
+from stallward.env.twin.physics.latency import pooled_mean_ms, pooled_quantiles
+from stallward.env.twin.physics.others import MOST_OTHERS
 
 BURN_IN_S: Final = 5.0
 """The time of a run before the measurement begins."""
@@ -38,6 +39,9 @@ class Ample:
     p99_ms: Array
     windows: Array
     """Share of windows that miss the target even so."""
+    others_mean_ms: Array
+    """The same of the further applications, ``(MOST_OTHERS, twins)``; NaN where there is none."""
+    others_p99_ms: Array
 
     def only(self, which: slice) -> Ample:
         """Return the figures of some of the twins."""
@@ -45,6 +49,8 @@ class Ample:
             mean_ms=self.mean_ms[which],
             p99_ms=self.p99_ms[which],
             windows=self.windows[which],
+            others_mean_ms=self.others_mean_ms[:, which],
+            others_p99_ms=self.others_p99_ms[:, which],
         )
 
 
@@ -93,6 +99,8 @@ def measure_ample(
         mean_ms=np.concatenate([ample.mean_ms for ample in measured]),
         p99_ms=np.concatenate([ample.p99_ms for ample in measured]),
         windows=np.concatenate([ample.windows for ample in measured]),
+        others_mean_ms=np.concatenate([ample.others_mean_ms for ample in measured], axis=1),
+        others_p99_ms=np.concatenate([ample.others_p99_ms for ample in measured], axis=1),
     )
 
 
@@ -126,15 +134,26 @@ def _ample(twin: FittedTwin, settings: SimulationSettings, seed: int) -> Ample:
     idle = np.zeros((_NODES, len(simulation.table.sizes)), dtype=np.int64)
     for _ in range(steps_in(BURN_IN_S, settings)):
         simulation.step(idle)
-    before = simulation.twin.pooled
+    applications = range(1 + len(twin.scenario.others))
+    before = [simulation.twin.pooled_of(a) for a in applications]
     steps = [simulation.step(idle) for _ in range(steps_in(_AMPLE_S, settings))]
-    answered = (simulation.twin.pooled - before).sum(axis=1, keepdims=True)
+    answered = [
+        (simulation.twin.pooled_of(a) - before[a]).sum(axis=1, keepdims=True) for a in applications
+    ]
     baseline_ms = float(simulation.terms.baseline_ms[0])
-    excess = float(np.mean([step.excess.mean() for step in steps]))
+    mean_ms = baseline_ms * (1.0 + float(np.mean([step.excess.mean() for step in steps])))
+    others_ms = np.full((2, MOST_OTHERS, 1), np.nan)
+    if twin.scenario.others:  # the excess is that of the worst one
+        mean_ms = pooled_mean_ms(answered[0][:, 0])
+        for a, own in enumerate(answered[1:]):
+            p99_ms = pooled_quantiles(own, (0.99,))[0, 0]
+            others_ms[:, a, 0] = pooled_mean_ms(own[:, 0]), p99_ms
     return Ample(
-        mean_ms=np.array([baseline_ms * (1.0 + excess)]),
-        p99_ms=pooled_quantiles(answered, (0.99,))[0, :1],
+        mean_ms=np.array([mean_ms]),
+        p99_ms=pooled_quantiles(answered[0], (0.99,))[0, :1],
         windows=np.array([np.mean([step.window_violated.mean() for step in steps])]),
+        others_mean_ms=others_ms[0],
+        others_p99_ms=others_ms[1],
     )
 
 
@@ -174,3 +193,6 @@ def set_reference_latencies(simulation: Simulation, ample: Ample) -> None:
     """
     simulation.terms.baseline_ms[:] = ample.mean_ms
     simulation.terms.slow_ms[:] = SLOW_RATIO * ample.p99_ms
+    there = np.isfinite(ample.others_mean_ms)
+    simulation.terms.others_baseline_ms[there] = ample.others_mean_ms[there]
+    simulation.terms.others_slow_ms[there] = SLOW_RATIO * ample.others_p99_ms[there]

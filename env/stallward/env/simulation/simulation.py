@@ -37,8 +37,8 @@ from stallward.env.simulation.varied_nodes import between, vary_nodes
 from stallward.env.twin.batch import TICK_S, TwinBatch
 from stallward.env.twin.frame import raw_frames
 from stallward.env.twin.inputs.fitted import FittedTwin
-from stallward.env.twin.inputs.parameters import to_array
 from stallward.env.twin.physics.levers import SHARE_TICKS, rules_of
+from stallward.env.twin.physics.others import MOST_OTHERS
 from stallward.env.twin.physics.randomness import keys_of, uniforms
 from stallward.env.twin.simd.layout import Arrays, copy_tiles
 
@@ -144,18 +144,24 @@ class Simulation:
         self.settings = settings
         self.batch = batch
         slo_ms = np.array([twin.scenario.slo_ms for twin in self.twins])
+        others_slo_ms = np.ones((MOST_OTHERS, len(self.twins)))
+        for k, twin in enumerate(self.twins):
+            for a, other in enumerate(twin.scenario.others):
+                others_slo_ms[a, k] = other.slo_ms
         prices = [settings.price, settings.excess_price, settings.slow_price]
         self.terms = RewardTerms(
             prices=np.repeat(np.array(prices)[:, None], len(self.twins), axis=1),
             baseline_ms=slo_ms / (2.0 * TARGET_RATIO),
             slow_ms=slo_ms * SLOW_RATIO / TARGET_RATIO,
+            others_baseline_ms=others_slo_ms / (2.0 * TARGET_RATIO),
+            others_slow_ms=others_slo_ms * SLOW_RATIO / TARGET_RATIO,
         )
         self.steps_per_episode = max(
             round(settings.episode_s / (TICK_S * settings.ticks_per_action)), 1
         )
-        self._draws = [to_array(t.draws) for t in self.twins]
         self._shared = draws
         self.twin = TwinBatch([t.scenario for t in self.twins], batch, seed=seed, draws=draws)
+        self._draws = [self.twin.parameters_of_each(t.draws, t.others) for t in self.twins]
         self.table = ACTION_TABLES[settings.action_table]
         self._buffers: StepBuffers = make_buffers(batch, len(self.table.sizes))
         self._rules = rules_of(settings.budgets)
@@ -196,10 +202,10 @@ class Simulation:
         numbers = uniforms(self._keys[index], first, _EPISODE_NUMBERS)
         self._episodes[index] += 1
         which = (numbers[0] * len(self.twins)).astype(np.int64)
-        parameters = np.empty((len(self._draws[0]), len(index)))
+        parameters = np.empty((*self._draws[0].shape[:2], len(index)))
         for k, twin in enumerate(self.twins):
             mine = np.flatnonzero(which == k)
-            parameters[:, mine] = self._draws[k][:, twin.choose_by(numbers[1, mine])]
+            parameters[:, :, mine] = self._draws[k][:, :, twin.choose_by(numbers[1, mine])]
         node_numbers, sensor_numbers = numbers[:_NODE_NUMBERS], numbers[_NODE_NUMBERS:]
         nuisance, max_bytes = self.settings.nuisance, self.twin.scenario_arrays.max_bytes
         random_start = nuisance != NO_NUISANCE

@@ -56,6 +56,10 @@ class RewardTerms(NamedTuple):
     """The latency baseline: the mean with ample memory, ``(scenarios,)``."""
     slow_ms: Array
     """Requests with a longer latency are slow, ``(scenarios,)``."""
+    others_baseline_ms: Array
+    """The latency baselines of further applications, ``(MOST_OTHERS, scenarios)``."""
+    others_slow_ms: Array
+    """The latencies from which their requests are slow, same shape."""
 
 
 class Measured:
@@ -65,7 +69,7 @@ class Measured:
     progress: float
     """Mean share of full speed of the slots."""
     violated: float
-    """Severity of the last second."""
+    """Severity of the last second. Of several applications the worst counts, here and below."""
     window_violated: float
     """1 where the last window missed the target, else 0."""
     moved: float

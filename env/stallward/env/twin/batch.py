@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import NORMAL_CPU_WEIGHT
 from stallward.env.twin.inputs.exogenous import Exogenous
-from stallward.env.twin.inputs.parameters import PARAMETER_NAMES
+from stallward.env.twin.inputs.parameters import PARAMETER_NAMES, TwinParameters, to_array
 from stallward.env.twin.physics import application, background, schedule
 from stallward.env.twin.physics import tick as ticking
-from stallward.env.twin.physics.latency import Windows, make_windows
+from stallward.env.twin.physics.application import SUBSTEP_VALUES
+from stallward.env.twin.physics.latency import make_windows
+from stallward.env.twin.physics.others import (
+    MOST_OTHERS,
+    World,
+    noise_of,
+    other_at,
+    others_in_use,
+)
 from stallward.env.twin.physics.pages import ANON
 from stallward.env.twin.physics.randomness import Keys, draw, keys_of, rewound
 from stallward.env.twin.physics.state import (
@@ -39,19 +47,8 @@ Mask = NDArray[np.bool_]
 
 NODE_SWAPPINESS: Final = NODE_SETTINGS.swappiness
 NODE_DIRTY_RATIOS: Final = (NODE_SETTINGS.dirty_start, NODE_SETTINGS.dirty_block)
-
-
-class World(NamedTuple):
-    """The arrays that a tick reads and changes, in the form that compiled code takes."""
-
-    state: Array
-    parameters: Array
-    noise: Array
-    keys: Keys
-    programs: Array
-    running: Array
-    rates: Array
-    windows: Windows
+_SEEDS: Final = 1 << 40
+"""How far apart the seeds of a node's applications are."""
 
 
 @model
@@ -70,22 +67,37 @@ def tick_nodes(world: World, at: int, tick: int, slots: int, new_noise: bool) ->
     application.set_rate(node, world.rates)
     if new_noise:
         draw(noise, world.keys, at, tick, node.arriving_per_s * STEP_S)
-    ticking.begin(node, parameters, noise, now, slots)
+    others = others_in_use(world, at)
+    for a in range(1, 1 + others):
+        other = other_at(world, at, a)
+        application.set_rate(other, world.rates)
+        if new_noise:
+            there, expected = at + world.places[a], other.arriving_per_s * STEP_S
+            draw(noise_of(world, at, a), world.keys, there, tick, expected)
+    ticking.begin(world, node, parameters, noise, now, at, slots, others)
     schedule.start_and_stop(node, world.running, slots)
     schedule.set_targets(node, world.programs, slots)
     schedule.set_bursts(node, slots)
     for k in range(SUBSTEPS):
         background.apply_levers(node, parameters, STEP_S, slots)
-        ticking.substep(node, parameters, noise, now, k, slots)
+        ticking.substep(world, node, parameters, noise, now, k, at, slots, others)
         schedule_answer(node, world.windows, at, tick, k, k * STEP_S)
+        for a in range(1, 1 + others):
+            there = at + world.places[a]
+            schedule_answer(other_at(world, at, a), world.windows, there, tick, k, k * STEP_S)
     ticking.end(node, slots)
+    ticking.end_together(world, node, at, others)
     report(node, world.windows, at, tick)
     judge(node)
+    for a in range(1, 1 + others):
+        other = other_at(world, at, a)
+        report(other, world.windows, at + world.places[a], tick)
+        judge(other)
 
 
 @kernel
 def _tick_all(world: World, tick: int, new_noise: bool) -> None:
-    for at in range(0, world.keys.shape[0], WIDTH):
+    for at in range(0, world.keys.shape[0] // len(world.places), WIDTH):
         tick_nodes(world, at, tick, background.slots_in_use(node_at(world.state, at)), new_noise)
 
 
@@ -102,6 +114,8 @@ class TwinBatch:
     Attributes:
         nodes: The state (:class:`~stallward.env.twin.physics.state.Node`) as arrays whose last
             axis is the node.
+        applications: For each application the arrays of its records, of which the first are
+            ``nodes``; one where no scenario has several.
         noise: The noise of the last tick as such arrays.
         scenario_arrays: The scenarios as arrays.
         world: The arrays that kernels take.
@@ -120,36 +134,50 @@ class TwinBatch:
         self.scenario_arrays = ScenarioArrays(scenarios)
         self.batch = batch
         self.ticks = 0
-        size = tiles(batch) * WIDTH
+        self._size = tiles(batch) * WIDTH
+        others = MOST_OTHERS if any(scenario.others for scenario in scenarios) else 0
+        places = tuple(self._size * a for a in range(1 + others))
+        size = self._size * len(places)
         self.world = World(
-            state=NODE.empty(batch),
-            parameters=PARAMETERS.empty(batch),
-            noise=NOISE.empty(batch),
-            keys=keys_of(seed, size, draws),
+            state=NODE.empty(size),
+            parameters=PARAMETERS.empty(size),
+            noise=NOISE.empty(size),
+            keys=np.empty(size, dtype=np.uint64),
             programs=self.scenario_arrays.programs,
             running=self.scenario_arrays.running,
             rates=self.scenario_arrays.rates,
             windows=make_windows(size),
+            values=SUBSTEP_VALUES.empty(size if others else 0),
+            places=places,
         )
+        self.world.keys[:] = self._keys(seed)
         everyone = np.arange(size)
         # Nodes beyond the batch are computed, too, so their values must be valid.
         self.world.parameters[:] = 1.0
         unused = Arrays(NODE, self.world.state, everyone)
         for name in ("zone_pages", "slo_ms", "cores", "service_s", "workers", "cpu_weight"):
             setattr(unused, name, 1.0)
-        self.nodes = unused.at(everyone[:batch])
+        self.applications = tuple(unused.at(place + everyone[:batch]) for place in places)
+        self.nodes = self.applications[0]
         self.noise = Arrays(NOISE, self.world.noise, everyone[:batch])
 
     @property
     def bytes_used(self) -> int:
         """The memory that the nodes take."""
-        arrays: list[Any] = [*self.world[:-1], *self.world.windows]
-        return sum(array.nbytes for array in arrays)
+        arrays: list[Any] = [*self.world, *self.world.windows]
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def _keys(self, seed: int) -> Keys:
+        """The keys of all applications; those of the first do not depend on the others."""
+        of_each = (
+            keys_of(seed + a * _SEEDS, self._size, self._draws)
+            for a in range(len(self.world.places))
+        )
+        return np.concatenate(list(of_each))
 
     def seed(self, seed: int) -> None:
         """Begin new random numbers, which follow from ``seed``."""
-        keys = keys_of(seed, len(self.world.keys), self._draws)
-        self.world.keys[:] = rewound(keys, self.ticks)
+        self.world.keys[:] = rewound(self._keys(seed), self.ticks)
 
     def reset(
         self,
@@ -166,21 +194,33 @@ class TwinBatch:
         Args:
             rows: Which nodes, ``(B,)``, of which ``n`` are true.
             scenario: The index of each one's scenario, ``(n,)``.
-            parameters: The parameters of each, ``(len(PARAMETER_NAMES), n)``.
+            parameters: The parameters of each, ``(len(PARAMETER_NAMES), n)``, or those of each
+                application, ``(applications, len(PARAMETER_NAMES), n)``.
             cursor_s: Where in its own time each program begins, scalar or ``(n, SLOTS)``.
             phase_s: Where in the schedule of programs each node begins, scalar or ``(n,)``.
             vary: May change the state of the new nodes before they begin.
         """
         index = np.flatnonzero(rows)
-        nodes = self.scenario_arrays.fresh(scenario, parameters)
-        nodes["cursor_s"] = cursor_s
-        nodes["phase_s"] = phase_s
-        if vary is not None:
-            vary(nodes)
-        self.scenario_arrays.load(nodes)
-        self.world.state[index // WIDTH, :, index % WIDTH] = nodes.matrix
-        self.world.parameters[index // WIDTH, :, index % WIDTH] = parameters.T
-        self.world.windows.reset(index)
+        each = (
+            parameters
+            if parameters.ndim == 3
+            else np.broadcast_to(parameters, (len(self.world.places), *parameters.shape))
+        )
+        applications = [
+            self.scenario_arrays.fresh(self.scenario_arrays.entries[scenario, a], mine)
+            for a, mine in enumerate(each)
+        ]
+        for nodes in applications:
+            nodes["cursor_s"] = cursor_s
+            nodes["phase_s"] = phase_s
+            if vary is not None:
+                vary(nodes)
+        self.scenario_arrays.load(applications)
+        for place, nodes, mine in zip(self.world.places, applications, each, strict=True):
+            there = index + place
+            self.world.state[there // WIDTH, :, there % WIDTH] = nodes.matrix
+            self.world.parameters[there // WIDTH, :, there % WIDTH] = mine.T
+            self.world.windows.reset(there)
 
     def copy_from(self, source: TwinBatch, rows: NDArray[np.int64]) -> None:
         """Copy the state of nodes of another batch; random numbers stay those of this batch.
@@ -191,14 +231,39 @@ class TwinBatch:
         """
         self.ticks = source.ticks
         mine, theirs = self.world, source.world
-        copy_tiles(mine.state, theirs.state, rows)
-        copy_tiles(mine.parameters, theirs.parameters, rows)
-        mine.windows.copy_from(theirs.windows, rows)
+        for place, from_place in zip(mine.places, theirs.places, strict=True):
+            to, source_rows = place // WIDTH, rows + from_place
+            copy_tiles(mine.state[to:], theirs.state, source_rows)
+            copy_tiles(mine.parameters[to:], theirs.parameters, source_rows)
+            mine.windows.behind(place).copy_from(theirs.windows, source_rows)
+
+    def parameters_of_each(
+        self, first: Sequence[TwinParameters], others: Sequence[Sequence[TwinParameters]]
+    ) -> Array:
+        """The parameters of nodes as :meth:`reset` takes them.
+
+        Args:
+            first: Those of each node and its first application.
+            others: Those of each further application of each node; where there are none, they are
+                the same.
+        """
+        own = to_array(first)
+        each = [to_array(mine) for mine in others]
+        missing = len(self.applications) - 1 - len(each)
+        return np.stack([own, *each, *([own] * missing)])
 
     @property
     def pooled(self) -> Array:
-        """A copy of the histogram of all requests of each node, ``(POOL_BINS, B)``."""
-        return self.world.windows.pooled[: self.batch].T.astype(np.float64)
+        """A copy of the histogram of all requests of each node, ``(POOL_BINS, B)``.
+
+        They are those of the first application; :meth:`pooled_of` has those of any.
+        """
+        return self.pooled_of(0)
+
+    def pooled_of(self, application: int) -> Array:
+        """A copy of such a histogram of one application."""
+        first = self.world.places[application]
+        return self.world.windows.pooled[first : first + self.batch].T.astype(np.float64)
 
     def tick(
         self,
@@ -250,10 +315,11 @@ class TwinBatch:
         nodes.want_paused = np.asarray(paused, dtype=np.float64)
         nodes.want_limit_pages = limit_pages
         nodes.swappiness = swappiness
-        nodes.protected_swappiness = (
-            swappiness if protected_swappiness is None else protected_swappiness
-        )
-        nodes.protected_low_pages = protected_low_pages
+        for own in self.applications:
+            own.protected_swappiness = (
+                swappiness if protected_swappiness is None else protected_swappiness
+            )
+            own.protected_low_pages = protected_low_pages
         nodes.cpu_weight = cpu_weight
         nodes.dirty_start, nodes.dirty_block = dirty_ratios
 
@@ -263,10 +329,10 @@ class TwinBatch:
         self.ticks += 1
 
     def read_back(self, rows: Mask) -> None:
-        """Ask once for the application's pages in swap, on the nodes in ``rows``, ``(B,)``."""
-        nodes = self.nodes
-        swapped = nodes.wanted[0, ANON] - nodes.resident[0, ANON]
-        nodes.read_back_pages = np.where(rows, swapped, nodes.read_back_pages)
+        """Ask once for the applications' pages in swap, on the nodes in ``rows``, ``(B,)``."""
+        for nodes in self.applications:
+            swapped = nodes.wanted[0, ANON] - nodes.resident[0, ANON]
+            nodes.read_back_pages = np.where(rows, swapped, nodes.read_back_pages)
 
     def end_slots(self, ended: Mask, *, for_good: bool = True) -> None:
         """End programs and free their memory.

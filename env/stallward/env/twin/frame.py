@@ -11,6 +11,7 @@ from stallward.agent.desired import SLOTS
 from stallward.agent.observation.raw import NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 from stallward.env.twin.physics import levers
+from stallward.env.twin.physics.others import World, other_at
 from stallward.env.twin.physics.pages import ANON, COLD, FILE, GROUPS, POOLS
 from stallward.env.twin.physics.state import (
     COMPLETED,
@@ -25,7 +26,7 @@ from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout
 from stallward.env.twin.simd.records import reader
-from stallward.env.twin.simd.values import maximum
+from stallward.env.twin.simd.values import is_nan, maximum, negate, where
 
 Array = NDArray[np.float64]
 
@@ -88,6 +89,8 @@ class Frame:
     """1 in a phase; the encoder sets it, and the next two."""
     phase_bytes: PerSlot
     since_phase_change_s: PerSlot
+    largest_anon_share: float
+    """Where there are several applications: the largest share of anonymous memory of one; else 0."""
 
 
 FRAME: Final = Layout(Frame)
@@ -137,6 +140,69 @@ def fill_frame(node: Node, frame: Frame, slots: int) -> None:
     frame.zone_file_bytes = file * PAGE_BYTES
     frame.zone_dirty_bytes = dirty * PAGE_BYTES
     frame.swap_used_ratio = swapped / maximum(node.swap_pages, 1.0)
+
+
+@model
+def add_others(world: World, node: Node, frame: Frame, at: int, others: int) -> None:
+    """Add the further applications to filled frames: all are one group for who decides.
+
+    Sizes and counters add up, a stall is that of the application that stalled most, and the
+    latencies are those of the one that is farthest from its target. A test holds this to
+    :mod:`stallward.agent.applications`, which says so of samples.
+    """
+    if others > 0:
+        frame.protected_psi_memory_some_us = node.joint_stall_us
+        frame.protected_psi_memory_full_us = node.joint_stall_us
+        frame.protected_psi_io_some_us = node.joint_io_us
+        several = other_at(world, at, 1).has_application > 0.0
+        frame.largest_anon_share = where(several, anon_share(node), 0.0)
+        farthest = frame.latency_p95_ms / node.slo_ms
+        for a in range(1, 1 + others):
+            other = other_at(world, at, a)
+            there = other.has_application > 0.0
+            _add_pages(node, other, frame)
+            frame.largest_anon_share = maximum(frame.largest_anon_share, anon_share(other))
+            mine = other.working_set_pages * PAGE_BYTES
+            both = frame.protected_working_set_bytes + mine
+            frame.protected_working_set_bytes = where(
+                there, both, frame.protected_working_set_bytes
+            )
+            frame.latency_completed = frame.latency_completed + other.reported[COMPLETED]
+            distance = other.reported[P95_MS] / other.slo_ms
+            known = there & negate(is_nan(distance))
+            chosen = known & (is_nan(farthest) | (distance > farthest))
+            farthest = where(chosen, distance, farthest)
+            scale = node.slo_ms / other.slo_ms
+            mean_ms, p95_ms = other.reported[MEAN_MS] * scale, other.reported[P95_MS] * scale
+            max_ms, age_s = other.reported[MAX_MS] * scale, node.time_s - other.reported[LAST_S]
+            frame.latency_mean_ms = where(chosen, mean_ms, frame.latency_mean_ms)
+            frame.latency_p95_ms = where(chosen, p95_ms, frame.latency_p95_ms)
+            frame.latency_max_ms = where(chosen, max_ms, frame.latency_max_ms)
+            frame.latency_age_s = where(chosen, age_s, frame.latency_age_s)
+
+
+@model
+def anon_share(node: Node) -> float:
+    """Return the share of anonymous pages, in swap or not, of what an application holds."""
+    file = node.resident[FILE] + node.resident[COLD]
+    return node.wanted[ANON] / maximum(node.wanted[ANON] + file, 1.0)
+
+
+@model
+def _add_pages(node: Node, other: Node, frame: Frame) -> None:
+    anon = other.resident[ANON]
+    file = other.resident[FILE] + other.resident[COLD]
+    swapped = other.wanted[ANON] - anon
+    used_bytes, file_bytes = (anon + file) * PAGE_BYTES, file * PAGE_BYTES
+    frame.protected_usage_bytes = frame.protected_usage_bytes + used_bytes
+    frame.protected_file_bytes = frame.protected_file_bytes + file_bytes
+    frame.protected_anon_bytes = frame.protected_anon_bytes + anon * PAGE_BYTES
+    frame.protected_swap_bytes = frame.protected_swap_bytes + swapped * PAGE_BYTES
+    frame.protected_refault_pages = frame.protected_refault_pages + other.refault_pages[0]
+    frame.protected_major_faults = frame.protected_major_faults + other.major_faults
+    frame.zone_usage_bytes = frame.zone_usage_bytes + used_bytes
+    frame.zone_file_bytes = frame.zone_file_bytes + file_bytes
+    frame.swap_used_ratio = frame.swap_used_ratio + swapped / maximum(node.swap_pages, 1.0)
 
 
 @model

@@ -5,30 +5,40 @@ Every controller can run on it, behind the same engine and guard as on a real no
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
+from stallward.actuator.sensors.pods_reader import CombinedGroups
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import NORMAL_CPU_WEIGHT, PROFILES, SLOTS, DesiredState
 from stallward.agent.observation.raw import NODE, RawFrame
-from stallward.agent.sample import Sample
+from stallward.agent.sample import ApplicationSample, Sample
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.twin.batch import TICK_S, TwinBatch, World
-from stallward.env.twin.frame import FRAME, fill_frame, frame_at, raw_frames
+from stallward.env.twin.frame import FRAME, add_others, fill_frame, frame_at, raw_frames
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous
 from stallward.env.twin.inputs.lacks import twin_lacks
-from stallward.env.twin.inputs.parameters import TwinParameters, to_array
+from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.env.twin.one_shot import Reclaims, newly_ended
 from stallward.env.twin.physics import levers
 from stallward.env.twin.physics.background import slots_in_use
 from stallward.env.twin.physics.latency import Array
+from stallward.env.twin.physics.others import other_at, others_in_use
 from stallward.env.twin.physics.state import node_at
 from stallward.env.twin.physics.working_set import update_working_set
-from stallward.env.twin.sample import FIRST_PID, to_sample
+from stallward.env.twin.sample import (
+    FIRST_PID,
+    latency_sample,
+    protected_group,
+    to_sample,
+    with_applications,
+)
 from stallward.env.twin.settings import settings_of
-from stallward.env.twin.simd.jit import kernel
+from stallward.env.twin.simd.backend import WIDTH
+from stallward.env.twin.simd.jit import kernel, model
 
 
 @kernel
@@ -47,14 +57,26 @@ def _read(world: World, frames: Array, ring: levers.Ring, tick: int) -> None:
         levers.advance(node, ring, levers.held_bytes(node, i), 0, tick, i)
     node.seen = 1.0
     update_working_set(node, tick + 1)
-    fill_frame(node, frame_at(frames, 0), slots_in_use(node))
+    for a in range(1, 1 + others_in_use(world, 0)):
+        update_working_set(other_at(world, 0, a), tick + 1)
+    _fill(world, frames)
 
 
 @kernel
 def _fill_first(world: World, frames: Array) -> None:
     """Fill the frame of the first node before the first tick."""
-    node = node_at(world.state, 0)
-    fill_frame(node, frame_at(frames, 0), slots_in_use(node))
+    _fill(world, frames)
+
+
+@model
+def _fill(world: World, frames: Array) -> None:
+    """Fill the frame of the first node, and behind it one for each of several applications."""
+    node, frame, others = node_at(world.state, 0), frame_at(frames, 0), others_in_use(world, 0)
+    fill_frame(node, frame, slots_in_use(node))
+    add_others(world, node, frame, 0, others)
+    if others > 0:
+        for a in range(1 + others):
+            fill_frame(other_at(world, 0, a), frame_at(frames, (1 + a) * WIDTH), 0)
 
 
 _SOME: Final = NODE["zone_psi_memory_some_us"]
@@ -75,6 +97,7 @@ class TwinNode:
     Args:
         scenario: The exogenous description of the node.
         parameters: One draw of the fitted twin.
+        others: Those of each further application, in order; by default they are the same.
         seed: Everything random follows from it.
         memory_low: Whether the node has memory.low. The nodes that twins are fitted to have
             cgroup v1 memory controllers, which do not.
@@ -88,6 +111,7 @@ class TwinNode:
         scenario: Exogenous,
         parameters: TwinParameters,
         *,
+        others: Sequence[TwinParameters] = (),
         seed: int,
         memory_low: bool = False,
     ) -> None:
@@ -95,10 +119,14 @@ class TwinNode:
         self._memory_low = memory_low
         self._twin = TwinBatch([scenario], 1, seed=seed)
         self._twin.reset(
-            np.ones(1, dtype=bool), np.zeros(1, dtype=np.int64), to_array([parameters])
+            np.ones(1, dtype=bool),
+            np.zeros(1, dtype=np.int64),
+            self._twin.parameters_of_each([parameters], [[one] for one in others]),
         )
         self._nodes = self._twin.nodes
-        self._frames = FRAME.empty(1)
+        self._applications = self._twin.applications[: 1 + len(scenario.others)]
+        self._combined = CombinedGroups("applications")
+        self._frames = FRAME.empty((1 + len(self._twin.applications)) * WIDTH)
         self._ring = levers.make_ring(1)
         self._granted = DesiredState()
         self._sequence = 0
@@ -111,12 +139,13 @@ class TwinNode:
         self._ended: set[int] = set()
         self._reclaims = Reclaims(len(scenario.slots))
         self._idle_s = 0.0
-        self._scheduled_s: list[Array] = []
-        self._sojourn_s: list[Array] = []
+        self._scheduled_s: list[list[Array]] = [[] for _ in self._applications]
+        self._sojourn_s: list[list[Array]] = [[] for _ in self._applications]
         self._units: list[Array] = []
         self._progress: list[Array] = []
         _fill_first(self._twin.world, self._frames)
         self._reported = self.frame()
+        self._joint: Sample | None = None
 
     @property
     def time_s(self) -> float:
@@ -151,7 +180,7 @@ class TwinNode:
         )
         cpu_time_us = int(1e6 * self.scenario.cores * self.time_s)
         own_us = int(self._nodes.cpu_us[0, 0])
-        return replace(
+        sample = replace(
             sample,
             node=replace(
                 sample.node, cpu_time_us=cpu_time_us, cpu_idle_us=int(1e6 * self._idle_s)
@@ -161,6 +190,26 @@ class TwinNode:
                 replace(group, cpu_user_us=int(user_us))
                 for group, user_us in zip(sample.slots, self._nodes.user_us[:, 0], strict=False)
             ),
+        )
+        if not self.scenario.others:
+            return sample
+        if self._joint is None:  # what grew since the last tick is counted once
+            each = tuple(map(self._application, range(len(self._applications))))
+            self._joint = with_applications(sample, each, self._combined, self.scenario.slo_ms)
+        return self._joint
+
+    def _application(self, number: int) -> ApplicationSample:
+        """The sample of one of several applications."""
+        scenario, own = self.scenario, self._applications[number]
+        names = (scenario.protected_name, *(other.name for other in scenario.others))
+        targets_ms = (scenario.slo_ms, *(other.slo_ms for other in scenario.others))
+        frame = raw_frames(self._frames, np.full(1, (1 + number) * WIDTH))[0]
+        group = protected_group(frame, int(own.refault_anon_pages[0]))
+        return ApplicationSample(
+            name=names[number],
+            slo_ms=targets_ms[number],
+            group=replace(group, name=names[number], cpu_usage_us=int(own.cpu_us[0, 0])),
+            latency=latency_sample(frame),
         )
 
     def frame(self) -> RawFrame:
@@ -188,9 +237,9 @@ class TwinNode:
         for slot in ended:
             self._end(slot)
         self._tune(granted, read_back)
-        began_s, used_us = self.time_s, float(self._nodes.cpu_us.sum())
+        began_s, used_us = self.time_s, self._used_us()
         self._twin.advance()
-        used_s = 1e-6 * (float(self._nodes.cpu_us.sum()) - used_us)
+        used_s = 1e-6 * (self._used_us() - used_us)
         self._idle_s += max(self.scenario.cores * TICK_S - used_s, 0.0)
         self._draw_inactive_share()
         self._restart_programs()
@@ -198,6 +247,12 @@ class TwinNode:
         _read(self._twin.world, self._frames, self._ring, self._twin.ticks - 1)
         self._reported = self._in_bursts(self.frame())
         self._sequence += 1
+        self._joint = None
+
+    def _used_us(self) -> float:
+        """The CPU time of all groups since the start."""
+        of_others = (float(own.cpu_us[0, 0]) for own in self._applications[1:])
+        return sum(of_others, float(self._nodes.cpu_us.sum()))
 
     def _tune(self, granted: DesiredState, read_back: bool) -> None:
         """Set the kernel settings and the protected group's own levers.
@@ -211,10 +266,13 @@ class TwinNode:
         name = granted.tuning.name
         nodes.profile = float(names.index(name) if name in names else 0)
         nodes.swappiness = settings.swappiness
-        nodes.protected_swappiness = settings.protected_swappiness
         nodes.dirty_start, nodes.dirty_block = settings.dirty_start, settings.dirty_block
-        low_bytes = granted.protected_low_bytes if self._memory_low else None
-        nodes.protected_low_pages = (low_bytes or 0) / PAGE_BYTES
+        for number, own in enumerate(self._applications):
+            part = granted.application(number)
+            tuning = replace(granted.tuning, protected_swappiness=part.swappiness)
+            own.protected_swappiness = settings_of(tuning).protected_swappiness
+            low_bytes = part.low_bytes if self._memory_low else None
+            own.protected_low_pages = (low_bytes or 0) / PAGE_BYTES
         if read_back:
             self._twin.read_back(np.ones(1, dtype=bool))
 
@@ -263,21 +321,22 @@ class TwinNode:
 
     def _record(self, began_s: float) -> None:
         """Record the requests and the work of a tick."""
-        count = np.rint(self._nodes.probe_weight[:, 0]).astype(np.int64)
-        steps = len(count)
-        start_s = np.repeat(began_s + np.arange(steps) * TICK_S / steps, count)
-        at_s = start_s + self._rng.random(len(start_s)) * TICK_S / steps
-        self._scheduled_s.append(np.sort(at_s))
-        self._sojourn_s.append(np.repeat(self._nodes.probe_ms[:, 0] * 1e-3, count))
+        for number, own in enumerate(self._applications):
+            count = np.rint(own.probe_weight[:, 0]).astype(np.int64)
+            steps = len(count)
+            start_s = np.repeat(began_s + np.arange(steps) * TICK_S / steps, count)
+            at_s = start_s + self._rng.random(len(start_s)) * TICK_S / steps
+            self._scheduled_s[number].append(np.sort(at_s))
+            self._sojourn_s[number].append(np.repeat(own.probe_ms[:, 0] * 1e-3, count))
         self._units.append(self._nodes.units[:, 0])
         self._progress.append(self._nodes.progress[:, 0])
 
-    def requests(self) -> Requests:
-        """Return all requests so far; those without an answer yet are not ok."""
-        if not self._scheduled_s:
+    def requests(self, application: int = 0) -> Requests:
+        """Return all requests to an application so far; those without an answer are not ok."""
+        if not self._scheduled_s[application]:
             return Requests.empty()
-        scheduled_s = np.concatenate(self._scheduled_s)
-        end_s = scheduled_s + np.concatenate(self._sojourn_s)
+        scheduled_s = np.concatenate(self._scheduled_s[application])
+        end_s = scheduled_s + np.concatenate(self._sojourn_s[application])
         return Requests(
             scheduled_s=scheduled_s,
             start_s=scheduled_s,

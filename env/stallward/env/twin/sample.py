@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final
 
+from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.agent.applications import joint_latency
 from stallward.agent.desired import PROFILES
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 from stallward.agent.sample import (
+    ApplicationSample,
     GroupSample,
     LatencySample,
     NodeSample,
@@ -52,13 +56,11 @@ def to_sample(
         refault_anon_pages: The part of the protected group's refaults that came from swap.
     """
     node, slots = frame.node, frame.slots
-    latency_known = not math.isnan(node[NODE["latency_age_s"]])
     present = range(len(scenario.slots))
     swap_total = scenario.swap_bytes
     swap_free = int(swap_total * (1.0 - node[NODE["swap_used_ratio"]]))
     zone_limit = scenario.zone_bytes
     inactive = inactive_share * node[NODE["zone_file_bytes"]]
-    refaults = int(node[NODE["protected_refault_pages"]])
     return Sample(
         sequence=sequence,
         time_s=float(node[NODE["time_s"]]),
@@ -84,34 +86,70 @@ def to_sample(
             writeback_bytes=0,
             swap_bytes=swap_total - swap_free,
         ),
-        protected=GroupSample(
-            name="protected",
-            psi=_psi(node, "protected_"),
-            memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
-            anon_bytes=_count(node[NODE["protected_anon_bytes"]]),
-            file_bytes=_count(node[NODE["protected_file_bytes"]]),
-            swap_bytes=_count(node[NODE["protected_swap_bytes"]]),
-            working_set_bytes=_count(node[NODE["protected_working_set_bytes"]]),
-            refault_file_pages=refaults - refault_anon_pages,
-            refault_anon_pages=refault_anon_pages,
-            major_faults=_count(node[NODE["protected_major_faults"]]),
-            frozen=False,
-        ),
+        protected=protected_group(frame, refault_anon_pages),
         slots=tuple(_group(slots[i], scenario.slots[i].name) for i in present),
         slot_states=tuple(_state(slots[i]) for i in present),
-        latency=LatencySample(
-            completed=int(node[NODE["latency_completed"]]),
-            mean_ms=_number(node[NODE["latency_mean_ms"]]),
-            p95_ms=_number(node[NODE["latency_p95_ms"]]),
-            max_ms=_number(node[NODE["latency_max_ms"]]),
-            last_completion_age_s=_number(node[NODE["latency_age_s"]]),
-        )
-        if latency_known
-        else LatencySample(),
+        latency=latency_sample(frame),
         processes=tuple(
             _process(i, slots[i], scenario, i in stopped) for i in present if i in alive
         ),
         profile=PROFILES[int(node[NODE["profile_index"]])].name,
+    )
+
+
+def protected_group(frame: RawFrame, refault_anon_pages: int) -> GroupSample:
+    """The group of a protected application, from the frame of its node or of its own records."""
+    node = frame.node
+    refaults = int(node[NODE["protected_refault_pages"]])
+    return GroupSample(
+        name="protected",
+        psi=_psi(node, "protected_"),
+        memory_usage_bytes=_count(node[NODE["protected_usage_bytes"]]),
+        anon_bytes=_count(node[NODE["protected_anon_bytes"]]),
+        file_bytes=_count(node[NODE["protected_file_bytes"]]),
+        swap_bytes=_count(node[NODE["protected_swap_bytes"]]),
+        working_set_bytes=_count(node[NODE["protected_working_set_bytes"]]),
+        refault_file_pages=refaults - refault_anon_pages,
+        refault_anon_pages=refault_anon_pages,
+        major_faults=_count(node[NODE["protected_major_faults"]]),
+        frozen=False,
+    )
+
+
+def latency_sample(frame: RawFrame) -> LatencySample:
+    """The latencies of an application, from the same frame."""
+    node = frame.node
+    if math.isnan(node[NODE["latency_age_s"]]):
+        return LatencySample()
+    return LatencySample(
+        completed=int(node[NODE["latency_completed"]]),
+        mean_ms=_number(node[NODE["latency_mean_ms"]]),
+        p95_ms=_number(node[NODE["latency_p95_ms"]]),
+        max_ms=_number(node[NODE["latency_max_ms"]]),
+        last_completion_age_s=_number(node[NODE["latency_age_s"]]),
+    )
+
+
+def with_applications(
+    sample: Sample,
+    applications: tuple[ApplicationSample, ...],
+    combined: CombinedGroups,
+    slo_ms: float,
+) -> Sample:
+    """The sample of a node with several applications, put together as on a real one.
+
+    Args:
+        sample: Its sample without them.
+        applications: Each of them.
+        combined: Makes one group of theirs, tick by tick.
+        slo_ms: The target of the node.
+    """
+    groups = (replace(one.group, name=one.name, turn_read_s=sample.time_s) for one in applications)
+    return replace(
+        sample,
+        protected=combined.combine(groups),
+        latency=joint_latency(applications, slo_ms),
+        applications=applications,
     )
 
 

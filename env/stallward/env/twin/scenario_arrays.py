@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
@@ -11,8 +12,14 @@ from numpy.typing import NDArray
 
 from stallward.actuator.guard.slot_tracker import NEVER_PAUSED_S
 from stallward.agent.desired import NORMAL_CPU_WEIGHT, SLOTS
-from stallward.env.twin.inputs.exogenous import PAGE_BYTES, Exogenous, SlotProgram
+from stallward.env.twin.inputs.exogenous import (
+    PAGE_BYTES,
+    Exogenous,
+    ProtectedProgram,
+    SlotProgram,
+)
 from stallward.env.twin.inputs.parameters import PARAMETER_INDEX
+from stallward.env.twin.physics.others import MOST_OTHERS
 from stallward.env.twin.physics.pages import COLD
 from stallward.env.twin.physics.state import NODE
 from stallward.env.twin.simd.layout import Columns
@@ -31,8 +38,12 @@ _SLOT_TOUCH_SCALES: Final = [PARAMETER_INDEX[f"slot{i}_touch_scale"] for i in ra
 class ScenarioArrays:
     """``K`` scenarios as arrays, whose first axis is the scenario.
 
+    Each further application of a scenario is an entry of its own, behind the scenarios, that has
+    no slots; so is the application that is missing where another scenario has more.
+
     Attributes:
-        scenarios: The scenarios.
+        scenarios: The scenarios and these entries.
+        entries: The entry of each application of each scenario, ``(scenarios, applications)``.
         programs: The working set of each program in each second of its own time, in pages
             (anonymous, file), ``(K, SLOTS, 2, T)``.
         running: 1 for each second in which a program runs, else 0, ``(K, SLOTS, R)``.
@@ -41,7 +52,7 @@ class ScenarioArrays:
     """
 
     def __init__(self, scenarios: Sequence[Exogenous]) -> None:
-        self.scenarios = tuple(scenarios)
+        self.scenarios, self.entries = _entries(tuple(scenarios))
         count = len(self.scenarios)
         length = max((len(s.anon_pages) for x in self.scenarios for s in x.slots), default=1)
         self.programs = np.zeros((count, SLOTS, 2, length))
@@ -75,7 +86,7 @@ class ScenarioArrays:
             protected.touch_anon_pages, protected.touch_file_pages, protected.touch_cold_pages,
         )  # fmt: skip
         fresh["reported"][k] = (0.0, np.nan, np.nan, np.nan, np.nan)
-        fresh["unpaused"][k] = 1.0
+        fresh["unpaused"][k] = fresh["keeps_anon"][k] = 1.0
         fresh["cpu_weight"][k] = NORMAL_CPU_WEIGHT
         fresh["limit_pages"][k] = np.inf
         fresh["want_limit_pages"][k] = np.inf
@@ -96,18 +107,52 @@ class ScenarioArrays:
         nodes["service_s"] *= parameters[PARAMETER_INDEX["service_scale"]]
         return nodes
 
-    def load(self, nodes: Columns) -> None:
-        """Load the application into memory, and start the programs that run now."""
-        hot = nodes["wanted"][:, 0, :COLD]
-        fits = nodes["zone_pages"] / np.maximum(hot.sum(axis=1), 1.0)
-        nodes["resident"][:, 0, :COLD] = hot * np.minimum(_WARM_SHARE * fits, 1.0)[:, None]
+    def load(self, applications: Sequence[Columns]) -> None:
+        """Load the applications into memory, and start the programs that run now."""
+        nodes = applications[0]
+        hot = [each["wanted"][:, 0, :COLD] for each in applications]
+        together = np.sum([pages.sum(axis=1) for pages in hot], axis=0)
+        fits = nodes["zone_pages"] / np.maximum(together, 1.0)
+        for each, pages in zip(applications, hot, strict=True):
+            each["resident"][:, 0, :COLD] = pages * np.minimum(_WARM_SHARE * fits, 1.0)[:, None]
         second = (nodes["phase_s"][:, None] % np.maximum(nodes["cycle_s"], 1.0)).astype(np.int64)
         which = nodes["scenario"].astype(np.int64)[:, None]
         nodes["on"] = nodes["has_program"] * self.running[which, np.arange(SLOTS), second]
 
 
+def _entries(
+    scenarios: tuple[Exogenous, ...],
+) -> tuple[tuple[Exogenous, ...], NDArray[np.int64]]:
+    """The entries of scenarios, and those of each application of each."""
+    indices = np.arange(len(scenarios))[:, None]
+    if not any(scenario.others for scenario in scenarios):
+        return scenarios, indices
+    entries = list(scenarios)
+    further = np.empty((len(scenarios), MOST_OTHERS), dtype=np.int64)
+    for k, scenario in enumerate(scenarios):
+        for a in range(MOST_OTHERS):
+            there = a < len(scenario.others)
+            further[k, a] = len(entries)
+            entries.append(alone_of(scenario, a) if there else _without_application(scenario))
+    return tuple(entries), np.concatenate([indices, further], axis=1)
+
+
+def alone_of(scenario: Exogenous, number: int) -> Exogenous:
+    """One further application of a scenario, alone on its node."""
+    other = scenario.others[number]
+    return replace(scenario, slo_ms=other.slo_ms, protected=other.protected, slots=(), others=())
+
+
+def _without_application(scenario: Exogenous) -> Exogenous:
+    nothing = ProtectedProgram(request_rate_per_s=0.0, service_s=scenario.protected.service_s)
+    return replace(scenario, protected=nothing, slots=(), others=())
+
+
 def _node_values(scenario: Exogenous) -> dict[str, float]:
+    own = scenario.protected
+    size = own.request_rate_per_s + own.anon_pages + own.file_pages + own.cold_pages
     return {
+        "has_application": float(size > 0.0),
         "zone_pages": scenario.zone_bytes / PAGE_BYTES,
         "swap_pages": scenario.swap_bytes / PAGE_BYTES,
         "slo_ms": scenario.slo_ms,

@@ -23,7 +23,7 @@ from stallward.env.recording.recording import Requests, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.scenario import Scenario
 from stallward.env.twin.inputs.exogenous import Exogenous
-from stallward.env.twin.inputs.find import find_twin_of
+from stallward.env.twin.inputs.find import find_twin_of, load_twin_of
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.env.twin.node import TwinNode
 from stallward.env.twin.one_shot import newly_ended
@@ -57,8 +57,10 @@ class TwinRunner:
         """Run one block; see :class:`stallward.evaluation.blocks.request.Runner`."""
         exogenous = self._exogenous(request.condition, request.slo_ms)
         rng = np.random.default_rng(request.seed)
-        draw = self.twin.draws[int(self.twin.choose(rng, 1)[0])]
-        node = TwinNode(exogenous, draw, seed=request.seed)
+        chosen = int(self.twin.choose(rng, 1)[0])
+        draw = self.twin.draws[chosen]
+        others = () if not exogenous.others else tuple(own[chosen] for own in self.twin.others)
+        node = TwinNode(exogenous, draw, others=others, seed=request.seed)
         length_s = request.burn_in_s + request.duration_s
         ticks = list(run_ticks(node, request, length_s))
         units = node.units()
@@ -80,11 +82,16 @@ class TwinRunner:
                 slot_names=tuple(slot.name for slot in exogenous.slots),
                 slot_floors_bytes=tuple(slot.floor_bytes for slot in exogenous.slots),
                 scenario_parameters={} if self.scenario is None else self.scenario.content,
+                other_applications=tuple(other.name for other in exogenous.others),
                 versions=versions(),
                 policy_sha256=request.policy_sha256,
             ),
             ticks=ticks,
             requests=Requests.empty() if request.condition == "background" else node.requests(),
+            others={
+                other.name: node.requests(1 + number)
+                for number, other in enumerate(exogenous.others)
+            },
             units=units,
         )
         return Disturbances()
@@ -108,7 +115,7 @@ class TwinRunner:
                 file_pages=0.0,
                 cold_pages=0.0,
             )
-            exogenous = replace(exogenous, protected=idle)
+            exogenous = replace(exogenous, protected=idle, others=())
         return exogenous
 
 
@@ -123,11 +130,10 @@ def open_twin(scenario: Scenario, named: str) -> TwinRunner:
         ComparisonError: If the twin was fitted to another scenario.
         TwinError: If it cannot be read.
     """
-    path = find_twin_of(scenario.name, named)
-    twin = load_fitted(path)
+    twin = load_twin_of(scenario, named)
     if twin.scenario.name != scenario.name:
         raise ComparisonError(
-            f"{path} is the twin of {twin.scenario.name!r}, not of {scenario.name!r}.",
+            f"{find_twin_of(scenario.name, named)} is the twin of {twin.scenario.name!r}, not of {scenario.name!r}.",
             next_step=f"Fit one with `stallward fit` on recordings of {scenario.name}.",
         )
     return TwinRunner(twin=twin, scenario=scenario, node=node_info(Path.cwd()))

@@ -18,8 +18,7 @@ from stallward.env.recording.run_info import load_run
 from stallward.env.sandbox.lacks import sandbox_lacks
 from stallward.env.sandbox.peers.programs import Peer, why_not
 from stallward.env.scenario.scenario import Scenario
-from stallward.env.twin.inputs.find import find_twin_of
-from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.env.twin.inputs.find import load_twin_of
 from stallward.env.twin.inputs.lacks import twin_lacks
 from stallward.evaluation.arms import ALONE, AMPLE, BACKGROUND, REFERENCES, Arm, find_policy_of
 from stallward.evaluation.blocks.calibration import UNCALIBRATED_SLO_MS, target_ms
@@ -74,7 +73,7 @@ def twin_fitted(request: ComparisonRequest, scenario: Scenario) -> bool | None:
     """Whether the twin of a comparison was fitted to recordings of the scenario."""
     if request.mode == "live":
         return None
-    return load_fitted(find_twin_of(scenario.name, request.twin)).saw_its_scenario
+    return load_twin_of(scenario, request.twin).saw_its_scenario
 
 
 # ---------- Arms that the node of a comparison cannot support: they are left out, with the reason

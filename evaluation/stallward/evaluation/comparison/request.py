@@ -11,7 +11,8 @@ from typing import Final, Literal
 
 from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Scenario, Target
-from stallward.env.twin.inputs.find import find_twin_of
+from stallward.env.twin.inputs.find import find_twin_of, load_twin_of
+from stallward.env.twin.inputs.fitted import twin_to_json
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.request import file_sha256
 from stallward.evaluation.blocks.store import Settings
@@ -71,6 +72,9 @@ def arm_files(arms: Sequence[Arm], policies: Mapping[str, Path | None]) -> dict[
 def _twin_sha256(request: ComparisonRequest, scenario: Scenario) -> str:
     if request.mode == "live":
         return ""
+    if scenario.others and request.twin == "default":  # it has no file
+        content = json.dumps(twin_to_json(load_twin_of(scenario, request.twin)))
+        return hashlib.sha256(content.encode()).hexdigest()
     return file_sha256(find_twin_of(scenario.name, request.twin))
 
 
@@ -126,7 +130,7 @@ class ComparisonRequest:
 
         Raises:
             ScenarioError: If there is no such scenario, its file has a mistake, or it protects
-                several applications and is to run on a twin or by a measured target.
+                several applications and is to run by a measured target.
         """
-        scenario = load_scenario(self.scenario, several=self.mode == "live")
+        scenario = load_scenario(self.scenario, several=True)
         return scenario.with_target(self.target)

@@ -200,6 +200,7 @@ def about_applications(result: ComparisonResult) -> str:
     return (
         "SLO met above: seconds in which all applications met their targets. "
         f"The latencies there are those of {first}."
+        + (" The twin is composed and not fitted." if result.mode == "twin" else "")
     )
 
 

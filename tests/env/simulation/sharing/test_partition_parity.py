@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,8 @@ from stallward.agent.sample import Sample
 from stallward.agent.set_points import SET_POINT_SIZES, decode_set_points
 from stallward.env.simulation.nuisance import NO_NUISANCE
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.find import find_twin_of
-from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
+from stallward.env.twin.inputs.find import load_named
+from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.env.twin.node import TwinNode
 
 _TICKS = 1200
@@ -41,13 +40,15 @@ class _Follower(PartitionController):
 
 
 def _one_draw(scenario: str) -> FittedTwin:
-    twin = load_fitted(Path(find_twin_of(scenario, "default")))
-    return replace(twin, draws=twin.draws[:1], weights=(1.0,))
+    twin = load_named(scenario)
+    others = tuple(own[:1] for own in twin.others)
+    return replace(twin, draws=twin.draws[:1], weights=(1.0,), others=others)
 
 
 def _on_node(twin: FittedTwin, actions: Actions, seed: int) -> tuple[NDArray[np.float64], ...]:
     """Pauses (with CPU weights and the profile last) and limits of every tick."""
-    node = TwinNode(twin.scenario, twin.draws[0], seed=seed)
+    others = [own[0] for own in twin.others]
+    node = TwinNode(twin.scenario, twin.draws[0], others=others, seed=seed)
     follower = _Follower(PartitionThresholds())
     context: NodeContext = node.context()
     engine = Engine(
@@ -98,7 +99,16 @@ def _same_share(
 
 
 @pytest.mark.parametrize(
-    "scenario", ["detector-anon", "memcached-mix", "postgres-hogs", "nginx-hogs", "memcached-zstd"]
+    "scenario",
+    [
+        "detector-anon",
+        "memcached-mix",
+        "postgres-hogs",
+        "nginx-hogs",
+        "memcached-zstd",
+        "web-and-cache",
+        "two-caches",
+    ],
 )
 @pytest.mark.slow
 def test_both_divide_alike(scenario: str) -> None:

@@ -49,7 +49,10 @@ def load_twins(names: Sequence[str], part: Part | None = "train") -> tuple[Fitte
             f"There is no fitted twin to {PART_USES[part]} in {', '.join(names)}.",
             next_step="Fit one with `stallward fit recordings`.",
         )
-    return tuple(load_fitted(Path(find_twin(name))) for name in twins)
+    loaded = tuple(load_fitted(Path(find_twin(name))) for name in twins)
+    for twin in loaded:
+        twin.check_one_application()
+    return loaded
 
 
 def _expand(name: str, part: Part | None) -> Sequence[str]:

@@ -95,7 +95,9 @@ def partition(
     estimates.update_danger(frame, sharing, numbers, elapsed_s, short)
     reserve = sharing.reserve_share * zone
     lendable = estimates.idle_bytes(frame, demand)
-    keeps = 1.0 - lendable / maximum(demand, 1.0) - numbers.keep_anon_share
+    anon_share, threshold = 1.0 - lendable / maximum(demand, 1.0), numbers.keep_anon_share
+    of_one = frame.largest_anon_share
+    keeps = where(of_one > threshold, of_one, anon_share) - threshold
     clear = maximum(keeps, -keeps) > ANON_BAND
     sharing.keeps_anon = where(clear, where(keeps > 0.0, 1.0, 0.0), sharing.keeps_anon)
     own_profile = where(sharing.keeps_anon > 0.0, _KEEP_ANON, _FLUSH)

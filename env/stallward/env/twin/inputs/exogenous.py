@@ -17,6 +17,8 @@ from stallward.agent.schema.read import NonNegativeFloat, NonNegativeInt, read
 from stallward.env.errors import TwinError
 
 PAGE_BYTES: Final = 4096
+MOST_APPLICATIONS: Final = 4
+"""The most protected applications of a twin's node."""
 _Fitted = Annotated[tuple[NonNegativeFloat, ...], Expect(required=True)]
 """Numbers that every fit writes. They are required: with a default the twin would be another."""
 
@@ -46,6 +48,16 @@ class ProtectedProgram:
     """Cold pages that leave memory without pressure. Some kernels and hosts reclaim pages that
     have not been touched for a while (DAMON's proactive reclaim:
     Documentation/admin-guide/mm/damon/reclaim.rst)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherApplication:
+    """A further protected application of a node."""
+
+    name: str
+    slo_ms: NonNegativeFloat
+    """Its own latency target."""
+    protected: ProtectedProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +114,10 @@ class Exogenous:
     slo_ms: NonNegativeFloat
     protected: ProtectedProgram
     slots: tuple[SlotProgram, ...]
+    protected_name: str = "protected"
+    """The name of the application, where there are several."""
+    others: tuple[OtherApplication, ...] = ()
+    """The further applications; empty where there is one."""
     cores: NonNegativeFloat = 2.0
     slo_quantile: NonNegativeFloat = 0.95
     """The quantile that the target is for."""
@@ -116,13 +132,21 @@ class Exogenous:
         """Refuse a description that the twin cannot simulate.
 
         Raises:
-            TwinError: If it has too many slots, a value out of range, or unusable programs.
+            TwinError: If it has too many slots or applications, a value out of range, or unusable
+                programs.
         """
         if len(self.slots) > SLOTS:
             raise TwinError(f"{self.name} has {len(self.slots)} slots, the twin holds {SLOTS}.")
-        if self.zone_bytes <= 0 or self.slo_ms <= 0 or self.protected.service_s <= 0:
+        if 1 + len(self.others) > MOST_APPLICATIONS:
+            raise TwinError(
+                f"{self.name} has {1 + len(self.others)} protected applications, the twin holds "
+                f"{MOST_APPLICATIONS}."
+            )
+        targets_ms = (self.slo_ms, *(other.slo_ms for other in self.others))
+        programs = (self.protected, *(other.protected for other in self.others))
+        if min(self.zone_bytes, *targets_ms, *(one.service_s for one in programs)) <= 0:
             raise TwinError(f"{self.name} has a size, target or service time below or at 0.")
-        if not self.protected.rate_factors or min(self.protected.rate_factors) < 0.0:
+        if any(not one.rate_factors or min(one.rate_factors) < 0.0 for one in programs):
             raise TwinError(f"{self.name} has requests at no rate, or at one below 0.")
         if not self.inactive_file_shares or max(self.inactive_file_shares) > 1.0:
             raise TwinError(f"{self.name} has no shares of inactive file pages, or some above 1.")
@@ -137,8 +161,11 @@ class Exogenous:
 
 
 def scenario_to_json(scenario: Exogenous) -> dict[str, Any]:
-    """Convert a scenario to JSON values."""
-    return asdict(scenario)
+    """Convert a scenario to JSON values; what several applications have, only where there are."""
+    values = asdict(scenario)
+    if not scenario.others:
+        del values["protected_name"], values["others"]
+    return values
 
 
 def scenario_from_json(data: Mapping[str, Any]) -> Exogenous:

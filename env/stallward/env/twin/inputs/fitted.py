@@ -35,11 +35,14 @@ class FittedTwin:
     """Parameters that explain the recordings. A fit puts the likeliest first."""
     weights: tuple[float, ...]
     """The weight of each draw; they sum to 1."""
+    others: tuple[tuple[TwinParameters, ...], ...] = ()
+    """For each further application its parameters in each draw, of which only those that describe
+    an application count."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The recordings, the method of the fit, and its error."""
 
     def __post_init__(self) -> None:
-        """Check that there is one weight for each draw.
+        """Check that there is one weight for each draw, and the parameters of each application.
 
         Raises:
             TwinError: If there are none, their numbers differ, or the weights are no weights.
@@ -51,6 +54,25 @@ class FittedTwin:
                 f"The twin of {self.scenario.name} has {len(self.draws)} draws and weights "
                 f"that do not belong to them.",
                 next_step="Fit the twin again with `stallward fit`.",
+            )
+        applications = (len(self.draws),) * len(self.scenario.others)
+        if tuple(map(len, self.others)) != applications:
+            raise TwinError(
+                f"The twin of {self.scenario.name} has {len(applications)} further applications "
+                f"and parameters of {len(self.others)}, or not as many as draws.",
+            )
+
+    def check_one_application(self) -> None:
+        """Refuse a twin of several applications, where only one can be dealt with.
+
+        Raises:
+            TwinError: If there are several.
+        """
+        if self.others:
+            raise TwinError(
+                f"The twin of {self.scenario.name} has several applications, and here there can "
+                "be only one.",
+                next_step="Take a twin of one; `stallward compare --twin` takes this one.",
             )
 
     @property
@@ -77,8 +99,13 @@ def twin_to_json(twin: FittedTwin) -> dict[str, Any]:
             {"weight": weight, **as_mapping(draw)}
             for weight, draw in zip(twin.weights, twin.draws, strict=True)
         ],
+        **({"others": _others_to_json(twin)} if twin.others else {}),
         "provenance": dict(twin.provenance),
     }
+
+
+def _others_to_json(twin: FittedTwin) -> list[list[dict[str, float]]]:
+    return [list(map(as_mapping, own)) for own in twin.others]
 
 
 def save_fitted(path: Path, twin: FittedTwin) -> None:
@@ -134,6 +161,7 @@ def twin_from_json(data: object, named: str) -> FittedTwin:
             scenario=scenario_from_json(table.scenario),
             draws=tuple(map(_parameters, table.draws)),
             weights=tuple(draw["weight"] for draw in table.draws),
+            others=tuple(tuple(map(from_mapping, own)) for own in table.others),
             provenance=table.provenance,
         )
     except SchemaError as error:
@@ -154,6 +182,7 @@ class _TwinTable:
     scenario: Mapping[str, object]
     draws: tuple[Annotated[Mapping[str, float], _check_weight], ...]
     provenance: Mapping[str, object]
+    others: tuple[tuple[Mapping[str, float], ...], ...] = ()
 
 
 def _parameters(draw: Mapping[str, float]) -> TwinParameters:

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.env.twin.physics import latency as queue
-from stallward.env.twin.physics.pages import ANON, COLD, EPSILON, FILE, POOLS, total
+from stallward.env.twin.physics.pages import ANON, COLD, EPSILON, FILE, POOLS, clip, total
+from stallward.env.twin.physics.stalls import crowd_wait_s
 from stallward.env.twin.physics.state import Node, Noise, Parameters
 from stallward.env.twin.simd.backend import WIDTH
 from stallward.env.twin.simd.elementary import exp, remainder
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.one_lane import set_lane, value_of_lane
-from stallward.env.twin.simd.records import local_reader, local_rows
+from stallward.env.twin.simd.records import local_reader, local_rows, reader
 from stallward.env.twin.simd.values import anywhere, floor, maximum, minimum, where
 
 Array = NDArray[np.float64]
@@ -67,7 +68,9 @@ class SubstepValues:
     """Anonymous pages written to swap."""
 
 
-substep_values: Final = local_reader(SubstepValues, Layout(SubstepValues))
+SUBSTEP_VALUES: Final = Layout(SubstepValues)
+substep_values: Final = local_reader(SubstepValues, SUBSTEP_VALUES)
+values_at: Final = reader(SubstepValues, SUBSTEP_VALUES)
 
 
 @model
@@ -84,6 +87,46 @@ def set_rate(node: Node, rates: Array) -> None:
         which = int(value_of_lane(node.scenario, lane))
         set_lane(factor, 0, lane, rates[which, int(value_of_lane(second[0], lane))])
     node.arriving_per_s = node.rate_per_s * factor[0]
+
+
+@model
+def own_cores(node: Node) -> float:
+    """Return the cores that the application asks for."""
+    return minimum(node.arriving_per_s * node.service_s, node.workers)
+
+
+@model
+def set_service(
+    node: Node, parameters: Parameters, now: SubstepValues, crowding: float, felt: float
+) -> None:
+    """Set how fast requests are served in this tick.
+
+    Args:
+        node: The nodes.
+        parameters: Their parameters.
+        now: The values to set.
+        crowding: The cores that everything beside the application asks for.
+        felt: Those for which it has to wait, with regard to CPU weights.
+    """
+    crowded = clip(crowding / node.cores, 0.0, 1.0)
+    now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
+    now.cpu_wait_share = parameters.cpu_wait_share * clip(felt / node.cores, 0.0, 1.0)
+
+
+@model
+def set_page_waits(parameters: Parameters, now: SubstepValues, busy_share: float) -> None:
+    """Set how long the application waits for one missing page.
+
+    Args:
+        parameters: The parameters of the nodes.
+        now: The values to set.
+        busy_share: The share of time in which the reads of all others keep the device busy.
+    """
+    crowd_s = now.device * crowd_wait_s(parameters.crowded_read_s, busy_share)
+    each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
+    own_s = now.read_s + crowd_s
+    now.own_anon_s = own_s / parameters.swap_readahead_pages + each_s
+    now.own_file_s = own_s / parameters.file_readahead_pages + each_s
 
 
 @model

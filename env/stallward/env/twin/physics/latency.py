@@ -119,6 +119,13 @@ def pooled_quantiles(histogram: Array, quantiles: tuple[float, ...]) -> Array:
     return out
 
 
+def pooled_mean_ms(histogram: Array) -> float:
+    """Return the mean of one pooled histogram, ``(POOL_BINS,)``; NaN where it is empty."""
+    middles_ms = POOL_LOW_MS * POOL_RATIO ** (np.arange(POOL_BINS) + 0.5)
+    total = float(histogram.sum())
+    return float(histogram @ middles_ms) / total if total > 0.0 else math.nan
+
+
 class Windows(NamedTuple):
     """The requests of each node that will be answered, or were answered in the last second.
 
@@ -137,6 +144,16 @@ class Windows(NamedTuple):
     """The weight of each request, same shape."""
     pooled: NDArray[np.float32]
     """The histogram of all latencies, ``(B, POOL_BINS)``."""
+
+    def behind(self, first: int) -> Windows:
+        """The windows from node ``first`` on; the same memory."""
+        return Windows(
+            first=self.first[first:],
+            following=self.following[first:],
+            bins=self.bins[first:],
+            weights=self.weights[first:],
+            pooled=self.pooled[first:],
+        )
 
     def copy_from(self, source: Windows, rows: NDArray[np.int64]) -> None:
         """Copy the requests of the nodes ``rows`` of ``source`` to the first nodes."""

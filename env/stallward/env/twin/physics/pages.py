@@ -131,20 +131,16 @@ def resize(
 
 
 @model
-def evictable(resident: Rows, dirty: Rows, swap_free: float, available: Rows, groups: int) -> None:
+def evictable(resident: Rows, dirty: Rows, swappable: float, available: Rows, groups: int) -> None:
     """Set the pages that reclaim may take now.
 
     Args:
         resident: Pages in memory.
         dirty: Dirty pages of each group's cold pool, which must be written first.
-        swap_free: Free pages of swap; each evicted anonymous page needs one.
+        swappable: The share of anonymous pages for which there is room in swap.
         available: Set to the pages of each pool that may be taken.
-        groups: How many groups the nodes have.
+        groups: How many groups.
     """
-    anon = resident[ANON]
-    for g in range(1, groups):
-        anon = anon + resident[g * POOLS + ANON]
-    swappable = minimum(1.0, swap_free / maximum(anon, 1.0))
     for g in range(groups):
         first = g * POOLS
         cold = resident[first + COLD]

@@ -5,53 +5,79 @@ from __future__ import annotations
 import math
 
 from stallward.env.twin.physics import pages
-from stallward.env.twin.physics.pages import ALL_POOLS, ANON, EPSILON, POOLS
+from stallward.env.twin.physics.others import (
+    MOST_POOLS,
+    World,
+    first_pool,
+    held_by_others,
+    other_at,
+)
+from stallward.env.twin.physics.pages import ANON, EPSILON, POOLS
 from stallward.env.twin.physics.state import Node, Parameters
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import from_row, local_rows
-from stallward.env.twin.simd.values import anywhere, maximum, where
+from stallward.env.twin.simd.values import anywhere, maximum, minimum, where
 
 
 @model
 def make_room(
-    node: Node, parameters: Parameters, demand: Rows, step_s: float, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    demand: Rows,
+    step_s: float,
+    at: int,
+    slots: int,
+    others: int,
 ) -> float:
     """Make room for ``demand``: first in the slots over their limit, then in the zone.
 
     Args:
-        node: The nodes; ``resident`` is reduced by the pages taken.
+        world: All nodes, with the further applications.
+        node: The nodes from ``at`` on; ``resident`` is reduced by the pages taken.
         parameters: Their parameters.
-        demand: Pages that each pool demands; reduced to those that fit.
+        demand: Pages that each pool demands, those of further applications last; reduced to
+            those that fit.
         step_s: Length of the sub-step.
+        at: The first of the eight nodes.
         slots: How many slots are in use.
+        others: How many applications beside the first.
 
     Returns:
         Anonymous pages taken, which went to swap.
     """
-    count = (1 + slots) * POOLS
+    count, of_all = (1 + slots) * POOLS, (1 + slots + others) * POOLS
     swap_free = node.swap_pages
     for g in range(1 + slots):
         anon = g * POOLS + ANON
         swap_free = swap_free - (node.wanted[anon] - node.resident[anon])
+    for a in range(1, 1 + others):
+        other = other_at(world, at, a)
+        swap_free = swap_free - (other.wanted[ANON] - other.resident[ANON])
     swap_free = maximum(swap_free, 0.0)
-    need = pages.total(demand, count) + pages.total(node.resident, count) - node.zone_pages
+    held = held_by_others(world, at, others, pages.total(node.resident, count))
+    need = pages.total(demand, of_all) + held - node.zone_pages
     short = need > 0.0
     for i in range(slots):
         short = short | (_over_limit(node, demand, i) > 0.0)
     swapped_out = 0.0
     if anywhere(short):
-        weight, available = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
+        weight, available = local_rows(MOST_POOLS), local_rows(MOST_POOLS)
         weigh(node, parameters, weight, 1 + slots)
-        _evictable(node, swap_free, available, 1 + slots)
+        for a in range(1, 1 + others):
+            other, its = other_at(world, at, a), from_row(weight, first_pool(slots, a))
+            _weigh_group(other, parameters, its, other.protected_swappiness, 0)
+        _evictable(world, node, swap_free, available, at, slots, others)
         squeeze = parameters.squeeze_pages_per_s * step_s
         for i in range(slots):
             squeezed = _squeeze(node, demand, weight, available, squeeze, i)
             swapped_out = swapped_out + squeezed
         swap_free = maximum(swap_free - swapped_out, 0.0)
-        swapped_out = swapped_out + _reclaim(node, demand, weight, swap_free, slots)
-    room = node.zone_pages - pages.total(node.resident, count)
-    pages.fit_into(demand, room, count)
+        reclaimed = _reclaim(world, node, demand, weight, swap_free, at, slots, others)
+        swapped_out = swapped_out + reclaimed
+    held = held_by_others(world, at, others, pages.total(node.resident, count))
+    pages.fit_into(demand, node.zone_pages - held, of_all)
     return swapped_out
 
 
@@ -77,18 +103,36 @@ def _weigh_group(
 
 
 @model
-def _evictable(node: Node, swap_free: float, available: Rows, groups: int) -> None:
+def _evictable(
+    world: World,
+    node: Node,
+    swap_free: float,
+    available: Rows,
+    at: int,
+    slots: int,
+    others: int,
+) -> None:
     """Set the pages that reclaim may take now.
 
     For the limit of a cgroup, and the zone is one, the kernel swaps no page of a group whose
     swappiness is 0, even if it has no file pages left and must kill instead (``get_scan_count`` in
     ``mm/vmscan.c``). The twin kills nothing: whoever needs the pages waits.
     """
-    pages.evictable(node.resident, node.dirty, swap_free, available, groups)
+    anon = node.resident[ANON]
+    for g in range(1, 1 + slots):
+        anon = anon + node.resident[g * POOLS + ANON]
+    for a in range(1, 1 + others):
+        anon = anon + other_at(world, at, a).resident[ANON]
+    swappable = minimum(1.0, swap_free / maximum(anon, 1.0))
+    pages.evictable(node.resident, node.dirty, swappable, available, 1 + slots)
     available[ANON] = where(node.protected_swappiness > 0.0, available[ANON], 0.0)
-    for g in range(1, groups):
-        anon = g * POOLS + ANON
-        available[anon] = where(node.swappiness > 0.0, available[anon], 0.0)
+    for g in range(1, 1 + slots):
+        at_anon = g * POOLS + ANON
+        available[at_anon] = where(node.swappiness > 0.0, available[at_anon], 0.0)
+    for a in range(1, 1 + others):
+        other, its = other_at(world, at, a), from_row(available, first_pool(slots, a))
+        pages.evictable(other.resident, other.dirty, swappable, its, 1)
+        its[ANON] = where(other.protected_swappiness > 0.0, its[ANON], 0.0)
 
 
 @model
@@ -122,42 +166,70 @@ def _squeeze(
 
 
 @model
-def _reclaim(node: Node, demand: Rows, weight: Rows, swap_free: float, slots: int) -> float:
+def _reclaim(
+    world: World,
+    node: Node,
+    demand: Rows,
+    weight: Rows,
+    swap_free: float,
+    at: int,
+    slots: int,
+    others: int,
+) -> float:
     """Reclaim in the whole zone for ``demand``; return the anonymous pages taken."""
-    count = (1 + slots) * POOLS
-    available, taken = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
-    wants = pages.total(demand, count) + pages.total(node.resident, count)
+    count, of_all = (1 + slots) * POOLS, (1 + slots + others) * POOLS
+    available, taken = local_rows(MOST_POOLS), local_rows(MOST_POOLS)
+    held = held_by_others(world, at, others, pages.total(node.resident, count))
+    wants = pages.total(demand, of_all) + held
     need = maximum(wants - node.zone_pages, 0.0)
-    _evictable(node, swap_free, available, 1 + slots)
-    if anywhere(node.protected_low_pages > 0.0):
-        _spare_protected(node, need, weight, available, taken, count)
+    _evictable(world, node, swap_free, available, at, slots, others)
+    protected = node.protected_low_pages > 0.0
+    for a in range(1, 1 + others):
+        protected = protected | (other_at(world, at, a).protected_low_pages > 0.0)
+    if anywhere(protected):
+        _spare_protected(world, node, need, weight, available, taken, at, slots, others)
     else:
-        pages.share_out(need, weight, available, taken, count)
+        pages.share_out(need, weight, available, taken, of_all)
     anon = taken[ANON]
     for i in range(count):
         node.resident[i] = maximum(node.resident[i] - taken[i], 0.0)
     for g in range(1, 1 + slots):
         anon = anon + taken[g * POOLS + ANON]
+    for a in range(1, 1 + others):
+        other, its = other_at(world, at, a), from_row(taken, first_pool(slots, a))
+        for pool in range(POOLS):
+            other.resident[pool] = maximum(other.resident[pool] - its[pool], 0.0)
+        anon = anon + its[ANON]
     return anon
 
 
 @model
 def _spare_protected(
-    node: Node, need: float, weight: Rows, available: Rows, taken: Rows, count: int
+    world: World,
+    node: Node,
+    need: float,
+    weight: Rows,
+    available: Rows,
+    taken: Rows,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
-    """Like ``pages.share_out``, but take the application's pages below its protection last.
+    """Like ``pages.share_out``, but take an application's pages below its protection last.
 
     As in the kernel's ``apply_proportional_protection``, reclaim scans the less of the group the
     larger the protected share of it. Only what is still missing then is taken from all pages.
     """
-    more = local_rows(ALL_POOLS)
-    every_weight, every_page = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
-    held = maximum(pages.total(node.resident, POOLS), 1.0)
-    open_share = maximum(1.0 - node.protected_low_pages / held, 0.0)
+    count, more = (1 + slots + others) * POOLS, local_rows(MOST_POOLS)
+    every_weight, every_page = local_rows(MOST_POOLS), local_rows(MOST_POOLS)
     for i in range(count):
         every_weight[i], every_page[i] = weight[i], available[i]
-    for i in range(POOLS):
-        weight[i], available[i] = weight[i] * open_share, available[i] * open_share
+    _hide_protected(node, weight, available)
+    for a in range(1, 1 + others):
+        first = first_pool(slots, a)
+        _hide_protected(
+            other_at(world, at, a), from_row(weight, first), from_row(available, first)
+        )
     pages.share_out(need, weight, available, taken, count)
     left = need - pages.total(taken, count)
     if anywhere(left > EPSILON):
@@ -166,3 +238,12 @@ def _spare_protected(
         pages.share_out(maximum(left, 0.0), every_weight, every_page, more, count)
         for i in range(count):
             taken[i] = taken[i] + more[i]
+
+
+@model
+def _hide_protected(node: Node, weight: Rows, available: Rows) -> None:
+    """Leave only the part of an application's pools that is not protected."""
+    held = maximum(pages.total(node.resident, POOLS), 1.0)
+    open_share = maximum(1.0 - node.protected_low_pages / held, 0.0)
+    for i in range(POOLS):
+        weight[i], available[i] = weight[i] * open_share, available[i] * open_share

@@ -54,6 +54,8 @@ class Inputs:
     """Pages of each pool that a request touches."""
     idle_loss_per_s: float
     """Pages of the cold pool that leave memory without pressure."""
+    has_application: float
+    """1 if there is an application; a node with fewer than another has records without one."""
     has_group: PerSlot
     """1 if the slot has a group, even if its program has ended."""
     has_program: PerSlot
@@ -150,6 +152,10 @@ class Application:
     """Requests of that window whose latency is above the target."""
     missed: float
     """1 if the last finished window missed the target."""
+    keeps_anon: float
+    """1 while one of several applications lives on anonymous memory, whose pages are kept."""
+    reads_share: float
+    """The share of recent time in which its reads kept the device busy; 0 where it is alone."""
 
 
 class Background:
@@ -226,6 +232,9 @@ class Counters:
     swap_in_pages: float
     swap_out_pages: float
     cpu_stall_us: float
+    joint_stall_us: float
+    """Where there are several applications: the stall of the one that stalled most, as it grew."""
+    joint_io_us: float
 
 
 class Levers:

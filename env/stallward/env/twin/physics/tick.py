@@ -11,9 +11,27 @@ from __future__ import annotations
 from typing import Final
 
 from stallward.env.twin.physics import background, pages, stalls
-from stallward.env.twin.physics.application import SubstepValues, serve
+from stallward.env.twin.physics.application import (
+    SubstepValues,
+    own_cores,
+    serve,
+    set_page_waits,
+    set_service,
+)
 from stallward.env.twin.physics.background import ProgramWork, program_work
-from stallward.env.twin.physics.pages import ALL_POOLS, ANON, COLD, FILE, GROUPS, POOLS, clip
+from stallward.env.twin.physics.others import (
+    MOST_GROUPS,
+    MOST_POOLS,
+    World,
+    first_pool,
+    held_by_others,
+    noise_of,
+    other_at,
+    parameters_of,
+    reads_of_others,
+    values_of,
+)
+from stallward.env.twin.physics.pages import ANON, COLD, FILE, GROUPS, POOLS, clip
 from stallward.env.twin.physics.reclaim import make_room
 from stallward.env.twin.physics.state import SUBSTEPS, Node, Noise, Parameters
 from stallward.env.twin.simd.elementary import exp
@@ -31,21 +49,32 @@ _BUSY_S: Final = 0.1
 
 @model
 def begin(
-    node: Node, parameters: Parameters, noise: Noise, now: SubstepValues, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    noise: Noise,
+    now: SubstepValues,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
     """Set the values of the whole tick (CPU, device) and clear the tick's stalls."""
     sigma = parameters.device_sigma
     now.device = exp(sigma * noise.device - 0.5 * sigma * sigma)
     asked = background.demand_cores(node, slots)
-    own = minimum(node.arriving_per_s * node.service_s, node.workers)
-    crowded = clip(asked / node.cores, 0.0, 1.0)
+    own = own_cores(node)
+    together = own
+    for a in range(1, 1 + others):
+        together = together + own_cores(other_at(world, at, a))
     begins = noise.stall < parameters.device_stalls_per_s * TICK_S * node.busy_share
     node.stuck_s = where(begins, maximum(node.stuck_s, parameters.device_stall_s), node.stuck_s)
-    now.service_s = node.service_s * (1.0 + parameters.cpu_slowdown * crowded)
-    felt = background.felt_cores(node, parameters, slots)
-    now.cpu_wait_share = parameters.cpu_wait_share * clip(felt / node.cores, 0.0, 1.0)
-    node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * stalls.cpu_some(asked + own, node.cores)
-    node.cpu = stalls.cpu_share(asked, own, node.cores)
+    crowding, felt = asked, background.felt_cores(node, parameters, slots)
+    if others > 0:
+        crowding, felt = crowding + (together - own), felt + (together - own)
+    set_service(node, parameters, now, crowding, felt)
+    waiting = stalls.cpu_some(asked + together, node.cores)
+    node.cpu_stall_us = node.cpu_stall_us + 1e6 * TICK_S * waiting
+    node.cpu = stalls.cpu_share(asked, together, node.cores)
     for i in range(slots):
         node.progress[i] = 0.0
         node.kernel_s[i] = 0.0
@@ -55,29 +84,59 @@ def begin(
     node.io_share[GROUPS] = 0.0
     node.some = 0.0
     node.full = 0.0
+    for a in range(1, 1 + others):
+        other, its = other_at(world, at, a), parameters_of(world, at, a)
+        beside = together - own_cores(other)
+        felt = background.felt_cores(node, its, slots) + beside
+        then = values_of(world, at, a)
+        then.device = now.device
+        set_service(other, its, then, asked + beside, felt)
+        other.stalled[0] = 0.0
+        other.io_share[0] = 0.0
 
 
 @model
 def substep(
-    node: Node, parameters: Parameters, noise: Noise, now: SubstepValues, k: int, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    noise: Noise,
+    now: SubstepValues,
+    k: int,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
     """Let a quarter of a tick pass.
 
     Args:
-        node: The nodes; they change.
+        world: All nodes, with the further applications.
+        node: The nodes from ``at`` on; they change.
         parameters: Their parameters.
         noise: The noise of the tick.
         now: The values that :func:`begin` set; the others are set here.
         k: The number of the sub-step in the tick.
+        at: The first of the eight nodes.
         slots: How many slots are in use.
+        others: How many applications beside the first.
     """
-    miss, demand = local_rows(ALL_POOLS), local_rows(ALL_POOLS)
+    miss, demand = local_rows(MOST_POOLS), local_rows(MOST_POOLS)
     asked = local_rows(GROUPS)
     work = program_work()
-    _page_waits(node, parameters, now, slots)
+    _page_waits(world, node, parameters, now, at, slots, others)
     clean = 1.0 - maximum(now.tight, background.clean_page_shortage(node, slots))
+    _own_misses(node, parameters, miss)
     _misses(node, parameters, miss, slots)
     serve(node, parameters, noise, now, miss, k, STEP_S)
+    for a in range(1, 1 + others):
+        other, its, then = (
+            other_at(world, at, a),
+            parameters_of(world, at, a),
+            values_of(world, at, a),
+        )
+        own_miss = from_row(miss, first_pool(slots, a))
+        _own_misses(other, its, own_miss)
+        serve(other, its, noise_of(world, at, a), then, own_miss, k, STEP_S)
     now.written, now.open_share = stalls.writeback(
         node.dirty,
         node.zone_pages * node.dirty_block,
@@ -86,22 +145,34 @@ def substep(
         parameters.write_pages_per_s * STEP_S,
         1 + slots,
     )
-    for pool in range(POOLS):
-        demand[pool] = now.pages[pool]
-    now.read_back = 0.0
-    if anywhere(node.read_back_pages > 0.0):
-        _read_back(node, parameters, now, demand)
+    _demand(node, parameters, now, demand)
+    for a in range(1, 1 + others):
+        its, asks = parameters_of(world, at, a), from_row(demand, first_pool(slots, a))
+        _demand(other_at(world, at, a), its, values_of(world, at, a), asks)
     for i in range(slots):
         mine = from_row(miss, (1 + i) * POOLS)
         asks = from_row(demand, (1 + i) * POOLS)
         background.run_program(node, parameters, now, mine, work, asks, STEP_S, i)
     for g in range(1 + slots):
         asked[g] = pages.total(from_row(demand, g * POOLS), POOLS)
-    now.swapped_out = make_room(node, parameters, demand, STEP_S, slots)
-    _take(node, demand, asked, work, slots)
-    _charge_device(node, parameters, now, work, slots)
-    _count(node, parameters, now, work, slots)
-    _count_stalls(node, parameters, now, work, slots)
+    now.swapped_out = make_room(world, node, parameters, demand, STEP_S, at, slots, others)
+    _take_programs(node, demand, asked, work, slots)
+    _take(node, demand)
+    for a in range(1, 1 + others):
+        _take(other_at(world, at, a), from_row(demand, first_pool(slots, a)))
+    _charge_device(world, node, parameters, now, work, at, slots, others)
+    _count(world, node, parameters, now, work, at, slots, others)
+    _count_stalls(world, node, parameters, now, work, at, slots, others)
+
+
+@model
+def _demand(node: Node, parameters: Parameters, now: SubstepValues, demand: Rows) -> None:
+    """Set the pages of each pool that the application demands."""
+    for pool in range(POOLS):
+        demand[pool] = now.pages[pool]
+    now.read_back = 0.0
+    if anywhere(node.read_back_pages > 0.0):
+        _read_back(node, parameters, now, demand)
 
 
 @model
@@ -115,12 +186,21 @@ def _read_back(node: Node, parameters: Parameters, now: SubstepValues, demand: R
 
 
 @model
-def _page_waits(node: Node, parameters: Parameters, now: SubstepValues, slots: int) -> None:
-    """Set how short memory is, and how long the application waits for one missing page.
+def _page_waits(
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    now: SubstepValues,
+    at: int,
+    slots: int,
+    others: int,
+) -> None:
+    """Set how short memory is, and how long each application waits for one missing page.
 
     Its reads wait behind those of all other groups.
     """
-    now.free = node.zone_pages - pages.total(node.resident, (1 + slots) * POOLS)
+    held = held_by_others(world, at, others, pages.total(node.resident, (1 + slots) * POOLS))
+    now.free = node.zone_pages - held
     now.tight = pages.tightness(now.free, node.zone_pages)
     now.stuck_s = node.stuck_s
     node.stuck_s = maximum(node.stuck_s - STEP_S, 0.0)
@@ -130,20 +210,26 @@ def _page_waits(node: Node, parameters: Parameters, now: SubstepValues, slots: i
         parameters.read_queue_share,
         now.device,
     )
-    crowd_s = now.device * stalls.crowd_wait_s(parameters.crowded_read_s, node.busy_share)
-    each_s = 1.0 / parameters.read_pages_per_s + now.tight * parameters.reclaim_s_per_page
-    own_s = now.read_s + crowd_s
-    now.own_anon_s = own_s / parameters.swap_readahead_pages + each_s
-    now.own_file_s = own_s / parameters.file_readahead_pages + each_s
+    set_page_waits(parameters, now, reads_of_others(world, node, at, others, node.reads_share))
+    for a in range(1, 1 + others):
+        then, own = values_of(world, at, a), other_at(world, at, a).reads_share
+        then.tight, then.read_s, then.stuck_s = now.tight, now.read_s, now.stuck_s
+        busy_share = reads_of_others(world, node, at, others, own)
+        set_page_waits(parameters_of(world, at, a), then, busy_share)
 
 
 @model
-def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
-    """Set the probability of a miss for each pool. The streams of slots need none."""
+def _own_misses(node: Node, parameters: Parameters, miss: Rows) -> None:
+    """Set the probability of a miss for each pool of an application."""
     exponent = parameters.protected_miss_exponent
     for pool in range(COLD):
         miss[pool] = pages.miss_probability(node.resident[pool], node.wanted[pool], exponent)
     miss[COLD] = pages.miss_probability(node.resident[COLD], node.wanted[COLD], 1.0)
+
+
+@model
+def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
+    """Set the probability of a miss for the pools of the slots. Their streams need none."""
     for i in range(slots):
         exponent = parameters.slot_miss_exponent[i]
         for pool in range(COLD):
@@ -152,7 +238,7 @@ def _misses(node: Node, parameters: Parameters, miss: Rows, slots: int) -> None:
 
 
 @model
-def _take(node: Node, got: Rows, asked: Rows, work: ProgramWork, slots: int) -> None:
+def _take_programs(node: Node, got: Rows, asked: Rows, work: ProgramWork, slots: int) -> None:
     """Put granted pages into memory; slots progress by the granted share of their demand."""
     for i in range(slots):
         first = (1 + i) * POOLS
@@ -167,6 +253,11 @@ def _take(node: Node, got: Rows, asked: Rows, work: ProgramWork, slots: int) -> 
             node.resident[first + pool] = minimum(held, node.wanted[first + pool])
         node.resident[first + COLD] = node.resident[first + COLD] + got[first + COLD]
         node.wanted[first + COLD] = node.resident[first + COLD]
+
+
+@model
+def _take(node: Node, got: Rows) -> None:
+    """Put the granted pages of an application into memory."""
     for pool in range(POOLS):
         node.resident[pool] = minimum(node.resident[pool] + got[pool], node.wanted[pool])
     lost = node.idle_loss_per_s * STEP_S
@@ -175,12 +266,27 @@ def _take(node: Node, got: Rows, asked: Rows, work: ProgramWork, slots: int) -> 
 
 @model
 def _charge_device(
-    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    now: SubstepValues,
+    work: ProgramWork,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
     """Queue reads and writes at the device, and mark the written part of streams dirty."""
     own_s = now.device * pages.total(now.pages, POOLS) / parameters.read_pages_per_s
     gain = STEP_S / _BUSY_S
     others_s = now.device * now.read_back / parameters.read_pages_per_s
+    if others > 0:
+        _count_reads(node, own_s, gain)
+    for a in range(1, 1 + others):
+        other, then = other_at(world, at, a), values_of(world, at, a)
+        its_s = now.device * pages.total(then.pages, POOLS) / parameters.read_pages_per_s
+        _count_reads(other, its_s, gain)
+        own_s = own_s + its_s
+        others_s = others_s + now.device * then.read_back / parameters.read_pages_per_s
     for i in range(slots):
         streamed = node.stream_per_s[i] * work.run[i] * STEP_S
         dirty = node.dirty[1 + i] + streamed * node.dirty_share[i]
@@ -199,12 +305,30 @@ def _charge_device(
 
 
 @model
+def _count_reads(node: Node, reads_s: float, gain: float) -> None:
+    """Follow how busy the reads of an application keep the device."""
+    busy = minimum(reads_s / STEP_S, 1.0)
+    node.reads_share = node.reads_share + gain * (busy - node.reads_share)
+
+
+@model
 def _count(
-    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    now: SubstepValues,
+    work: ProgramWork,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
     """Add the results of a sub-step to the counters."""
-    own_anon = now.pages[ANON] + now.read_back
-    anon_in = own_anon
+    anon_in = now.pages[ANON] + now.read_back
+    _count_application(node, parameters, now)
+    for a in range(1, 1 + others):
+        then = values_of(world, at, a)
+        anon_in = anon_in + (then.pages[ANON] + then.read_back)
+        _count_application(other_at(world, at, a), parameters_of(world, at, a), then)
     for i in range(slots):
         anon, file = work.anon_faults[i], work.file_faults[i]
         anon_in = anon_in + anon
@@ -212,30 +336,46 @@ def _count(
         node.kernel_s[i] = node.kernel_s[i] + kernel_s
         node.progress[i] = node.progress[i] + _PART * work.run[i]
         node.refault_pages[1 + i] = node.refault_pages[1 + i] + work.read[i]
+    node.swap_in_pages = node.swap_in_pages + anon_in
+    node.swap_out_pages = node.swap_out_pages + now.swapped_out
+
+
+@model
+def _count_application(node: Node, parameters: Parameters, now: SubstepValues) -> None:
+    own_anon = now.pages[ANON] + now.read_back
     node.refault_pages[0] = node.refault_pages[0] + now.refaults + now.read_back
     node.refault_anon_pages = node.refault_anon_pages + own_anon
     touched = now.pages[ANON] / parameters.swap_read_around_pages
     reads = touched / parameters.swap_readahead_pages
     reads = reads + (now.pages[FILE] + now.pages[COLD]) / parameters.file_readahead_pages
     node.major_faults = node.major_faults + reads
-    node.swap_in_pages = node.swap_in_pages + anon_in
-    node.swap_out_pages = node.swap_out_pages + now.swapped_out
     node.cpu_us[0] = node.cpu_us[0] + 1e6 * now.work_s
 
 
 @model
 def _count_stalls(
-    node: Node, parameters: Parameters, now: SubstepValues, work: ProgramWork, slots: int
+    world: World,
+    node: Node,
+    parameters: Parameters,
+    now: SubstepValues,
+    work: ProgramWork,
+    at: int,
+    slots: int,
+    others: int,
 ) -> None:
     """Add the stall time of a sub-step, for every group and for the zone."""
-    stalled, productive = local_rows(GROUPS), local_rows(GROUPS)
-    on_io = clip(now.stall_s / STEP_S * parameters.psi_io_scale, 0.0, 1.0)
-    node.io_share[0] = node.io_share[0] + _PART * on_io
-    none_on_io = 1.0 - on_io
-    own_s = now.anon_stall_s * parameters.psi_anon_scale
-    own_s = own_s + now.file_stall_s * parameters.psi_file_scale
-    stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
-    productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
+    stalled, productive = local_rows(MOST_GROUPS), local_rows(MOST_GROUPS)
+    none_on_io = 1.0 - _stalls(node, parameters, now, stalled, productive)
+    for a in range(1, 1 + others):
+        other, its, then = (
+            other_at(world, at, a),
+            parameters_of(world, at, a),
+            values_of(world, at, a),
+        )
+        place = slots + a
+        own_stall, own_work = from_row(stalled, place), from_row(productive, place)
+        none_on_io = none_on_io * (1.0 - _stalls(other, its, then, own_stall, own_work))
+        other.stalled[0] = other.stalled[0] + _PART * stalled[place]
     for i in range(slots):
         room = work.making_room[i]
         waited = work.stalled[i] - room
@@ -247,12 +387,40 @@ def _count_stalls(
         stalled[1 + i] = clip(share + room, 0.0, 1.0)
         runs = work.run[i] * clip(node.slot_cores[i], 0.0, 1.0)
         productive[1 + i] = minimum(runs, 1.0 - stalled[1 + i])
-    some, full = stalls.some_full(stalled, productive, 1 + slots)
+    some, full = stalls.some_full(stalled, productive, 1 + slots + others)
     for g in range(1 + slots):
         node.stalled[g] = node.stalled[g] + _PART * stalled[g]
     node.some = node.some + _PART * some
     node.full = node.full + _PART * full
     node.io_share[GROUPS] = node.io_share[GROUPS] + _PART * (1.0 - none_on_io)
+
+
+@model
+def _stalls(
+    node: Node, parameters: Parameters, now: SubstepValues, stalled: Rows, productive: Rows
+) -> float:
+    """Set the first rows to those of an application; return its share of time on the disk."""
+    on_io = clip(now.stall_s / STEP_S * parameters.psi_io_scale, 0.0, 1.0)
+    node.io_share[0] = node.io_share[0] + _PART * on_io
+    own_s = now.anon_stall_s * parameters.psi_anon_scale
+    own_s = own_s + now.file_stall_s * parameters.psi_file_scale
+    stalled[0] = clip(own_s / STEP_S, 0.0, 1.0)
+    productive[0] = minimum(clip(now.work_s / STEP_S, 0.0, 1.0), 1.0 - stalled[0])
+    return on_io
+
+
+@model
+def end_together(world: World, node: Node, at: int, others: int) -> None:
+    """Close the tick of the further applications, and count the stall of all together."""
+    if others > 0:
+        stalled, on_io = node.stalled[0], node.io_share[0]
+        for a in range(1, 1 + others):
+            other = other_at(world, at, a)
+            end(other, 0)
+            stalled = maximum(stalled, other.stalled[0])
+            on_io = maximum(on_io, other.io_share[0])
+        node.joint_stall_us = node.joint_stall_us + 1e6 * TICK_S * stalled
+        node.joint_io_us = node.joint_io_us + 1e6 * TICK_S * on_io
 
 
 @model

@@ -23,11 +23,13 @@ def _refuse(_arguments: Mapping[str, str]) -> Controller:
 
 
 def _on_twin(twin: FittedTwin) -> Controller:
+    twin.check_one_application()
     made: Controller = _module().MpcController(twin)
     return made
 
 
 def _beside(twin: FittedTwin) -> Controller:
+    twin.check_one_application()
     made: Controller = _module().PlanningController(twin)
     return made
 
