@@ -20,7 +20,12 @@ from prometheus_client.registry import Collector
 
 from stallward.actuator.latency.counts import REJECTED
 from stallward.actuator.service.loop_link import MODES, LoopLink
-from stallward.actuator.service.metrics.counts import OTHER, MetricsConfig, RequestTimes, TickCounts
+from stallward.actuator.service.metrics.counts import (
+    OTHER,
+    MetricsConfig,
+    RequestTimes,
+    TickCounts,
+)
 from stallward.actuator.service.metrics.table import METRICS, PHASE_BOUNDS_S, Metric
 from stallward.actuator.work.config import CPU_UNIT
 from stallward.proto.v1 import stallward_pb2 as pb
