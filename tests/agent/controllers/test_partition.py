@@ -318,3 +318,16 @@ def test_an_application_that_lacks_memory_gets_memory_and_not_the_disk() -> None
         after = zone.tick()
     assert [slot.io_max_bytes_per_s for slot in after.desired.slots] == [None, None]
     assert sum_mib(after) < sum_mib(before)
+
+
+def test_limits_under_which_the_target_is_missed_are_lifted_as_long_as_that_helps() -> None:
+    zone = Zone(200, 250, 250)
+    zone.p95_ms = 3.0 * CONTEXT.slo_ms
+    assert zone.run(25.0).desired != RELEASED
+    lifted = zone.run(15.0)
+    assert lifted.desired == RELEASED
+    assert lifted.reason.startswith("limits lifted: demand 200 MiB")
+    zone.p95_ms = 0.5 * CONTEXT.slo_ms
+    assert zone.run(60.0).desired == RELEASED
+    zone.p95_ms = 50.0 * CONTEXT.slo_ms
+    assert zone.run(30.0).desired != RELEASED

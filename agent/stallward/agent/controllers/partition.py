@@ -18,7 +18,8 @@ by its stall on memory.
 
 Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
 application is in danger and waits for the disk, but does not lack memory, the background keeps the
-disk busy: then what that reads and writes is limited (``throttle``).
+disk busy: then what that reads and writes is limited (``throttle``). Where the application goes on
+to miss its target, nothing is limited for a trial (``lifting``).
 
 It runs on every node, and does what it can with the signals and levers that there are
 (docs/reference/controllers.md says what).
@@ -66,6 +67,7 @@ from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.lifting import Lifting, newest_ratio
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.room import Room
@@ -145,6 +147,8 @@ class PartitionController:
         self._others = Others()
         self._room = Room()
         self._reading_back = ReadingBack()
+        self._lifting = Lifting()
+        self._elapsed_s = 0.0
 
     @property
     def application_stalls(self) -> bool:
@@ -159,10 +163,23 @@ class PartitionController:
         """Go on with another latency target: demand, turns and what thrashed stay known."""
         self._context = replace(self._context, slo_ms=slo_ms)
         self._caution.retarget(slo_ms)
+        self._lifting.retarget()
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
-        return self.divide(sample, AUTO)
+        return self.lifted(sample, self.divide(sample, AUTO))
+
+    def lifted(self, sample: Sample, divided: Decision) -> Decision:
+        """What was decided for a sample, or nothing at all where limits do harm."""
+        lifted = self._lifting.update(
+            sample.time_s,
+            self._elapsed_s,
+            ratio=newest_ratio(sample.latency, self._context.slo_ms),
+            limits=divided.desired != RELEASED,
+        )
+        if not lifted:
+            return divided
+        return replace(divided, desired=RELEASED, reason=f"limits lifted: {divided.reason}")
 
     def divide(self, sample: Sample, set_points: SetPoints) -> Decision:
         """Divide the memory within what somebody else decided.
@@ -174,6 +191,7 @@ class PartitionController:
         numbers = self._thresholds
         last_s, self._previous_s = self._previous_s, sample.time_s
         elapsed_s = min(max(0.0 if last_s is None else sample.time_s - last_s, 0.0), MAX_ELAPSED_S)
+        self._elapsed_s = elapsed_s
         zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
         demand = self._demand.update(sample.protected, elapsed_s)
         margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes
@@ -184,7 +202,9 @@ class PartitionController:
         total = sum(want.bytes for want in wants)
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
-        reserve = self._caution.update(sample, elapsed_s, short=free <= kept) * zone_bytes
+        # Without limits a reserve would only be a surprise for later.
+        short = free <= kept and not self._lifting.lifted
+        reserve = self._caution.update(sample, elapsed_s, short=short) * zone_bytes
         held = set_points.kept.held_share
         lendable = idle_bytes(sample.protected, demand)
         own_tuning = self._tuning(sample, lendable, demand)

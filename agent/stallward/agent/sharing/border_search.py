@@ -20,6 +20,7 @@ from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
+from stallward.agent.sharing.lifting import newest_ratio
 
 # ---------- How well the background groups get on: the share of their time that is their own work.
 # A group that lacks memory spends its time in page faults, waiting for pages, or paused. What is left
@@ -121,12 +122,8 @@ SETTLE_S: Final = 5.0
 background."""
 USUAL_S: Final = 8.0
 """The time constant of the average of the latencies."""
-SILENT_S: Final = 1.0
-"""An application that has answered nothing for so long misses its target."""
 BASE_S: Final = 120.0
 """Over this time it is averaged how often the target is nearly missed without a loan."""
-MISSED_RATIO: Final = 2.0
-"""The p95 over the target that it counts as meanwhile."""
 NO_LIMITS_RATIO: Final = 0.5
 """No limits are tried only at this share of the latency at which a loan is."""
 HELPLESS_SHARE: Final = 0.05
@@ -244,15 +241,11 @@ class BorderSearch:
 
     def _ratio(self, latency: LatencySample | None, elapsed_s: float) -> float | None:
         """The newest p95 over the target; ``None`` where the application reports none."""
-        age_s = None if latency is None else latency.last_completion_age_s
-        if latency is None or age_s is None:
+        if latency is None or latency.last_completion_age_s is None:
             self._usual_ratio = None
             return None
-        if latency.p95_ms is not None:
-            ratio = latency.p95_ms / self._slo_ms
-        elif age_s > SILENT_S:
-            ratio = MISSED_RATIO
-        else:
+        ratio = newest_ratio(latency, self._slo_ms)
+        if ratio is None:
             return self._usual_ratio
         if self._usual_ratio is None:
             self._usual_ratio = ratio

@@ -1,0 +1,140 @@
+"""Whether the limits are in force at all: they are lifted where they themselves do harm. Pure.
+
+What is limited moves its pages to and from the disk, and the application's own reads wait behind
+that. Where an application goes on to miss its target under the limits, they can be the cause.
+Nothing tells so beforehand, so they are lifted for a trial. It goes on as long as the application
+misses its target no more than it did under the limits: then they are of no use to it, and the
+background does its work. Otherwise they come back, and the next trial is later, by a time that
+doubles with every failure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+from typing import Final
+
+from stallward.agent.sample import LatencySample
+
+SILENT_S: Final = 1.0
+"""An application that has answered nothing for so long misses its target."""
+MISSED_RATIO: Final = 2.0
+"""The p95 over the target that it counts as meanwhile."""
+SETTLE_S: Final = 10.0
+"""Memory takes this long to follow new limits; what is missed meanwhile says nothing about them."""
+WINDOW_S: Final = 20.0
+"""The time for which limits are judged, and their absence."""
+MOST_MISSED_S: Final = 12.0
+"""Limits under which the application misses its target for as much of a window are lifted. It is
+long enough for limits on the disk to take effect before."""
+READ_BACK_S: Final = 12.0
+"""What the background reads back at the beginning of a trial is not held against the trial."""
+LEAST_TRIAL_S: Final = 20.0
+"""The least time of a trial."""
+TOLERATED_RATIO: Final = 1.1
+"""What a trial may cost over what the limits cost: chance makes as much of a difference."""
+TOLERATED_COST: Final = 0.05
+"""What it may cost in addition, in costs a second."""
+FIRST_WAIT_S: Final = 120.0
+"""The time after the first failure until the next trial."""
+LONGEST_WAIT_S: Final = 3600.0
+"""The longest such time."""
+PROVED_S: Final = 120.0
+"""A trial that has gone on for so long has succeeded: the wait after the next one is short again."""
+
+
+def newest_ratio(latency: LatencySample | None, slo_ms: float) -> float | None:
+    """The newest p95 over the target; ``None`` where there is nothing new."""
+    if latency is None:
+        return None
+    if latency.p95_ms is not None:
+        return latency.p95_ms / slo_ms
+    age_s = latency.last_completion_age_s
+    return MISSED_RATIO if age_s is not None and age_s > SILENT_S else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tick:
+    time_s: float
+    elapsed_s: float
+    cost_s: float
+    """0 if the target was met; a tick costs its time if it was just missed, and twice that if the
+    p95 was ten times as long."""
+
+
+class Lifting:
+    """Says whether the limits of one node are lifted."""
+
+    def __init__(self) -> None:
+        self.lifted = False
+        """Whether they are."""
+        self._since_s = 0.0
+        """For how long they have been in force or lifted."""
+        self._cost_before = 0.0
+        """What the application missed under the limits, in costs a second."""
+        self._barred_s = 0.0
+        self._wait_s = FIRST_WAIT_S
+        self._ticks: deque[_Tick] = deque()
+
+    def retarget(self) -> None:
+        """Go on with another latency target, about which what was missed says nothing."""
+        self._change(lifted=False)
+        self._barred_s, self._wait_s = 0.0, FIRST_WAIT_S
+
+    def update(
+        self,
+        time_s: float,
+        elapsed_s: float,
+        *,
+        ratio: float | None,
+        limits: bool,
+    ) -> bool:
+        """Take one more tick, and say whether the limits are lifted.
+
+        Args:
+            time_s: Its time.
+            elapsed_s: The time since the tick before.
+            ratio: The application's newest p95 over its target; ``None`` if it is not known.
+            limits: Whether anything would be limited now.
+        """
+        self._since_s += elapsed_s
+        self._barred_s = max(self._barred_s - elapsed_s, 0.0)
+        if not limits:
+            self._change(lifted=False)
+            return False
+        if ratio is not None and self._since_s > (READ_BACK_S if self.lifted else SETTLE_S):
+            cost_s = elapsed_s * (1.0 + math.log10(ratio)) if ratio > 1.0 else 0.0
+            self._ticks.append(_Tick(time_s=time_s, elapsed_s=elapsed_s, cost_s=cost_s))
+        while self._ticks and self._ticks[0].time_s < time_s - WINDOW_S:
+            self._ticks.popleft()
+        if self.lifted:
+            self._judge_trial()
+        elif self._barred_s == 0.0 and self._since_s >= SETTLE_S + WINDOW_S and self._misses():
+            self._cost_before = self._cost()
+            self._change(lifted=True)
+        return self.lifted
+
+    def _misses(self) -> bool:
+        """Whether the application misses its target under the limits."""
+        missed_s = sum(tick.elapsed_s for tick in self._ticks if tick.cost_s)
+        return missed_s >= MOST_MISSED_S
+
+    def _cost(self) -> float:
+        """What is missed, in costs a second."""
+        seen_s = sum(tick.elapsed_s for tick in self._ticks)
+        return sum(tick.cost_s for tick in self._ticks) / seen_s if seen_s else 0.0
+
+    def _judge_trial(self) -> None:
+        """End a trial that costs more than the limits did; forgive failures if it does not."""
+        if self._since_s < LEAST_TRIAL_S:
+            return
+        if self._cost() > TOLERATED_RATIO * self._cost_before + TOLERATED_COST:
+            self._barred_s, self._wait_s = self._wait_s, min(2.0 * self._wait_s, LONGEST_WAIT_S)
+            self._change(lifted=False)
+        elif self._since_s >= PROVED_S:
+            self._wait_s = FIRST_WAIT_S
+
+    def _change(self, *, lifted: bool) -> None:
+        self.lifted, self._since_s = lifted, 0.0
+        self._ticks.clear()

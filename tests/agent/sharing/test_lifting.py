@@ -1,0 +1,102 @@
+"""When limits are lifted because they themselves do harm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from stallward.agent.sharing.lifting import FIRST_WAIT_S, LEAST_TRIAL_S, Lifting
+
+TICK_S = 0.1
+
+
+@dataclass
+class Node:
+    """An application whose latency depends on whether there are limits."""
+
+    limited: float
+    """The p95 over the target with limits."""
+    free: float
+    """The same without."""
+    limits: bool = True
+    lifting: Lifting = field(default_factory=Lifting)
+    time_s: float = 100.0
+    trials_s: list[float] = field(default_factory=list)
+
+    def run(self, seconds: float) -> float:
+        """Run on; returns for how long the limits were lifted."""
+        lifted_s = 0.0
+        for _ in range(round(seconds / TICK_S)):
+            self.time_s += TICK_S
+            before = self.lifting.lifted
+            lifted = self.lifting.update(
+                self.time_s,
+                TICK_S,
+                ratio=self.free if before else self.limited,
+                limits=self.limits,
+            )
+            if lifted and not before:
+                self.trials_s.append(self.time_s)
+            lifted_s += TICK_S * lifted
+        return lifted_s
+
+
+def test_limits_that_make_the_application_miss_are_lifted_and_stay_so() -> None:
+    node = Node(limited=3.0, free=0.5)
+    assert node.run(15.0) == 0.0, "at first memory follows the limits"
+    assert node.run(300.0) > 280.0
+    assert len(node.trials_s) == 1
+
+
+def test_limits_under_which_the_target_is_met_are_left() -> None:
+    node = Node(limited=0.9, free=0.1)
+    assert node.run(600.0) == 0.0
+
+
+def test_a_trial_that_does_worse_ends_soon_and_the_next_ones_come_later_and_later() -> None:
+    node = Node(limited=1.5, free=20.0)
+    lifted_s = node.run(3600.0)
+    waits_s = [late - early for early, late in pairwise(node.trials_s)]
+    assert FIRST_WAIT_S <= waits_s[0] <= FIRST_WAIT_S + 1.1 * LEAST_TRIAL_S
+    assert all(late > 1.7 * early for early, late in pairwise(waits_s))
+    assert len(node.trials_s) == 5
+    assert lifted_s < 0.04 * 3600.0
+
+
+def test_what_is_as_bad_without_limits_has_none_as_the_background_gets_on() -> None:
+    node = Node(limited=3.0, free=3.0)
+    assert node.run(600.0) > 565.0
+
+
+def test_a_tail_that_grows_far_beyond_the_target_is_worse_though_as_many_seconds_miss_it() -> None:
+    node = Node(limited=1.2, free=300.0)
+    assert node.run(120.0) < 40.0
+
+
+def test_limits_come_back_when_the_application_misses_more_without_them_later() -> None:
+    node = Node(limited=1.5, free=0.5)
+    node.run(100.0)
+    assert node.lifting.lifted
+    node.limited, node.free = 0.5, 10.0
+    node.run(40.0)
+    assert not node.lifting.lifted
+    assert node.run(300.0) == 0.0, "they are judged anew, and do no harm now"
+
+
+def test_where_nothing_would_be_limited_nothing_is_lifted() -> None:
+    node = Node(limited=3.0, free=0.5)
+    node.run(60.0)
+    assert node.lifting.lifted
+    node.limits = False
+    node.run(TICK_S)
+    assert not node.lifting.lifted
+    assert node.run(60.0) == 0.0
+
+
+def test_another_target_begins_anew() -> None:
+    node = Node(limited=1.5, free=20.0)
+    node.run(40.0)
+    assert len(node.trials_s) == 1
+    node.lifting.retarget()
+    node.run(40.0)
+    assert len(node.trials_s) == 2, "the wait after the failure is over"
