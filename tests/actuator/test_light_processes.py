@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-MOST_MODULES: Final = 213
-MOST_LINES: Final = 37_900
+MOST_MODULES: Final = 215
+MOST_LINES: Final = 38_200
 """What the loop may import of our own code, which runs as root: a person must be able to read it.
 Lower these when less is imported; raise them only with the reason in the same commit."""
 

@@ -203,7 +203,7 @@ def test_a_block_of_several_applications_has_the_requests_of_each(tmp_path: Path
         seed=1,
     )  # fmt: skip
     assert runner.run_block(request, tmp_path / "block") == Disturbances()
-    recording = load_recording(tmp_path / "block")
+    recording = load_recording(tmp_path / "block", several=True)
     assert recording.run.other_applications == ("memcached",)
     web, cache = recording.requests, recording.others["memcached"]
     assert 10 * web.scheduled_s.size < cache.scheduled_s.size, "2,000 a second against 100"

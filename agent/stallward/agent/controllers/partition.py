@@ -18,8 +18,8 @@ by its stall on memory.
 
 Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
 application is in danger and waits for the disk, but does not lack memory, the background keeps the
-disk busy: then what that reads and writes is limited (``throttle``). Where the application goes on
-to miss its target, nothing is limited for a trial (``lifting``).
+disk busy: then what that reads and writes is limited (``throttle``). Where the application keeps
+missing its target, nothing is limited for a trial (``lifting``).
 
 It runs on every node, and does what it can with the signals and levers that there are
 (docs/reference/controllers.md says what).

@@ -1,8 +1,8 @@
 """Whether the limits are in force at all: they are lifted where they themselves do harm. Pure.
 
 What is limited moves its pages to and from the disk, and the application's own reads wait behind
-that. Where an application goes on to miss its target under the limits, they can be the cause.
-Nothing tells so beforehand, so they are lifted for a trial. It goes on as long as the application
+that. Where an application keeps missing its target under the limits, they can be the cause.
+Nothing tells so beforehand, so they are lifted for a trial. It continues as long as the application
 misses its target no more than it did under the limits: then they are of no use to it, and the
 background does its work. Otherwise they come back, and the next trial is later, by a time that
 doubles with every failure.
