@@ -81,7 +81,7 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
         "p95 812.4 ms",
         "stall app 50 %",
         "mem 500/600 MiB",
-        "0:slot0 300+1 MiB paused 1.2 s limit 100",
+        "slot0 300+1 MiB paused 1.2 s limit 100",
         "-> ppo: policy",
         "pause 0, limit 0 to 100 MiB",
         "guard: fallback, decision late: ppo: 60 ms",
@@ -92,7 +92,7 @@ def test_a_line_holds_the_inputs_the_decision_and_the_guard() -> None:
 
 def test_slots_go_by_their_name_in_the_configuration() -> None:
     line = TickPrinter(names=("training",)).line(_record(1, 0))
-    assert "| 0:training 300+1 MiB" in line
+    assert "| training 300+1 MiB" in line
     assert "pause training, limit training to 100 MiB" in line
     assert "guard: training: not paused, paused 4.9 s of at most 5 s" in line
     printed = json.loads(TickPrinter(as_json=True, names=("training",)).line(_record(1, 0)))

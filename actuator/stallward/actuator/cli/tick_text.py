@@ -54,7 +54,7 @@ class TickPrinter:
             f"mem {mib_text(sample.zone.memory_usage_bytes)}"
             f"/{mib_text(sample.zone.memory_limit_bytes)} MiB",
             *(
-                f"{i}:{self._name(i, group)} {_group(group, state)}"
+                f"{self._name(i, group)} {_group(group, state)}"
                 for i, (group, state) in enumerate(
                     zip(sample.slots, sample.slot_states, strict=True)
                 )
