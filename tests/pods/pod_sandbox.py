@@ -34,6 +34,7 @@ MIB = 1 << 20
 ZONE_LIMIT_BYTES = 256 * MIB
 HOLD = """
 import sys, time
+sys.stdin.read()  # what is held before it is in its group belongs to another
 held = bytearray(int(sys.argv[1]))
 for offset in range(0, len(held), 4096):
     held[offset] = 1
@@ -91,10 +92,14 @@ class PodSandbox:
         )
         container.create()
         process = subprocess.Popen(
-            [sys.executable, "-c", HOLD, str(24 * MIB)], stdout=subprocess.PIPE
+            [sys.executable, "-c", HOLD, str(24 * MIB)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         container.add_pid(process.pid)
+        assert process.stdin is not None
         assert process.stdout is not None
+        process.stdin.close()
         process.stdout.readline()
         self._running[number] = (group, process)
         self.list(number, app, **changes)
