@@ -167,9 +167,9 @@ class PartitionController:
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
-        return self.lifted(sample, self.divide(sample, AUTO))
+        return self._unless_harmful(sample, self.divide(sample, AUTO))
 
-    def lifted(self, sample: Sample, divided: Decision) -> Decision:
+    def _unless_harmful(self, sample: Sample, divided: Decision) -> Decision:
         """What was decided for a sample, or nothing at all where limits do harm."""
         lifted = self._lifting.update(
             sample.time_s,
