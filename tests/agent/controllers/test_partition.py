@@ -331,3 +331,19 @@ def test_limits_under_which_the_target_is_missed_are_lifted_as_long_as_that_help
     assert zone.run(60.0).desired == RELEASED
     zone.p95_ms = 50.0 * CONTEXT.slo_ms
     assert zone.run(30.0).desired != RELEASED
+
+
+def test_nothing_is_reserved_while_limits_are_lifted() -> None:
+    zone = Zone(200, 250, 250)
+    zone.run(20.0)
+    zone.p95_ms = 3.0 * CONTEXT.slo_ms
+    controller = zone.controller
+    assert isinstance(controller, PartitionController)
+    lifted = zone.run(20.0)
+    assert lifted.desired == RELEASED
+    controller._caution.reserve_share = 0.0
+    zone.app_refaults = 0
+    for _ in range(50):
+        zone.app_refaults += 20
+        zone.tick()
+    assert controller._caution.reserve_share == 0.0
