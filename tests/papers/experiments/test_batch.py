@@ -46,6 +46,8 @@ def test_both_end_although_they_need_more_than_the_zone_has(
     assert all(0.0 < seconds < 300.0 for seconds in result.response_s.values())
     assert result.peaks[0].memory_bytes > 32 * MIB
     assert result.peaks[1].threads >= 2
+    assert set(result.major_faults) == {0, 1}
+    assert 0 < sum(result.major_faults.values()) <= result.machine.major_faults
     assert sandbox.zone.pids(recursive=True) == ()
 
 

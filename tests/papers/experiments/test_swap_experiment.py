@@ -91,6 +91,22 @@ def test_a_run_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
     assert len(runner.ran) == 1
 
 
+def test_runs_without_counted_faults_stay_readable(tmp_path: Path) -> None:
+    before = run(tmp_path / "out", repeats=1)
+    for path in (tmp_path / "out" / "runs").iterdir():
+        stored = json.loads(path.read_text())
+        del stored["major_faults"]
+        path.write_text(json.dumps(stored))
+    old = run(tmp_path / "out", InventedRunner(interrupt_at=0), repeats=1).case_study
+    assert old is not None
+    assert before.case_study is not None
+    assert old.arms["both"].total_s == before.case_study.arms["both"].total_s
+    assert {row[-1] for row in case_study_table(old).texts[2:]} == {"- / - / -"}
+    both = run(tmp_path / "out", repeats=2).case_study
+    assert both is not None
+    assert both.arms["both"].major_faults == {"T1": 1000, "T2": 2000, "T3": 3000}
+
+
 def test_more_repeats_are_added_to_what_is_there(tmp_path: Path) -> None:
     run(tmp_path / "out", repeats=1)
     runner = InventedRunner()
@@ -152,6 +168,7 @@ def test_the_page_has_the_documents_figures_and_ours(tmp_path: Path) -> None:
     assert theirs["T1"] == "13.82 s"
     assert theirs["total"] == "49.49 s"
     assert [row[0] for row in table.texts[2:]] == [*result.case_study.arms]
+    assert {row[-1] for row in table.texts[2:]} == {"1,000 / 2,000 / 3,000"}
     assert "the document has 16.6 %" in headline(result)
 
 

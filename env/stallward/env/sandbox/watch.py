@@ -105,16 +105,25 @@ def held_bytes(group: Cgroup) -> int:
     """
     if group.hierarchy.kind == "v2":
         held = _number(group, "memory.current") + _number(group, "memory.swap.current")
-        key = "inactive_file"
     else:
         both = _number(group, "memory.memsw.usage_in_bytes")  # memory and swap, where it is on
         held = max(_number(group, "memory.usage_in_bytes"), both)
-        key = "total_inactive_file"
+    return max(held - (_stat(group, "inactive_file") or 0), 0)
+
+
+def major_faults(group: Cgroup) -> int | None:
+    """How many page faults of a group have read from a disk or from swap; ``None`` if not known."""
+    return _stat(group, "pgmajfault")
+
+
+def _stat(group: Cgroup, key: str) -> int | None:
+    """A counter of memory.stat, which includes the groups below; ``None`` if it is absent."""
+    wanted = key if group.hierarchy.kind == "v2" else f"total_{key}"
     for line in (read_text(memory_file(group, "memory.stat")) or "").splitlines():
         name, _, value = line.partition(" ")
-        if name == key and value.isdigit():
-            return max(held - int(value), 0)
-    return held
+        if name == wanted and value.isdigit():
+            return int(value)
+    return None
 
 
 def _number(group: Cgroup, name: str) -> int:

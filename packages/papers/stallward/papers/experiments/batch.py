@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ from stallward.env.sandbox.block import Workplace, make_places
 from stallward.env.sandbox.data_cache import evict
 from stallward.env.sandbox.launch import Program, start
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.sandbox.watch import GroupPeak, GroupWatch, StealTime
+from stallward.env.sandbox.watch import GroupPeak, GroupWatch, StealTime, major_faults
 from stallward.env.scenario.scenario import Command, expand
 from stallward.env.workloads.native.subtasks import parse_times
 from stallward.papers.experiments.machine_use import MachineUse, MachineWatch
@@ -50,6 +50,9 @@ class BatchResult:
     """Slot -> response time: from the common start to the end of its application."""
     peaks: tuple[GroupPeak, ...]
     """The most memory and threads of every slot."""
+    major_faults: Mapping[int, int]
+    """Slot -> page faults of its application that read from a disk or from swap; without those
+    slots whose faults the kernel does not count."""
     oom_kills: int
     """How many processes the kernel killed because memory ran out; any makes the run invalid."""
     stolen_share: float
@@ -97,6 +100,7 @@ def run_batch(
                 GroupWatch(sandbox.slots, sandbox.paths.proc) as watch,
             ):
                 machine = MachineWatch(sandbox.paths.proc)
+                faults_before = _major_faults(sandbox, programs)
                 steal_time, start_s = StealTime.from_now(), time.monotonic()
                 for slot, program in programs.items():
                     started[slot] = start(
@@ -110,6 +114,7 @@ def run_batch(
                     started, start_s + timeout_s, lambda: sandbox.oom_kills() > kills_before
                 )
                 stolen_share, use = steal_time.share(), machine.since()
+                faults = _major_faults(sandbox, programs)
         finally:
             sandbox.kill()
             for running in started.values():
@@ -125,10 +130,20 @@ def run_batch(
     return BatchResult(
         response_s=response_s,
         peaks=watch.peaks,
+        major_faults={
+            slot: count - faults_before[slot]
+            for slot, count in faults.items()
+            if slot in faults_before
+        },
         oom_kills=kills,
         stolen_share=stolen_share,
         machine=use,
     )
+
+
+def _major_faults(sandbox: Sandbox, slots: Iterable[int]) -> dict[int, int]:
+    counts = {slot: major_faults(sandbox.slots[slot]) for slot in slots}
+    return {slot: count for slot, count in counts.items() if count is not None}
 
 
 def _wait_for_all(

@@ -68,8 +68,7 @@ def configuration_figures(
     """
     names = [application.name for application in applications]
     alone_s = np.array([application.alone_s for application in applications])
-    responses = {arm: _responses(arm_runs, names) for arm, arm_runs in runs.items()}
-    unmanaged = responses[UNMANAGED]
+    unmanaged = _responses(runs[UNMANAGED], names)
     return ConfigurationFigures(
         name=configuration.name,
         zone_bytes=configuration.zone_bytes,
@@ -86,8 +85,7 @@ def configuration_figures(
             for one in applications
         ),
         arms={
-            arm: _arm(response_s, unmanaged, alone_s, names, seed)
-            for arm, response_s in responses.items()
+            arm: _arm(arm_runs, unmanaged, alone_s, names, seed) for arm, arm_runs in runs.items()
         },
     )
 
@@ -98,8 +96,13 @@ def _responses(runs: Sequence[BatchRun], names: Sequence[str]) -> Array:
 
 
 def _arm(
-    response_s: Array, unmanaged_s: Array, alone_s: Array, names: Sequence[str], seed: int
+    runs: Sequence[BatchRun],
+    unmanaged_s: Array,
+    alone_s: Array,
+    names: Sequence[str],
+    seed: int,
 ) -> ArmFigures:
+    response_s = _responses(runs, names)
     return ArmFigures(
         runs=len(response_s),
         response_s={name: mean_over_runs(response_s[:, i], seed) for i, name in enumerate(names)},
@@ -109,7 +112,16 @@ def _arm(
         lower_lengthened=_lower(
             _lengthened(response_s, alone_s), _lengthened(unmanaged_s, alone_s), seed
         ),
+        major_faults=_mean_faults(runs, names),
     )
+
+
+def _mean_faults(runs: Sequence[BatchRun], names: Sequence[str]) -> dict[str, float]:
+    counted = {
+        name: [run.major_faults[name] for run in runs if name in run.major_faults]
+        for name in names
+    }
+    return {name: float(np.mean(counts)) for name, counts in counted.items() if counts}
 
 
 def _lengthened(response_s: Array, alone_s: Array) -> Array:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, TypeVar
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.env.workloads.native.subtasks import SubtaskProgram
@@ -50,6 +50,7 @@ from stallward.papers.experiments.swap.steps import (
 from stallward.training.progress import Report, silent
 
 Part = Literal["all", "case-study", "case-study-random", "case-study-zipf", "larger"]
+T = TypeVar("T")
 _EXPERIMENT: Final = "swap-assign"
 
 
@@ -251,6 +252,7 @@ def _as_run(
         response_s={program.name: result.response_s[slot] for slot, program in programs.items()},
         memory_bytes={p.name: result.peaks[slot].memory_bytes for slot, p in programs.items()},
         threads={p.name: result.peaks[slot].threads for slot, p in programs.items()},
+        major_faults={programs[slot].name: count for slot, count in result.major_faults.items()},
         stolen_share=result.stolen_share,
         node=node,
     )
@@ -258,16 +260,19 @@ def _as_run(
 
 def _renamed(run: BatchRun, name: str) -> BatchRun:
     """A run of one application as that of another one that is alike."""
-    (response_s,) = run.response_s.values()
-    (memory_bytes,) = run.memory_bytes.values()
-    (threads,) = run.threads.values()
     return BatchRun(
-        response_s={name: response_s},
-        memory_bytes={name: memory_bytes},
-        threads={name: threads},
+        response_s=_under(name, run.response_s),
+        memory_bytes=_under(name, run.memory_bytes),
+        threads=_under(name, run.threads),
+        major_faults=_under(name, run.major_faults),
         stolen_share=run.stolen_share,
         node=run.node,
     )
+
+
+def _under(name: str, values: Mapping[str, T]) -> dict[str, T]:
+    """What was measured of the only application, if it was, under another name."""
+    return dict(zip((name,), values.values(), strict=False))
 
 
 def _plan(request: SwapExperimentRequest) -> ExperimentPlan:

@@ -32,6 +32,7 @@ from stallward.papers.experiments.figures import percent, seconds
 from stallward.papers.experiments.swap.analysis import UNMANAGED
 from stallward.papers.experiments.swap.configurations import COMPUTINGS, SUBTASKS, WORKLOADS
 from stallward.papers.experiments.swap.result import (
+    ArmFigures,
     ArmSummary,
     ConfigurationFigures,
     SwapExperimentResult,
@@ -337,17 +338,23 @@ def case_study_table(found: ConfigurationFigures) -> PageTable:
         _published_row("document: without", WITHOUT),
         _published_row("document: with", WITH),
     ]
-    ours = [
-        (
-            PageCell(arm),
-            *(seconds(figures.response_s[name]) for name in names),
-            seconds(figures.total_s),
-            percent(figures.lower) if arm != UNMANAGED else PageCell(""),
-        )
-        for arm, figures in found.arms.items()
-    ]
-    return PageTable(
-        headers=("management", *names, "total", "lower than without"), rows=(*theirs, *ours)
+    ours = [_arm_row(arm, figures) for arm, figures in found.arms.items()]
+    return PageTable(headers=_arm_headers(names), rows=(*theirs, *ours))
+
+
+def _arm_headers(names: Sequence[str]) -> tuple[str, ...]:
+    faults = f"major faults of {', '.join(names)}"
+    return ("management", *names, "total", "lower than without", faults)
+
+
+def _arm_row(arm: str, figures: ArmFigures) -> tuple[PageCell, ...]:
+    faults = [figures.major_faults.get(name) for name in figures.response_s]
+    return (
+        PageCell(arm),
+        *map(seconds, figures.response_s.values()),
+        seconds(figures.total_s),
+        percent(figures.lower) if arm != UNMANAGED else PageCell(""),
+        PageCell(" / ".join("-" if count is None else f"{count:,.0f}" for count in faults)),
     )
 
 
@@ -361,6 +368,7 @@ def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[PageCell
         *(f"{value:.2f} s" for value in means(runs).values()),
         f"{total(runs):.2f} s",
         f"{100 * lower:.1f} %" if runs is WITH else "",
+        "",
     )
     return tuple(map(PageCell, texts))
 

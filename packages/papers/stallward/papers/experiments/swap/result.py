@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
@@ -19,6 +19,9 @@ class BatchRun:
     """Name of an application -> the most that it had in memory and swap."""
     threads: Mapping[str, int]
     """Name of an application -> the most threads that it had."""
+    major_faults: Mapping[str, int] = field(default_factory=dict)
+    """Name of an application -> its page faults that read from a disk or from swap; empty in runs
+    that were made before these were counted."""
     stolen_share: float
     """Steal time as a share of the CPU time."""
     node: NodeInfo
@@ -53,6 +56,8 @@ class ArmFigures:
     """How much lower the total is than without management, as a share of that."""
     lower_lengthened: Interval
     """The same of the lengthened latency."""
+    major_faults: Mapping[str, float] = field(default_factory=dict)
+    """Name of an application -> its major faults, the mean over the runs that counted them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
