@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from stallward.agent.controller import Need, NodeContext, check_node
-from stallward.agent.desired import MIB, DesiredState
+from stallward.agent.desired import MIB, DesiredState, SlotDesire
 from stallward.agent.errors import ControllerError
 from stallward.agent.observation.encoder import OBSERVATION_SIZE
 from stallward.agent.registry import make_controller
@@ -81,6 +81,20 @@ def test_what_the_application_needs_is_never_in_swap() -> None:
 
 def test_nothing_is_limited_where_everything_fits() -> None:
     assert limits_mib(desired("swap-assign", sample(60, 60, 60))) == [None, None, None]
+
+
+def test_a_given_share_of_the_lowest_is_in_swap_while_memory_is_short() -> None:
+    spec = "swap-assign:margin_share=0,degrees=3+1+2,alpha=0.2"
+    assert limits_mib(desired(spec, sample(90, 90, 90))) == [None, 72.0, None]
+    assert limits_mib(desired(spec, sample(300, 90, 90))) == [None, 72.0, None], "no second one"
+    assert limits_mib(desired(spec, sample(150, 0, 100))) == [None, None, 80.0], "it has ended"
+    assert limits_mib(desired(spec, sample(70, 70, 70))) == [None, None, None]
+
+
+def test_a_given_share_of_0_limits_nobody() -> None:
+    """On v2 the kernel would kill where the swap of all is limited."""
+    state = desired("swap-assign:cpu=0,margin_share=0,alpha=0", sample(90, 90, 90, v2=True))
+    assert all(slot == SlotDesire() for slot in state.slots)
 
 
 def test_the_average_takes_the_same_of_each() -> None:
@@ -175,6 +189,9 @@ def test_measured_degrees_and_needs_are_found_by_name(tmp_path: Path) -> None:
     [
         ("swap-assign:swap=2", "neither 0 nor 1"),
         ("swap-assign:swap=0,cpu=0", "does nothing"),
+        ("swap-assign:swap=0,alpha=0.3", "takes no alpha"),
+        ("swap-assign:alpha=1.1", "outside 0 to 1"),
+        ("swap-average:alpha=0.3", "does not take"),
         ("swap-assign:degrees=x", "not a number"),
         ("swap-assign:needs_mib=-1", "outside"),
         ("swap-assign:path=absent.json", "cannot be read"),

@@ -51,6 +51,20 @@ def assign_swap(
     return tuple(ratios)
 
 
+def given_swap(memory: Sequence[float], order: Sequence[int], alpha: float) -> tuple[float, ...]:
+    """The swap ratios if that of the application with the lowest priority is given.
+
+    The others have none, whatever is left of SWAP_req.
+
+    Args:
+        memory: MEM(i), what each application needs; one that needs nothing has ended.
+        order: The applications by priority, the highest first.
+        alpha: The given ratio.
+    """
+    lowest = next((i for i in reversed(order) if memory[i] > 0.0), None)
+    return tuple(alpha if i == lowest else 0.0 for i in range(len(memory)))
+
+
 def average_swap(memory: Sequence[float], required: float) -> tuple[float, ...]:
     """The swap ratio of each application if all have the same amount in swap.
 

@@ -46,7 +46,12 @@ from stallward.papers.controllers.contention import (
     priority_order,
     read_contention,
 )
-from stallward.papers.controllers.direct_swap import assign_swap, average_swap, required_swap
+from stallward.papers.controllers.direct_swap import (
+    assign_swap,
+    average_swap,
+    given_swap,
+    required_swap,
+)
 
 RUNS_BYTES: Final = 4 * MIB
 """A group that holds less than this runs no application: what it needed is free."""
@@ -74,6 +79,9 @@ class SwapOptions:
     """The share of the zone's memory that is not divided."""
     swap: bool = True
     """Whether swap is assigned."""
+    alpha: float | None = None
+    """The share of the lowest priority that is in swap where memory is short; ``None`` for that of
+    the formula."""
     cpu: bool = True
     """Whether the CPU goes by priority."""
     average: bool = False
@@ -159,17 +167,11 @@ class SwapController(IgnoresTarget):
         needs = [self._need(i, group) for i, group in enumerate(sample.slots)]
         system = zone * (1.0 - options.margin_share)
         required = required_swap((application, *needs), system) if zone > 0 else 0.0
-        ratios = (0.0,) * len(needs)
-        if options.swap and required > 0.0:
-            ratios = (
-                average_swap(needs, required)
-                if options.average
-                else assign_swap(needs, self._order, required)
-            )
+        ratios = self._ratios(needs, required)
         slots = tuple(
             SlotDesire(
                 limit_bytes=self._limit(sample, i, needs[i], ratio),
-                swap_max_bytes=self._swap_limit(group, ratio, zone, required),
+                swap_max_bytes=_swap_limit(group, ratio, zone) if any(ratios) else None,
                 cpu_weight=self._weight(i) if options.cpu else None,
             )
             for i, (group, ratio) in enumerate(zip(sample.slots, ratios, strict=True))
@@ -192,6 +194,16 @@ class SwapController(IgnoresTarget):
         said = self._needs_bytes[slot] if slot < len(self._needs_bytes) else 0.0
         return max(said, (group.memory_usage_bytes or 0) - spare) if said else held
 
+    def _ratios(self, needs: Sequence[float], required: float) -> tuple[float, ...]:
+        options = self._options
+        if not options.swap or required <= 0.0:
+            return (0.0,) * len(needs)
+        if options.average:
+            return average_swap(needs, required)
+        if options.alpha is not None:
+            return given_swap(needs, self._order, options.alpha)
+        return assign_swap(needs, self._order, required)
+
     def _limit(self, sample: Sample, slot: int, need: float, ratio: float) -> int | None:
         if ratio <= 0.0:
             return None
@@ -200,23 +212,20 @@ class SwapController(IgnoresTarget):
             steady_limit(limit, sample.slot_states[slot].limit_bytes), self._context.floor(slot)
         )
 
-    def _swap_limit(
-        self, group: GroupSample, ratio: float, zone: int, required: float
-    ) -> int | None:
-        """The most swap that a group may have, on v2, which alone counts high_events.
-
-        Only where swap is required and none was assigned to the group. So the pages that nobody
-        planned for have somewhere to go as long as an application lives in swap.
-        """
-        if group.high_events is None or not self._options.swap or required <= 0.0 or ratio > 0.0:
-            return None
-        return int(SWAP_SLACK_SHARE * zone)
-
     def _weight(self, slot: int) -> int:
         if slot not in self._order:
             return 1
         share_of_order = (self._order.index(slot) + 1) / len(self._order)
         return max(round(math.pow(HIGHEST_WEIGHT, 1.0 - share_of_order)), 1)
+
+
+def _swap_limit(group: GroupSample, ratio: float, zone: int) -> int | None:
+    """The most swap that a group may have beside one that lives there.
+
+    Only on v2, which alone counts high_events, and only where no swap was assigned to the group. So
+    the pages that nobody planned for have somewhere to go: to the one that lives in swap.
+    """
+    return None if group.high_events is None or ratio > 0.0 else int(SWAP_SLACK_SHARE * zone)
 
 
 def _reason(total: float, system: float, ratios: Sequence[float], required: float) -> str:
@@ -260,11 +269,14 @@ def _make(name: str, arguments: Mapping[str, str]) -> SwapController:
         profiled_bytes={one.application: one.working_set_bytes for one in profiles},
         margin_share=number(arguments, "margin_share", 0.02, low=0.0, high=0.5),
         swap=_flag(arguments, "swap"),
+        alpha=number(arguments, "alpha", 0.3, low=0.0, high=1.0) if "alpha" in arguments else None,
         cpu=_flag(arguments, "cpu") and not average,
         average=average,
     )
     if not options.swap and not options.cpu:
         raise ControllerError(f"{name!r} does nothing with swap=0 and cpu=0.")
+    if not options.swap and options.alpha is not None:
+        raise ControllerError(f"{name!r} assigns no swap with swap=0, so it takes no alpha.")
     return SwapController(name, options)
 
 
@@ -283,6 +295,8 @@ ASSIGN: Final = ControllerEntry(
         "the lowest priority)",
         **_SHARED,
         "path": "a file of `stallward experiment contention`, for degrees and needs",
+        "alpha": "share of the lowest priority that is in swap where memory is short, 0 to 1, and "
+        "of no other slot (default: what does not fit, from the lowest priority upward)",
         "swap": "0 to order the CPU only (default 1)",
         "cpu": "0 to assign swap only (default 1)",
     },
