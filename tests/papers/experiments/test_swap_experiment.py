@@ -15,9 +15,11 @@ from stallward.evaluation.results.serialise import load
 from stallward.papers.controllers.contention import read_contention
 from stallward.papers.errors import ReplicationError
 from stallward.papers.experiments.runs import RESULT_FILE
+from stallward.papers.experiments.swap.configurations import CASE_STUDIES
 from stallward.papers.experiments.swap.experiment import SwapExperimentRequest, run_swap_experiment
 from stallward.papers.experiments.swap.page import (
     NOT_REPEATED,
+    alpha_table,
     case_study_table,
     headline,
     larger_table,
@@ -170,6 +172,32 @@ def test_the_page_has_the_documents_figures_and_ours(tmp_path: Path) -> None:
     assert [row[0] for row in table.texts[2:]] == [*result.case_study.arms]
     assert {row[-1] for row in table.texts[2:]} == {"1,000 / 2,000 / 3,000"}
     assert "the document has 16.6 %" in headline(result)
+
+
+def test_given_shares_run_with_every_order(tmp_path: Path) -> None:
+    runner = InventedRunner()
+    result = run(tmp_path / "out", runner, part="alpha")
+    assert result.done_runs == result.planned_runs == 3 * (2 * 2 + 1) + 3 * 3 * 7
+    assert result.case_study is None
+    assert runner.specs["alpha 0.3"].startswith("swap-assign:cpu=0,alpha=0.3,path=")
+    assert [one.name for one in result.alpha] == list(CASE_STUDIES)
+    found = result.alpha[2].arms
+    assert found["alpha 0.3"].runs == 3
+    assert found["alpha 0.3"].lower.value == pytest.approx(1 - 18 / 24, abs=0.03)
+    table = alpha_table(result.alpha)
+    assert [row[:2] for row in table.texts[7:9]] == [("random", "none"), ("random", "alpha 0")]
+    assert table.texts[7][-1] == "1,000 / 2,000 / 3,000"
+    assert "With the order zipf the total is lowest for alpha 0.3" in headline(result)
+    page = render_experiment_page(swap_page(result))
+    assert page.count("<svg") == 3
+    assert "That application is T3 (scan), T3 (random), T3 (zipf)" in page
+
+
+def test_given_shares_take_the_runs_that_the_case_study_has(tmp_path: Path) -> None:
+    run(tmp_path / "out", repeats=1)
+    runner = InventedRunner()
+    result = run(tmp_path / "out", runner, part="alpha", repeats=1)
+    assert len(runner.ran) == result.planned_runs - (2 * 2 + 1 + 1)
 
 
 def test_a_result_can_be_read_as_json(tmp_path: Path) -> None:

@@ -17,7 +17,9 @@ from stallward.papers.experiments.swap.configurations import (
     larger,
 )
 from stallward.papers.experiments.swap.steps import (
+    ALPHA_ARMS,
     ARMS,
+    Step,
     alone_slots,
     plan_steps,
     stands_for,
@@ -50,7 +52,7 @@ def test_applications_that_are_alike_run_alone_once() -> None:
 
 
 def test_degrees_come_first_and_every_repeat_has_every_arm_once() -> None:
-    steps = plan_steps((CASE_STUDY,), repeats=3, seed=1)
+    steps = plan_steps((CASE_STUDY,), ARMS, repeats=3, seed=1)
     first = steps[: len(steps) - 3 * len(ARMS)]
     assert all(step.repeat == 0 or step.slot is not None for step in first)
     assert len({step.key for step in steps}) == len(steps)
@@ -62,15 +64,15 @@ def test_degrees_come_first_and_every_repeat_has_every_arm_once() -> None:
 
 
 def test_a_longer_plan_begins_with_a_shorter_one() -> None:
-    short, longer = (plan_steps(LARGER[:2], repeats, 7) for repeats in (1, 3))
+    short, longer = (plan_steps(LARGER[:2], ARMS, repeats, 7) for repeats in (1, 3))
     assert longer[: len(short)] == short
 
 
-@pytest.mark.parametrize("arm", ARMS)
+@pytest.mark.parametrize("arm", ARMS | ALPHA_ARMS)
 def test_every_arm_is_a_controller(arm: str, tmp_path: Path) -> None:
     path = tmp_path / "contention.json"
     path.write_text('{"applications": []}')
-    step = next(s for s in plan_steps((CASE_STUDY,), 1, 1) if s.arm == arm)
+    step = Step(configuration=CASE_STUDY, arm=arm)
     make_controller(step.controller(path).spec)
 
 

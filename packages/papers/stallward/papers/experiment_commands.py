@@ -57,7 +57,12 @@ from stallward.papers.experiments.latd.tables import memory_table, scenario_tabl
 from stallward.papers.experiments.latd.workload import Machine
 from stallward.papers.experiments.swap.configurations import find_configuration
 from stallward.papers.experiments.swap.experiment import SwapExperimentRequest, run_swap_experiment
-from stallward.papers.experiments.swap.page import case_study_table, larger_table, swap_page
+from stallward.papers.experiments.swap.page import (
+    alpha_table,
+    case_study_table,
+    larger_table,
+    swap_page,
+)
 from stallward.training.pipeline.outputs import check_writable
 
 # ---------- The choices of the commands of ``stallward experiment``, and what they show in the end
@@ -71,6 +76,7 @@ class Part(StrEnum):
     CASE_STUDY_RANDOM = "case-study-random"
     CASE_STUDY_ZIPF = "case-study-zipf"
     LARGER = "larger"
+    ALPHA = "alpha"
 
 
 class LatdPart(StrEnum):
@@ -122,7 +128,7 @@ def show_experiment(
     if result.done_runs < result.planned_runs:
         output.note(
             f"{result.done_runs} of {result.planned_runs} runs are finished; the same command "
-            "goes on."
+            "continues."
         )
     output.line(f"{out / 'result.json'}  {path}")
 
@@ -199,8 +205,9 @@ def swap_assign(
     Three applications that need 9/8 of the memory, and four that need 4/3 of it with 5 to 256
     sub-tasks each, run without management, with MaT, with swap spread evenly, and with scheduling
     by contention and direct swap access, each alone and both together. In the case study programs
-    use their data from end to end, at random, or by Zipf's law. The page has the document's figures
-    and ours. The same command goes on where it stopped.
+    use their data from end to end, at random, or by Zipf's law. `--part alpha` runs all three of
+    these with direct swap access and given shares, 0 to 0.5, of the lowest priority in swap. The
+    page has the document's figures and ours. The same command continues where it stopped.
     """
     request = SwapExperimentRequest(
         out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
@@ -210,6 +217,8 @@ def swap_assign(
     tables = [] if result.case_study is None else [case_study_table(result.case_study)]
     if result.larger:
         tables.append(larger_table(result))
+    if result.alpha:
+        tables.append(alpha_table(result.alpha))
     show_experiment(result, swap_page(result), tables, out, as_json=as_json)
 
 
@@ -228,7 +237,7 @@ def compile_sweep(
     `make -j3` compiles the same files with less and less memory, on the kernel as it is and under
     each of the thesis's heuristics, which act from user space. The page has the times as box
     plots, the thesis's fit, and faults, idle processors and disk of each arm. The same command
-    goes on where it stopped.
+    continues where it stopped.
     """
     request = CompileRequest(
         out=out,
@@ -277,7 +286,7 @@ def latd(
 
     A detector runs alone, beside hogs of anonymous memory and of page cache, and under latd's
     three algorithms; then beside hogs of several sizes, and with several values of the swappiness.
-    The page has the thesis's figures and ours. The same command goes on where it stopped.
+    The page has the thesis's figures and ours. The same command continues where it stopped.
     """
     request = LatdExperimentRequest(
         out=out,
@@ -361,7 +370,7 @@ def dasec(
     borrowed virtual time, with all of DASEC's answers, with each alone, and beside a controller of
     the memory. With `--instances`, several instances run side by side instead, as in the source,
     all of them under the controller. The page has the source's figures and ours. The same command
-    goes on where it stopped.
+    continues where it stopped.
     """
     if instances:
         several = InstancesRequest(

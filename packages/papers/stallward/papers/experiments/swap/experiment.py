@@ -41,6 +41,7 @@ from stallward.papers.experiments.swap.result import (
 )
 from stallward.papers.experiments.swap.steps import (
     ALONE_RUNS,
+    ALPHA_ARMS,
     ARMS,
     Step,
     alone_slots,
@@ -49,7 +50,7 @@ from stallward.papers.experiments.swap.steps import (
 )
 from stallward.training.progress import Report, silent
 
-Part = Literal["all", "case-study", "case-study-random", "case-study-zipf", "larger"]
+Part = Literal["all", "case-study", "case-study-random", "case-study-zipf", "larger", "alpha"]
 T = TypeVar("T")
 _EXPERIMENT: Final = "swap-assign"
 
@@ -80,7 +81,7 @@ class SwapExperimentRequest(ExperimentRequest):
     """The request of the user."""
 
     part: Part = "all"
-    """Which of the two experiments."""
+    """Which of the experiments."""
     repeats: int = 5
     """How often each arm runs in each configuration."""
 
@@ -89,7 +90,14 @@ class SwapExperimentRequest(ExperimentRequest):
         """What runs."""
         if self.part in CASE_STUDIES:
             return (CASE_STUDIES[self.part],)
+        if self.part == "alpha":
+            return tuple(CASE_STUDIES.values())
         return LARGER if self.part == "larger" else (CASE_STUDY, *LARGER)
+
+    @property
+    def arms(self) -> Mapping[str, str]:
+        """Name of an arm that runs in each of them -> its controller."""
+        return ALPHA_ARMS if self.part == "alpha" else ARMS
 
 
 def run_swap_experiment(
@@ -108,7 +116,7 @@ def run_swap_experiment(
         StallwardError: If it cannot be run or resumed here. Finished runs are kept.
     """
     experiment = _Experiment(request)
-    steps = plan_steps(request.configurations, request.repeats, request.seed)
+    steps = plan_steps(request.configurations, request.arms, request.repeats, request.seed)
     experiment.run(steps, opener or _open, report)
     result = experiment.result(steps)
     save(request.out / RESULT_FILE, result)
@@ -153,7 +161,7 @@ class _Experiment:
         if step.slot is not None:
             programs = {step.slot: programs[step.slot]}
         arm = step.controller(self._contention_path(step.configuration))
-        if "{contention}" in ARMS[step.arm]:
+        if "{contention}" in step.spec:
             self._write_contention(step.configuration)
         result = session.run(
             step.configuration, programs, arm=arm, seed=self._request.seed + step.repeat
@@ -211,23 +219,25 @@ class _Experiment:
             for one in self._request.configurations
             if (found := self._figures(one)) is not None
         }
-        studies = [found for name, found in figures.items() if name in CASE_STUDIES]
+        studies = tuple(found for name, found in figures.items() if name in CASE_STUDIES)
+        alpha = self._request.part == "alpha"
         larger = tuple(found for name, found in figures.items() if name not in CASE_STUDIES)
         return SwapExperimentResult(
             node=runs[-1].node,
             seed=self._request.seed,
             done_runs=len(runs),
             planned_runs=len(steps),
-            case_study=studies[0] if studies else None,
+            case_study=studies[0] if studies and not alpha else None,
             larger=larger,
             larger_summary=summarise(larger, self._request.seed),
+            alpha=studies if alpha else (),
             stolen_share_worst=max(run.stolen_share for run in runs),
         )
 
     def _figures(self, configuration: Configuration) -> ConfigurationFigures | None:
         """The figures of a configuration; ``None`` before one repeat of every arm is finished."""
         applications = self._applications(configuration)
-        runs = {arm: self._repeats(configuration, arm) for arm in ARMS}
+        runs = {arm: self._repeats(configuration, arm) for arm in self._request.arms}
         if applications is None or not all(runs.values()):
             return None
         return configuration_figures(configuration, applications, runs, self._request.seed)

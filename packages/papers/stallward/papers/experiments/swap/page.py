@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -28,16 +29,22 @@ from stallward.evaluation.report.svg import (
     title,
 )
 from stallward.evaluation.results.interval import UNKNOWN, Interval
+from stallward.papers.controllers.contention import priority_order
 from stallward.papers.experiments.figures import percent, seconds
 from stallward.papers.experiments.swap.analysis import UNMANAGED
-from stallward.papers.experiments.swap.configurations import COMPUTINGS, SUBTASKS, WORKLOADS
+from stallward.papers.experiments.swap.configurations import (
+    CASE_STUDIES,
+    COMPUTINGS,
+    SUBTASKS,
+    WORKLOADS,
+)
 from stallward.papers.experiments.swap.result import (
     ArmFigures,
     ArmSummary,
     ConfigurationFigures,
     SwapExperimentResult,
 )
-from stallward.papers.experiments.swap.steps import ARMS, BOTH, DIRECT
+from stallward.papers.experiments.swap.steps import ALPHA_ARMS, ARMS, BOTH, DIRECT
 
 # ---------- The pictures of the experiments on swap assignment.
 
@@ -300,6 +307,8 @@ def swap_page(result: SwapExperimentResult) -> ExperimentPage:
         sections += [_case_study(result.case_study), _degrees(result.case_study)]
     if result.larger:
         sections += _larger(result)
+    if result.alpha:
+        sections.append(_alpha(result.alpha))
     sections += [
         PageSection(title="What could not be repeated", notes=NOT_REPEATED),
         _method(result),
@@ -327,6 +336,13 @@ def headline(result: SwapExperimentResult) -> str:
         parts.append(
             f"With four applications both lower it by at most {100 * both.most_lower:.0f} %; the "
             f"document has {100 * MOST_TOGETHER:.1f} %."
+        )
+    for order, one in _by_order(result.alpha).items():
+        given = {arm: figures for arm, figures in one.arms.items() if arm != UNMANAGED}
+        best = min(given, key=lambda arm: given[arm].total_s.value or math.inf)
+        parts.append(
+            f"With the order {order} the total is lowest for {best}: "
+            f"{percent(given[best].lower).text} lower than without management."
         )
     return " ".join(parts) or "No repeat is complete yet."
 
@@ -379,14 +395,6 @@ def _case_study(found: ConfigurationFigures) -> PageSection:
         StackedBar(label=label, parts_s=means(runs), total=f"{sum(means(runs).values()):.1f} s")
         for label, runs in (("without", WITHOUT), ("with", WITH))
     ]
-    ours = [
-        StackedBar(
-            label=arm,
-            parts_s={name: figures.response_s[name].value or 0.0 for name in names},
-            total=f"{figures.total_s.value or 0.0:.1f} s",
-        )
-        for arm, figures in found.arms.items()
-    ]
     need, have = found.needed_bytes / _MIB, found.zone_bytes / _MIB
     return PageSection(
         title="Three applications that need 9/8 of the memory",
@@ -398,9 +406,68 @@ def _case_study(found: ConfigurationFigures) -> PageSection:
         key=dict(zip(names, APPLICATION_COLOURS, strict=False)),
         charts=(
             PageChart(title="The document", svg=response_chart(theirs, label="The document")),
-            PageChart(title="Here", svg=response_chart(ours, label="Response times here")),
+            PageChart(title="Here", svg=response_chart(_bars(found), label="Response times here")),
         ),
         table=case_study_table(found),
+    )
+
+
+def _bars(found: ConfigurationFigures) -> list[StackedBar]:
+    return [
+        StackedBar(
+            label=arm,
+            parts_s={name: time.value or 0.0 for name, time in figures.response_s.items()},
+            total=f"{figures.total_s.value or 0.0:.1f} s",
+        )
+        for arm, figures in found.arms.items()
+    ]
+
+
+def _by_order(studies: Sequence[ConfigurationFigures]) -> dict[str, ConfigurationFigures]:
+    """The order in which programs use their data -> the case study."""
+    return {CASE_STUDIES[one.name].programs[0].order: one for one in studies}
+
+
+def alpha_table(studies: Sequence[ConfigurationFigures]) -> PageTable:
+    """The case studies with given shares of the lowest priority in swap."""
+    names = [one.name for one in studies[0].applications]
+    return PageTable(
+        headers=("order", *_arm_headers(names)),
+        rows=tuple(
+            (PageCell(order), *_arm_row(arm, figures))
+            for order, one in _by_order(studies).items()
+            for arm, figures in one.arms.items()
+        ),
+    )
+
+
+def _lowest(found: ConfigurationFigures) -> str:
+    """The name of the application of lowest priority."""
+    degrees = [one.degree for one in found.applications]
+    return found.applications[priority_order(degrees)[-1]].name
+
+
+def _alpha(studies: Sequence[ConfigurationFigures]) -> PageSection:
+    orders = _by_order(studies)
+    lowest = ", ".join(f"{_lowest(one)} ({order})" for order, one in orders.items())
+    return PageSection(
+        title="Direct swap access with a given alpha",
+        what=(
+            "The share alpha of the application of lowest priority is in swap, whatever the formula "
+            f"says, and the CPU is left alone. That application is {lowest}. Intervals are 95 %, "
+            f"over {min(arm.runs for one in studies for arm in one.arms.values())} repeats."
+        ),
+        key=dict(
+            zip((one.name for one in studies[0].applications), APPLICATION_COLOURS, strict=False)
+        ),
+        charts=tuple(
+            PageChart(
+                title=order.capitalize(),
+                svg=response_chart(_bars(one), label=f"Response times with the order {order}"),
+            )
+            for order, one in orders.items()
+        ),
+        table=alpha_table(studies),
     )
 
 
@@ -500,6 +567,6 @@ def _method(result: SwapExperimentResult) -> PageSection:
             f"{node.disk}. The daemon runs in every run, also without management.",
             f"{result.done_runs} of {result.planned_runs} runs are finished; seed {result.seed}. "
             f"Steal time in the worst run: {100 * result.stolen_share_worst:.1f} %.",
-            *(f"{arm}: {spec}" for arm, spec in ARMS.items()),
+            *(f"{arm}: {spec}" for arm, spec in (ALPHA_ARMS if result.alpha else ARMS).items()),
         ),
     )

@@ -104,5 +104,7 @@ class SwapExperimentResult:
     """The configurations of which a repeat is complete."""
     larger_summary: Mapping[str, ArmSummary]
     """Name of an arm -> its summary over ``larger``."""
+    alpha: tuple[ConfigurationFigures, ...] = ()
+    """The case studies with given shares in swap, of which a repeat is complete."""
     stolen_share_worst: float
     """Share of steal time in the worst run."""

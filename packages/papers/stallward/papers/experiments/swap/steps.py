@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -26,6 +26,11 @@ ARMS: Final = {
 }
 """Name of an arm -> its controller, given the file of contention degrees. All but the first two
 are told what each application needs: the document evaluates that beforehand."""
+ALPHA_ARMS: Final = {UNMANAGED: ARMS[UNMANAGED]} | {
+    f"alpha {alpha}": f"swap-assign:cpu=0,alpha={alpha},path={{contention}}"
+    for alpha in ("0", "0.1", "0.2", "0.3", "0.4", "0.5")
+}
+"""The same for direct swap access with a given share of the lowest priority in swap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,10 +52,14 @@ class Step:
             return f"{self.configuration.name}-alone{self.slot}-{self.repeat}"
         return f"{self.configuration.name}-{self.arm.replace(' ', '-')}-{self.repeat}"
 
+    @property
+    def spec(self) -> str:
+        """Its controller, with a placeholder for the file of contention degrees."""
+        return (ARMS | ALPHA_ARMS)[self.arm]
+
     def controller(self, contention: Path) -> Arm:
         """The controller, given the file of contention degrees."""
-        spec = ARMS[self.arm].format(contention=contention)
-        return Arm(label=self.arm, spec=spec)
+        return Arm(label=self.arm, spec=self.spec.format(contention=contention))
 
 
 def alone_slots(configuration: Configuration) -> tuple[int, ...]:
@@ -80,13 +89,16 @@ def degree_steps(configuration: Configuration) -> Iterator[Step]:
     yield Step(configuration=configuration, arm=UNMANAGED)
 
 
-def plan_steps(configurations: Sequence[Configuration], repeats: int, seed: int) -> list[Step]:
+def plan_steps(
+    configurations: Sequence[Configuration], arms: Iterable[str], repeats: int, seed: int
+) -> list[Step]:
     """All runs: first those for the degrees, then one repeat of everything after the other.
 
     Within a repeat the order is drawn, so that slow drifts of the machine affect all alike.
 
     Args:
         configurations: The configurations.
+        arms: The names of the arms.
         repeats: How often each arm runs in each of them.
         seed: Seeds the order.
     """
@@ -96,7 +108,7 @@ def plan_steps(configurations: Sequence[Configuration], repeats: int, seed: int)
         ours = [
             Step(configuration=one, arm=arm, repeat=repeat)
             for one in configurations
-            for arm in ARMS
+            for arm in arms
         ]
         steps += [ours[i] for i in rng.permutation(len(ours))]
     return steps
