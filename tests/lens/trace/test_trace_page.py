@@ -1,4 +1,7 @@
-"""The reference page of traces has each column, those of pressure under words that stand for them."""
+"""The reference page of traces has each column, those of pressure under words that stand for them.
+
+A column that several traces have in the same way has its row once.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,11 @@ STANDS_FOR = {
 
 
 def rows(table: Table) -> list[str]:
-    """The names in the section of a table, as patterns."""
+    """The names in the section of a table, as patterns: of its rows, and of those elsewhere."""
     section = trace_page().partition(f"\n## `trace {table.kind}`\n")[2].partition("\n## ")[0]
     names = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+    for elsewhere in re.findall(r"^As in `trace \w+`: ([^.]+)\.", section, re.MULTILINE):
+        names += re.findall(r"`(\w+)`", elsewhere)
     return [
         re.sub("|".join(STANDS_FOR), lambda found: STANDS_FOR[found.group()], name)
         for name in names
@@ -34,3 +39,8 @@ def test_each_column_has_one_row_and_each_row_a_column(table: Table) -> None:
     assert {name for name, ones in found.items() if len(ones) != 1} == set()
     assert {row for ones in found.values() for row in ones} == set(rows(table))
     assert len(rows(table)) == len(set(rows(table)))
+
+
+def test_no_row_stands_twice() -> None:
+    rows_of_page = [line for line in trace_page().splitlines() if line.startswith("| `")]
+    assert len(rows_of_page) == len(set(rows_of_page))

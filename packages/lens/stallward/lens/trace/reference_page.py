@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from stallward.lens.trace.columns import TICK_COLUMNS, Column, Table
@@ -15,16 +16,15 @@ Generated from the tables of the tracers by `stallward describe trace`. [Trace w
 memory does](../how-to/trace-memory.md) shows the command.
 
 A file of a trace has a row for each tick, or for each process at each tick. What could not be
-read is empty in CSV and null in Parquet, never zero. A **counter** only grows: the file has it as
-it was read, the table on the terminal and the pictures have its growth in a second. The names are
-those of a [recording](recordings.md), where `group_` is `zone_`, and end in their unit: `_ratio` is 0
-to 1, and `_ticks` are 1/100 s.
+read is empty in CSV and null in Parquet, never zero. A **counter** is in the file as it was read; the
+table on the terminal and the pictures have its growth in a second. The names are those of a
+[recording](recordings.md), where `group_` is `zone_`, and end in their unit: `_ratio` is 0 to 1, and
+`_ticks` are 1/100 s.
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
-(named as in v2; the v1 files are read where those are). `pressure/cpu` has no `full` for the whole
-machine. The kernel updates the averages of pressure files every 2 s. For these files RESOURCE stands
-for `memory`, `cpu` and `io`, KIND for `some` (at least one task waited) and `full` (all tasks that
-could have run did), and SECONDS for 10, 60 and 300.
+(named as in v2). `pressure/cpu` has no `full` for the whole machine. The kernel updates the averages
+every 2 s. RESOURCE stands for `memory`, `cpu` and `io`, KIND for `some` (at least one task waited)
+and `full` (all tasks that could have run did), and SECONDS for 10, 60 and 300.
 
 `--columns thesis` writes the columns of the script in the appendix of the latd thesis instead, in
 its order and its units, after the count `x` and the local time `time1`.
@@ -48,16 +48,31 @@ _ALIKE: Final = (
 
 def trace_page() -> str:
     """The page as Markdown."""
-    parts = [_INTRO, *_columns(TICK_COLUMNS)]
+    parts = [_INTRO, *_columns(map(_row, TICK_COLUMNS))]
+    said: dict[str, str] = {}
     for table in TABLES:
-        parts += ["\n", *_section(table)]
+        parts += ["\n", *_section(table, said)]
+        for column in table.columns:
+            said.setdefault(_row(column), table.kind)
     return "".join(parts)
 
 
-def _section(table: Table) -> Iterator[str]:
+def _section(table: Table, said: Mapping[str, str]) -> Iterator[str]:
+    """The section of a trace, whose table has the rows that no earlier one has.
+
+    Args:
+        table: The trace.
+        said: The rows of the earlier ones, each with the trace that has it first.
+    """
     yield f"## `trace {table.kind}`\n\n"
     yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
-    yield from _columns(table.columns)
+    again: dict[str, list[str]] = {}
+    for column in table.columns:
+        if kind := said.get(_row(column)):
+            again.setdefault(kind, []).append(f"`{column.name}`")
+    for kind, names in again.items():
+        yield textwrap.fill(f"As in `trace {kind}`: {', '.join(names)}.", 100) + "\n\n"
+    yield from _columns(row for row in map(_row, table.columns) if row not in said)
     if table.thesis:
         yield f"\nWith `--columns thesis` it has those of appendix {table.appendix}.\n"
 
@@ -70,9 +85,9 @@ def _rows(table: Table) -> str:
     return f"{rows};\nof processes, for those that have done something" if table.sparse else rows
 
 
-def _columns(columns: tuple[Column, ...]) -> Iterator[str]:
+def _columns(rows: Iterable[str]) -> Iterator[str]:
     yield "| column | what it is | source |\n| --- | --- | --- |\n"
-    yield from dict.fromkeys(map(_row, columns))
+    yield from dict.fromkeys(rows)
 
 
 def _row(column: Column) -> str:
