@@ -24,7 +24,7 @@ def rows(table: Table) -> list[str]:
     """The names in the section of a table, as patterns: of its rows, and of those elsewhere."""
     section = trace_page().partition(f"\n## `trace {table.kind}`\n")[2].partition("\n## ")[0]
     names = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
-    for elsewhere in re.findall(r"^As in `trace \w+`: ([^.]+)\.", section, re.MULTILINE):
+    for elsewhere in re.findall(r"^As in [^:]+: ([^.]+)\.", section, re.MULTILINE):
         names += re.findall(r"`(\w+)`", elsewhere)
     return [
         re.sub("|".join(STANDS_FOR), lambda found: STANDS_FOR[found.group()], name)

@@ -7,6 +7,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+from stallward.actuator.sensors.signal_table import GROUP_SIGNALS, NODE_SIGNALS
 from stallward.lens.trace.columns import TICK_COLUMNS, Column, Table
 from stallward.lens.trace.tables import TABLES
 
@@ -17,9 +18,9 @@ memory does](../how-to/trace-memory.md) shows the command.
 
 A file of a trace has a row for each tick, or for each process at each tick. What could not be
 read is empty in CSV and null in Parquet, never zero. A **counter** is in the file as it was read; the
-table on the terminal and the pictures have its growth in a second. The names are those of a
-[recording](recordings.md), where `group_` is `zone_`, and end in their unit: `_ratio` is 0 to 1, and
-`_ticks` are 1/100 s.
+table on the terminal and the pictures have its growth in a second. Signals are counters if their
+names do not end in `_bytes`. The names are those of a [recording](recordings.md), where `group_` is
+`zone_`, and end in their unit: `_ratio` is 0 to 1, and `_ticks` are 1/100 s.
 
 Sources are below `/proc`: of a process below `/proc/PID`, and of a group in its cgroup directory
 (named as in v2). `pressure/cpu` has no `full` for the whole machine. The kernel updates the averages
@@ -44,6 +45,15 @@ _ALIKE: Final = (
     (r"(?:memory|cpu|io)\.pressure, (?:some|full)", "RESOURCE.pressure, KIND"),
 )
 """What the columns of pressure differ in, and the words that stand for it."""
+_SIGNALS: Final = {
+    f"{place}_{signal.name}": f"[the signals of {what}](signals.md#{anchor})"
+    for place, what, anchor, signals in (
+        ("node", "the machine", "the-machine", NODE_SIGNALS),
+        ("group", "a group", "groups", GROUP_SIGNALS),
+    )
+    for signal in signals
+}
+"""By the name of a column, where the signal is described that it has."""
 
 
 def trace_page() -> str:
@@ -66,13 +76,17 @@ def _section(table: Table, said: Mapping[str, str]) -> Iterator[str]:
     """
     yield f"## `trace {table.kind}`\n\n"
     yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
-    again: dict[str, list[str]] = {}
+    elsewhere: dict[str, list[str]] = {}
+    rows = []
     for column in table.columns:
-        if kind := said.get(_row(column)):
-            again.setdefault(kind, []).append(f"`{column.name}`")
-    for kind, names in again.items():
-        yield textwrap.fill(f"As in `trace {kind}`: {', '.join(names)}.", 100) + "\n\n"
-    yield from _columns(row for row in map(_row, table.columns) if row not in said)
+        kind = said.get(row := _row(column))
+        if place := f"`trace {kind}`" if kind else _SIGNALS.get(column.name):
+            elsewhere.setdefault(place, []).append(f"`{column.name}`")
+        else:
+            rows.append(row)
+    for place, names in elsewhere.items():
+        yield textwrap.fill(f"As in {place}: {', '.join(names)}.", 100) + "\n\n"
+    yield from _columns(rows)
     if table.thesis:
         yield f"\nWith `--columns thesis` it has those of appendix {table.appendix}.\n"
 
