@@ -26,9 +26,7 @@ SHARE_MEANINGS: Final = {
 
 
 def _rows(features: tuple[Feature, ...], prefix: str) -> list[str]:
-    return [
-        f"| `{prefix}{f.name}` | {f.meaning} | {'yes' if f.remembered else ''} |" for f in features
-    ]
+    return [f"| `{prefix}{f.name}`{'*' if f.remembered else ''} | {f.meaning} |" for f in features]
 
 
 def _settings(profile: Tuning) -> str:
@@ -61,7 +59,7 @@ def _percent(share: float) -> str:
 def observation_page() -> str:
     """The page docs/reference/observation.md, made from the tables that the code uses."""
     averages = " and ".join(f"{tau_s:g} s" for tau_s in HISTORY_S)
-    head = "| feature | meaning | remembered |\n| --- | --- | --- |"
+    head = "| feature | meaning |\n| --- | --- |"
     ratios = ", ".join(f"{i}: {r:g}" for i, r in enumerate(LIMIT_RATIOS))
     profiles = "\n".join(f"| {i} | {p.name} | {_settings(p)} |" for i, p in enumerate(PROFILES))
     return "\n".join(
@@ -72,8 +70,7 @@ def observation_page() -> str:
             "",
             f"An observation has {OBSERVATION_SIZE} numbers (float32, finite): the features of the"
             f" node, those of {SLOTS}",
-            f"background slots, then moving averages ({averages}) of the features marked as"
-            " remembered,",
+            f"background slots, then moving averages ({averages}) of the features with a star,",
             "then the phases of the slots. A feature that is absent is 0.",
             "",
             f"A policy reads the first {BASIC.size} numbers (`{BASIC.name}`), or all"

@@ -23,16 +23,6 @@ THREAD: Final = "thread"
 """A separate thread reads the signal, with 0.1 % of a core."""
 
 
-_UNITS: Final = {
-    **{unit: unit for unit in ("bytes", "us", "pages", "s", "ms", "ticks", "faults", "kills")},
-    **dict.fromkeys(("hits", "misses"), "lookups"),
-    **dict.fromkeys(("events", "stalls", "switches"), "times"),
-    **dict.fromkeys(("completed", "total", "requests"), "requests"),
-    **dict.fromkeys(("frozen", "stopped"), "yes or no"),
-}
-"""The unit of a signal, by the last word of its name."""
-
-
 @dataclass(frozen=True, slots=True)
 class Signal:
     """One field of a sample."""
@@ -51,11 +41,6 @@ class Signal:
     """How often the signal is read: one of this module's constants."""
     zone: bool = True
     """Whether the zone has the signal, too."""
-
-    @property
-    def unit(self) -> str:
-        """The unit of its value; empty for a mere number or word."""
-        return _UNITS.get(self.name.rpartition("_")[2], "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -237,8 +237,8 @@ METRICS: Final = (
 
 def metrics_page() -> str:
     """The table of docs/reference/metrics.md."""
-    lines = ["| metric | kind | labels | meaning |", "| --- | --- | --- | --- |"]
+    lines = ["| metric | labels | meaning |", "| --- | --- | --- |"]
     for metric in METRICS:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
-        lines.append(f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |")
+        lines.append(f"| `{metric.name}` | {labels} | {metric.help} |")
     return "\n".join(lines) + "\n"
