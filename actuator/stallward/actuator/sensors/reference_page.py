@@ -6,10 +6,8 @@ from stallward.actuator.sensors.processes.round_robin import ASKED, KEPT_OPEN
 from stallward.actuator.sensors.processes.threads import MOST_THREADS
 from stallward.actuator.sensors.sampler import TURN_TICKS
 from stallward.actuator.sensors.signal_table import (
-    COSTS,
     GROUP_SIGNALS,
     LATENCY_SIGNALS,
-    MEASURED_ON,
     NODE_SIGNALS,
     PROCESS_SIGNALS,
     PROTECTED_THREAD_SIGNALS,
@@ -43,7 +41,6 @@ def _table(signals: tuple[Signal, ...]) -> list[str]:
 
 def signals_page() -> str:
     """Return the page as Markdown."""
-    costs = [f"| `{cost.file}` | {cost.cost_us:g} | {cost.note} |" for cost in COSTS]
     latency = [f"| `{s.name}` | {s.meaning} |" for s in LATENCY_SIGNALS]
     lines = [
         _introduction(),
@@ -62,15 +59,6 @@ def signals_page() -> str:
         "| signal | meaning |",
         "| --- | --- |",
         *latency,
-        "",
-        "## Costs",
-        "",
-        "Median time to read and parse one file, measured on:",
-        f"{MEASURED_ON}.",
-        "",
-        "| file | us | |",
-        "| --- | ---: | --- |",
-        *costs,
         "",
     ]
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""All signals: what they mean, where they come from on each kind of node, and what a read costs.
+"""All signals: what they mean, and where they come from on each kind of node.
 
 docs/reference/signals.md is made from this table, and ``missing.py`` looks up in it why a signal
 is absent. A test fails when a field of a sample is not in it.
@@ -43,16 +43,6 @@ class Signal:
     """Whether the zone has the signal, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """The measured cost of reading and parsing one file."""
-
-    file: str
-    cost_us: float
-    note: str = ""
-
-
-MEASURED_ON: Final = "Linux 6.18, hybrid, Python 3.11, a virtual machine with 2 CPUs"
 _SUMMED: Final = "; of all processes of the group, also of those that have ended"
 EBPF: Final = "eBPF"
 
@@ -312,32 +302,4 @@ LATENCY_SIGNALS: Final = (
     Signal("max_ms", "longest in the window"),
     Signal("last_completion_age_s", "since the last completion seen"),
     Signal("new_requests", "those since the last tick, by latency"),
-)
-_UNCHANGED: Final = "about 1.5 us less while it has not changed"
-COSTS: Final = (
-    Cost(file="memory.pressure", cost_us=3.0, note="io.pressure and cpu.pressure alike"),
-    Cost(file="memory.stat", cost_us=12.8, note="3 us less while it has not changed"),
-    Cost(file="memory.usage_in_bytes", cost_us=1.6),
-    Cost(file="memory.limit_in_bytes", cost_us=1.8),
-    Cost(file="memory.failcnt", cost_us=1.6),
-    Cost(file="memory.oom_control", cost_us=3.0, note=_UNCHANGED),
-    Cost(file="cpu.stat", cost_us=4.1),
-    Cost(file="cpu/cpu.stat", cost_us=3.3, note=_UNCHANGED),
-    Cost(file="cgroup.events", cost_us=2.8, note=_UNCHANGED),
-    Cost(file="cgroup.procs", cost_us=2.7, note="of one process"),
-    Cost(file="/proc/pressure/memory", cost_us=3.1, note="io and cpu alike"),
-    Cost(file="/proc/meminfo", cost_us=10.6),
-    Cost(file="/proc/vmstat", cost_us=28.7, note="its first piece only; all of it costs 75"),
-    Cost(file="/proc/stat", cost_us=6.9, note="its first piece only"),
-    Cost(file="/proc/PID/status", cost_us=12.1, note="kept open; opening any adds 5"),
-    Cost(file="/proc/PID/oom_score", cost_us=1.7),
-    Cost(file="/proc/PID/schedstat", cost_us=1.8, note="of each thread"),
-    Cost(file="/proc/PID/io", cost_us=3.9),
-    Cost(file="/proc/PID/task/TID/stat", cost_us=7.2, note="of the application's threads"),
-    Cost(file="/proc/PID/task/TID/status", cost_us=13.8, note="of the application's threads"),
-    Cost(
-        file="/proc/PID/smaps_rollup",
-        cost_us=27.3,
-        note="of the smallest process; 10 ms of one with a gigabyte",
-    ),
 )
