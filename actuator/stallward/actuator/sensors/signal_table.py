@@ -43,7 +43,7 @@ class Signal:
     """Whether the zone has the signal, too."""
 
 
-_SUMMED: Final = "; of all processes of the group, also of those that have ended"
+_SUMMED: Final = ", also of processes that have ended"
 EBPF: Final = "eBPF"
 
 
