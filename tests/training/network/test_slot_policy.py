@@ -118,6 +118,25 @@ def test_choices_for_absent_slots_have_no_part_in_learning() -> None:
     )
 
 
+@pytest.mark.parametrize("held", [1.0, 8.0])
+def test_all_of_a_policy_moves_to_another_device(held: float) -> None:
+    """``PPO.load`` takes a GPU where there is one; ``meta`` refuses tensors of the CPU likewise."""
+    policy = SlotPolicy(
+        gymnasium.spaces.Box(-64.0, 64.0, (BASIC.size,)),
+        gymnasium.spaces.MultiDiscrete(list(ACTION_SIZES)),
+        lambda _left: 1e-3,
+        net_arch=[8],
+        table=LEVELS,
+        held_decisions=held,
+    ).to("meta")
+    observations = torch.zeros(3, BASIC.size, device="meta")
+    for _ in range(2):
+        actions, values, _ = policy(observations)
+    of_actions, _, entropies = policy.evaluate_actions(observations, actions)
+    assert entropies is not None
+    assert {part.device.type for part in (actions, values, of_actions, entropies)} == {"meta"}
+
+
 def test_values_of_slots_are_pooled_over_all_slots() -> None:
     values = np.arange(float(BASIC.size))
     pooled = pooled_over_slots(values)

@@ -64,7 +64,8 @@ class Heads(MultiCategoricalDistribution):
 
     def proba_distribution(self, action_logits: torch.Tensor) -> Self:
         """Set the logits ``(N, sum(action_dims))``, one head after the other."""
-        return self.set(action_logits, torch.ones(1, self._shape[0]))
+        counts = torch.ones(1, self._shape[0], device=action_logits.device)
+        return self.set(action_logits, counts)
 
     def set(self, action_logits: torch.Tensor, counts: torch.Tensor) -> Self:
         """Set the logits, and which heads count.
@@ -75,8 +76,10 @@ class Heads(MultiCategoricalDistribution):
                 probabilities and entropies, ``(N, heads)``.
         """
         self._counts = counts
-        padded = action_logits.index_select(1, self._columns).reshape(-1, *self._shape)
-        self._log = torch.log_softmax(padded.masked_fill(self._missing, _NEVER), dim=-1)
+        device = action_logits.device  # PPO.load takes a GPU where there is one
+        columns, missing = self._columns.to(device), self._missing.to(device)
+        padded = action_logits.index_select(1, columns).reshape(-1, *self._shape)
+        self._log = torch.log_softmax(padded.masked_fill(missing, _NEVER), dim=-1)
         return self
 
     def log_prob(self, actions: torch.Tensor) -> torch.Tensor:
@@ -98,7 +101,7 @@ class Heads(MultiCategoricalDistribution):
         """
         noise = torch.empty_like(self._log).exponential_().log()
         if self._redrawn < 1.0 and self._noise.shape == noise.shape:
-            redrawn = torch.rand(noise.shape[:2]) < self._redrawn
+            redrawn = torch.rand(noise.shape[:2], device=noise.device) < self._redrawn
             noise = torch.where(redrawn[..., None], noise, self._noise)
         self._noise = noise
         return (self._log - noise).argmax(dim=-1)
@@ -221,7 +224,7 @@ class _SlotHeads(Heads):
     def proba_distribution(self, action_logits: torch.Tensor) -> Self:
         """Set the distribution from the output of :class:`SlotOutputs`."""
         logits, present = action_logits[:, :-SLOTS], action_logits[:, -SLOTS:]
-        node_heads = torch.ones(len(present), len(self._table.node_sizes))
+        node_heads = present.new_ones(len(present), len(self._table.node_sizes))
         each = len(self._table.slot_sizes)
         counts = torch.cat([present.repeat_interleave(each, dim=1), node_heads], dim=1)
         return self.set(logits, counts)
