@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
+from slot_policies import slot_policy
 from torch import nn
 
 from stallward.agent.action_table import LEVELS, SET_POINTS, ActionTable
@@ -44,9 +44,9 @@ from stallward.training.network.arrays import (
     LOG_SCALES,
     TrainedPolicy,
     best_actions,
-    load_policy_arrays,
-    save_policy,
 )
+from stallward.training.ppo.args import Args
+from stallward.training.ppo.saved import save_policy
 
 EACH_TABLE = pytest.mark.parametrize("table", [LEVELS, SET_POINTS], ids=lambda table: table.name)
 
@@ -320,29 +320,7 @@ def test_the_same_weights_give_the_same_bytes(tmp_path: Path) -> None:
     onnx.checker.check_model(onnx.load(tmp_path / "a.onnx"))
 
 
-@EACH_TABLE
-def test_a_saved_policy_loads_unchanged(tmp_path: Path, table: ActionTable) -> None:
-    policy = random_policy(table=table)
-    save_policy(tmp_path, policy)
-    again = load_policy_arrays(tmp_path)
-    np.testing.assert_array_equal(again.w0, policy.w0)
-    assert (again.table, again.partition) == (table, policy.partition)
-    assert again.ticks_per_action == policy.ticks_per_action
-    assert again.provenance == {"seed": 0}
-
-
 def test_broken_policies_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(TrainingError, match="does not hold a trained policy"):
-        load_policy_arrays(tmp_path)
-    save_policy(tmp_path, random_policy())
-    (tmp_path / "policy.npz").write_bytes(b"PK torn")
-    with pytest.raises(TrainingError, match="does not hold a trained policy"):
-        load_policy_arrays(tmp_path)
-    save_policy(tmp_path, random_policy())
-    notes = json.loads((tmp_path / "training.json").read_text())
-    (tmp_path / "training.json").write_text(json.dumps(notes | {"action_table": "set-points"}))
-    with pytest.raises(TrainingError, match="another observation schema"):
-        load_policy_arrays(tmp_path)
     with pytest.raises(TrainingError, match="w2 has shape"):
         replace(random_policy(), table=SET_POINTS)
     with pytest.raises(TrainingError, match="w2 has shape"):
@@ -424,7 +402,7 @@ def test_export_says_what_the_file_is_good_for_and_what_comes_next(
 ) -> None:
     run, out = tmp_path / "run", tmp_path / "policy.onnx"
     run.mkdir()
-    save_policy(run, replace(random_policy(), provenance=facts_of(BETTER, PARTITION)))
+    save_policy(run, slot_policy(provenance=facts_of(BETTER, PARTITION)), Args())
     assert main(["export", str(run), "--out", str(out)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"{out}  {out.with_suffix('.md')}"

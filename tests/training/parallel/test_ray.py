@@ -15,10 +15,10 @@ import pytest
 from shared_ray import MARKS
 
 from stallward.env.testing import small_twin
-from stallward.training.network.arrays import POLICY_FILE
 from stallward.training.parallel.executor import Session
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
 from stallward.training.ppo.args import Args
+from stallward.training.ppo.saved import load_policy
 from stallward.training.ppo.train import train
 from stallward.training.progress import Report
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
@@ -88,8 +88,10 @@ class _Killing:
         return self.executor.run([first, *jobs[1:]], kill, keep=keep)
 
 
-def policies(folder: Path) -> list[bytes]:
-    return [(folder / f"seeds/{seed}" / POLICY_FILE).read_bytes() for seed in (1, 2)]
+def policies(folder: Path) -> list[dict[str, bytes]]:
+    """The weights of both seeds, to the bit."""
+    found = [load_policy(folder / f"seeds/{seed}").parameters for seed in (1, 2)]
+    return [{name: array.tobytes() for name, array in one.items()} for one in found]
 
 
 def test_a_training_that_was_interrupted_gives_the_same_policies_although_a_worker_is_killed(

@@ -37,12 +37,12 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_a_run_goes_on_on_another_machine(url: str, tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     (here / "seeds/1").mkdir(parents=True)
-    (here / "seeds/1/policy.npz").write_bytes(b"\x00\x01")
+    (here / "seeds/1/policy.zip").write_bytes(b"\x00\x01")
     (here / "seeds/1/training.json").write_text("{}")
-    (here / "seeds/.policy.npz.7.partial.npz").write_text("unfinished")
+    (here / "seeds/.policy.zip.7.partial").write_text("unfinished")
     Storage(url, here).store()
     Storage(url, there).fetch()
-    assert content(there) == {"seeds/1/policy.npz": b"\x00\x01", "seeds/1/training.json": b"{}"}
+    assert content(there) == {"seeds/1/policy.zip": b"\x00\x01", "seeds/1/training.json": b"{}"}
 
 
 def test_what_is_here_is_newer_and_what_is_removed_here_is_removed_there(

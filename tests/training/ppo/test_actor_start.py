@@ -24,7 +24,7 @@ from stallward.training.ppo.callback import (
     deterministic_actions,
     prefer_first_choice,
 )
-from stallward.training.ppo.train import make_model
+from stallward.training.ppo.model import make_model
 
 ARGS = Args(n_envs=8, n_steps=8, batch_size=64)
 ZEROS = np.zeros(BASIC.size, dtype=np.float32)

@@ -19,9 +19,11 @@ from stallward.env.testing import small_twin
 from stallward.models.registry import load_policy
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
-from stallward.training.network.arrays import TrainedPolicy, load_policy_arrays, save_policy
+from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.args import Args, TrainingResult
 from stallward.training.ppo.callback import arm_of_policy
+from stallward.training.ppo.saved import load_policy as load_run
+from stallward.training.ppo.saved import save_policy
 from stallward.training.ppo.train import train
 from stallward.training.selection.rollout import IDLE, Act, Arm, constant
 from stallward.training.selection.selection import make_selection
@@ -93,7 +95,7 @@ def weights(policy: TrainedPolicy) -> bytes:
 
 
 def weights_of_seed(folder: Path, seed: int) -> bytes:
-    return weights(load_policy_arrays(folder / "seeds" / str(seed)))
+    return weights(load_run(folder / "seeds" / str(seed)))
 
 
 @pytest.mark.slow
@@ -190,7 +192,7 @@ def interrupted(trained: Training, tmp_path_factory: pytest.TempPathFactory) -> 
 def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
     trained: Training, interrupted: Path
 ) -> None:
-    first_seed = interrupted / "seeds/1/policy.npz"
+    first_seed = interrupted / "seeds/1/policy.zip"
     before = first_seed.stat().st_mtime_ns
     resumed = train([TWIN], replace(BRIEF, seeds=2), folder=interrupted)
     assert first_seed.stat().st_mtime_ns == before
@@ -255,8 +257,8 @@ def test_a_policy_can_read_the_phases_of_the_slots(tmp_path: Path) -> None:
     policy = result.policy
     assert policy.features is PHASES
     assert policy.w0.shape[1] == PHASES.size
-    save_policy(tmp_path / "saved", policy)
-    kept = load_policy_arrays(tmp_path / "saved")
+    save_policy(tmp_path / "saved", policy, BRIEF)
+    kept = load_run(tmp_path / "saved")
     assert (kept.features, weights(kept)) == (PHASES, weights(policy))
     export_policy(policy, tmp_path / "policy.onnx")
     on_node = load_policy(tmp_path / "policy.onnx")

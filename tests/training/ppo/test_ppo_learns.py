@@ -24,7 +24,7 @@ from stallward.training.network.actor import actor_arrays
 from stallward.training.network.arrays import TrainedPolicy
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.callback import TimeBudget
-from stallward.training.ppo.train import make_model
+from stallward.training.ppo.model import make_model
 
 PRESENT = 2
 """Slots with a program; what is chosen for the others must not matter."""

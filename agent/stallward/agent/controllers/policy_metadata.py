@@ -98,7 +98,7 @@ def parse_metadata(path: Path, entries: Mapping[str, str], sha256: str) -> Polic
         )
     except (KeyError, ValueError, TypeError, RecursionError) as error:
         raise PolicyError(
-            f"{path} is an ONNX file but not a stallward policy ({error!r}).",
+            f"{path} is not a stallward policy ({error!r}).",
             next_step="Export it with `stallward export`.",
         ) from error
     if policy_hash != schema_hash(table, features):

@@ -174,6 +174,8 @@ def train(
 
     It prints how the policy stands beside the rule that decides by default, on each twin. The same seed gives the same policy, unless a time limit ends the training. An interrupted run
     is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
+
+    OUT/policy.zip is the policy as a model of stable-baselines3.
     """
     with open_executor(ray, storage, out) as executor, output.progress("train") as report:
         facts = train_policy(

@@ -13,7 +13,7 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.ppo.args import Args
 from stallward.training.ppo.callback import TimeBudget
-from stallward.training.ppo.train import make_model
+from stallward.training.ppo.model import make_model
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 from pathlib import Path
 from typing import Final
@@ -17,18 +16,14 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.errors import PolicyError
-from stallward.agent.observation.encoder import schema, schema_hash
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError
 from stallward.training.export.card import card
-from stallward.training.network.arrays import CLIP, TrainedPolicy
+from stallward.training.network.arrays import CLIP, TrainedPolicy, metadata_of
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
-OOD_LIMIT: Final = 0.2
-"""Share of features outside their training range above which a policy is not trusted."""
 
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
@@ -96,22 +91,9 @@ def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
         graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
     )
     model.producer_name = "stallward"
-    helper.set_model_props(model, _metadata(policy))
+    helper.set_model_props(model, metadata_of(policy))
     onnx.checker.check_model(model, full_check=True)
     return model
-
-
-def _metadata(policy: TrainedPolicy) -> dict[str, str]:
-    return {
-        "stallward.schema_hash": schema_hash(policy.table, policy.features),
-        "stallward.schema": json.dumps(schema(policy.table, policy.features), sort_keys=True),
-        "stallward.partition": json.dumps(as_values(policy.partition), sort_keys=True),
-        "stallward.ticks_per_action": str(policy.ticks_per_action),
-        "stallward.observation_low": json.dumps([float(v) for v in policy.low]),
-        "stallward.observation_high": json.dumps([float(v) for v in policy.high]),
-        "stallward.ood_limit": str(OOD_LIMIT),
-        "stallward.provenance": json.dumps(policy.provenance, sort_keys=True, default=str),
-    }
 
 
 def export_policy(policy: TrainedPolicy, path: Path) -> str:

@@ -385,21 +385,42 @@ def policy_kwargs(mean: Weights, scale: Weights, *, critic_features: int = 0) ->
     }
 
 
-def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Weights]:
+def actor_arrays(policy: ActorCriticPolicy) -> dict[str, Any]:
     """The weights of a trained ``SlotPolicy``, by the fields of :class:`TrainedPolicy`."""
     state: Mapping[str, torch.Tensor] = policy.state_dict()
 
     layers, outputs = policy.mlp_extractor.policy_net, policy.action_net
     assert isinstance(layers, SlotLayers)
     assert isinstance(outputs, SlotOutputs)
-
-    def array(name: str) -> NDArray[np.float32]:
-        return state[name].detach().cpu().numpy().astype(np.float32).copy()
-
+    inputs = layers.features.size
+    parameters = {name: _array(value) for name, value in policy.named_parameters()}
+    # What only the critic reads exists in a training and for its twins alone.
+    parameters[_CRITIC_INPUTS] = parameters[_CRITIC_INPUTS][:, :inputs]
     return {
         **{
-            name: array(f"features_extractor.{name}")[: layers.features.size]
+            name: _array(state[f"features_extractor.{name}"])[:inputs]
             for name in ("fine", "mean", "scale")
         },
         **dense_weights(layers, outputs),
+        "parameters": parameters,
     }
+
+
+_CRITIC_INPUTS: Final = "mlp_extractor.value_net.0.weight"
+
+
+def set_parameters(policy: ActorCriticPolicy, parameters: Mapping[str, Weights]) -> None:
+    """Give a policy the parameters of another one with the same actor.
+
+    Args:
+        policy: The policy. What only its critic reads has no weight then, and what ``parameters``
+            does not have stays as it is.
+        parameters: Those of :class:`TrainedPolicy`.
+    """
+    with torch.no_grad():
+        for name, parameter in policy.named_parameters():
+            if name not in parameters:
+                continue
+            given = torch.as_tensor(parameters[name])
+            parameter.zero_()
+            parameter[..., : given.shape[-1]] = given

@@ -1,4 +1,4 @@
-"""A trained policy as plain arrays: what training saves and export reads.
+"""A trained policy as plain arrays: what is evaluated and exported.
 
 The actor is ``log features -> normalise -> tanh(linear) -> tanh(linear) -> linear``. Its output is
 the logits of all heads of the action table, one after the other.
@@ -7,28 +7,23 @@ the logits of all heads of the action table, one after the other.
 from __future__ import annotations
 
 import json
-import os
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.action_table import ACTION_TABLES, LEVELS, ActionTable
+from stallward.agent.action_table import LEVELS, ActionTable
 from stallward.agent.control_law.thresholds import as_values
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.observation.encoder import (
     BASIC,
-    FEATURE_SETS,
     OBSERVATION_NAMES,
     FeatureSet,
+    schema,
     schema_hash,
 )
-from stallward.agent.schema.file_kinds import next_step_of, other_kind_of
-from stallward.agent.schema.text_file import read_text_file
 from stallward.training.errors import TrainingError
 
 # ---------- Logarithms of stalls and latencies, so that a network can tell small values apart.
@@ -75,13 +70,15 @@ def with_log_features(observations: Array, fine: Array) -> Array:
 
 
 Weights = NDArray[np.float32]
-POLICY_FILE: Final = "policy.npz"
+POLICY_FILE: Final = "policy.zip"
+"""The file with a policy, in the folder of its run and in that of its seed."""
 SEEDS_FOLDER: Final = "seeds"
 """The folder in a run's folder that holds one folder for each seed."""
 TRAINING_FILE: Final = "training.json"
 CLIP: Final = 10.0
 """Normalised observations are clipped to this."""
-_ARRAYS: Final = ("fine", "mean", "scale", "low", "high", "w0", "b0", "w1", "b1", "w2", "b2")
+OOD_LIMIT: Final = 0.2
+"""Share of features outside their training range above which a policy is not trusted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +116,9 @@ class TrainedPolicy:
     """The numbers of ``partition`` that it was trained with, if its actions are set-points."""
     ticks_per_action: int
     """For how many ticks a decision holds."""
+    parameters: Mapping[str, Weights] = field(default_factory=dict)
+    """The same weights as the network of the training has them, by their names there, and those of
+    its critic; empty for a policy that only its ONNX file is known of."""
     provenance: Mapping[str, Any]
     """Recordings, twins, seeds, steps, versions and results."""
 
@@ -169,67 +169,21 @@ class TrainedPolicy:
         return best_actions(self.logits(observations), self.table)
 
 
+def metadata_of(policy: TrainedPolicy) -> dict[str, str]:
+    """All that a node checks before it runs a policy, as ``parse_metadata`` reads it."""
+    return {
+        "stallward.schema_hash": schema_hash(policy.table, policy.features),
+        "stallward.schema": json.dumps(schema(policy.table, policy.features), sort_keys=True),
+        "stallward.partition": json.dumps(as_values(policy.partition), sort_keys=True),
+        "stallward.ticks_per_action": str(policy.ticks_per_action),
+        "stallward.observation_low": json.dumps([float(v) for v in policy.low]),
+        "stallward.observation_high": json.dumps([float(v) for v in policy.high]),
+        "stallward.ood_limit": str(OOD_LIMIT),
+        "stallward.provenance": json.dumps(policy.provenance, sort_keys=True, default=str),
+    }
+
+
 def best_actions(logits: NDArray[np.float32], table: ActionTable) -> NDArray[np.int64]:
     """The choice with the highest logit in each head, ``(N, len(table.sizes))``."""
     heads = np.split(logits, np.cumsum(table.sizes)[:-1], axis=1)
     return np.stack([head.argmax(axis=1) for head in heads], axis=1).astype(np.int64)
-
-
-def save_policy(folder: Path, policy: TrainedPolicy) -> None:
-    """Write a policy's arrays and provenance into ``folder``, each file atomically."""
-    folder.mkdir(parents=True, exist_ok=True)
-    building = folder / f".{POLICY_FILE}.{os.getpid()}.partial.npz"
-    np.savez(building, **{name: getattr(policy, name) for name in _ARRAYS})
-    building.replace(folder / POLICY_FILE)
-    notes = {
-        "schema_hash": schema_hash(policy.table, policy.features),
-        "features": policy.features.name,
-        "action_table": policy.table.name,
-        "partition": as_values(policy.partition),
-        "ticks_per_action": policy.ticks_per_action,
-        "provenance": dict(policy.provenance),
-    }
-    building = folder / f".{TRAINING_FILE}.{os.getpid()}.partial"
-    building.write_text(json.dumps(notes, indent=1, default=str) + "\n", encoding="utf-8")
-    building.replace(folder / TRAINING_FILE)
-
-
-def load_policy_arrays(folder: Path) -> TrainedPolicy:
-    """Read what :func:`save_policy` wrote.
-
-    Raises:
-        TrainingError: If it is missing or broken, or has another observation schema.
-    """
-    try:
-        notes = json.loads(read_text_file(folder / TRAINING_FILE))
-        arrays = _read_arrays(folder / POLICY_FILE)
-        policy_schema, table = notes["schema_hash"], ACTION_TABLES[notes["action_table"]]
-        features = FEATURE_SETS[notes.get("features", BASIC.name)]
-        partition = PartitionThresholds(**notes["partition"])
-        ticks, provenance = int(notes["ticks_per_action"]), notes["provenance"]
-    except (OSError, KeyError, ValueError, TypeError, zipfile.BadZipFile) as error:
-        raise TrainingError(
-            f"{folder} does not hold a trained policy: {error}.",
-            next_step=next_step_of(error, "Give the folder that `stallward train --out` wrote."),
-        ) from error
-    if policy_schema != schema_hash(table, features):
-        raise TrainingError(
-            f"The policy in {folder} was trained for another observation schema.",
-            next_step="Train again with `stallward train`.",
-        )
-    return TrainedPolicy(
-        **arrays,
-        table=table,
-        features=features,
-        partition=partition,
-        ticks_per_action=ticks,
-        provenance=provenance,
-    )
-
-
-def _read_arrays(file: Path) -> dict[str, Weights]:
-    try:
-        with np.load(file, allow_pickle=False) as data:
-            return {name: data[name] for name in _ARRAYS}
-    except ValueError as error:  # numpy takes what is no archive for a pickle
-        raise other_kind_of(file) or error from error

@@ -16,7 +16,7 @@ from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
 from stallward.models.registry import find_thresholds, find_twin, rule_names, twin_names
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy as export
-from stallward.training.network.arrays import SEEDS_FOLDER, load_policy_arrays, save_policy
+from stallward.training.network.arrays import SEEDS_FOLDER
 from stallward.training.parallel.executor import Executor
 from stallward.training.parallel.local_processes import LOCAL
 from stallward.training.parallel.storage import parts_of
@@ -161,6 +161,7 @@ def train_policy(
     loaded = load_twins(twins)
     refuse_held_out(loaded)
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
+    from stallward.training.ppo.saved import save_policy  # noqa: PLC0415 - torch takes seconds
     from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
 
     args = Args(
@@ -184,7 +185,7 @@ def train_policy(
         folder=out,
         executor=executor,
     )
-    save_policy(out, result.policy)
+    save_policy(out, result.policy, args)
     return result.policy.provenance
 
 
@@ -288,6 +289,8 @@ def export_policy(run: Path, *, out: Path) -> Mapping[str, Any]:
         check_file(
             out.with_suffix(".md"), kind="the card of a policy", mark=b"library_name: stallward"
         )
-    policy = load_policy_arrays(run)
+    from stallward.training.ppo.saved import load_policy  # noqa: PLC0415 - torch takes seconds
+
+    policy = load_policy(run)
     export(policy, out)
     return policy.provenance

@@ -165,7 +165,7 @@ class BestActor:
     ) -> None:
         self._evaluate, self._judged = evaluate, judged
         self._schedule = schedule or OftenAfterAFifth()
-        self.arrays: dict[str, NDArray[np.float32]] = {}
+        self.arrays: dict[str, Any] = {}
         self.score = -np.inf
         self.decisions = 0
 

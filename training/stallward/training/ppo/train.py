@@ -25,25 +25,18 @@ from typing import Final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3 import PPO
-from stable_baselines3.common.logger import Logger
-from stable_baselines3.common.vec_env import VecEnv
 
-from stallward.agent.action_table import ACTION_TABLES
 from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.network.actor import SlotPolicy, policy_kwargs, pooled_over_slots
+from stallward.training.network.actor import pooled_over_slots
 from stallward.training.network.arrays import (
     LOG_SCALES,
     POLICY_FILE,
     SEEDS_FOLDER,
     TRAINING_FILE,
     TrainedPolicy,
-    Weights,
-    load_policy_arrays,
-    save_policy,
     with_log_features,
 )
 from stallward.training.parallel.executor import Executor, Job, time_for_each
@@ -61,7 +54,9 @@ from stallward.training.ppo.callback import (
     prefer_first_choice,
     reward_scales,
 )
+from stallward.training.ppo.model import make_model
 from stallward.training.ppo.preparation import Prepared, prepare, provenance_of, recipe_sha256
+from stallward.training.ppo.saved import load_policy, save_policy
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import IDLE, Arm
 from stallward.training.selection.selection import as_json
@@ -117,7 +112,7 @@ def train(
 
     def keep(_number: int, policy: TrainedPolicy) -> None:
         if folder is not None:
-            save_policy(_seed_folder(folder, int(policy.provenance["seed"])), policy)
+            save_policy(_seed_folder(folder, int(policy.provenance["seed"])), policy, args)
 
     trained = executor.run(
         [Job(f"seed {k}", partial(training, k, seconds=each_s, logs=logs)) for k in missing],
@@ -166,7 +161,7 @@ def _kept_seeds(
         seed_folder = _seed_folder(folder, seed)
         if not all((seed_folder / name).exists() for name in (POLICY_FILE, TRAINING_FILE)):
             continue
-        policy = load_policy_arrays(seed_folder)
+        policy = load_policy(seed_folder)
         if policy.provenance.get("recipe") != recipe:
             raise TrainingError(
                 f"{seed_folder} was trained on other twins or with other settings.",
@@ -262,58 +257,6 @@ def train_seed(
             "kept_after": best.decisions,
         },
     )
-
-
-def make_model(
-    vec: VecEnv,
-    args: Args,
-    mean: Weights,
-    scale: Weights,
-    *,
-    seed: int,
-    budget: TimeBudget,
-    logs: Path | None = None,
-    critic_features: int = 0,
-) -> PPO:
-    """Make a PPO model with the recipe's network and settings, before any training.
-
-    Args:
-        vec: The environments to train on, with the observations and actions of a node.
-        args: The settings of the recipe.
-        mean: The mean of every feature, for the normalisation.
-        scale: The scale of every feature, for the normalisation.
-        seed: The seed of everything random.
-        budget: The time for the training; the learning rate falls as it runs out.
-        logs: The folder for TensorBoard curves; without one, nothing is written.
-        critic_features: The number of features after the observation that only the critic reads.
-    """
-    model = PPO(
-        SlotPolicy,
-        vec,
-        n_steps=args.n_steps,
-        batch_size=args.batch_size,
-        n_epochs=args.n_epochs,
-        learning_rate=lambda progress_remaining: (
-            args.learning_rate * (0.1 + 0.9 * min(progress_remaining, budget.remaining))
-        ),
-        gamma=args.gamma,
-        gae_lambda=args.gae_lambda,
-        ent_coef=args.ent_coef,
-        clip_range=args.clip_range,
-        seed=seed,
-        device="cpu",
-        tensorboard_log=None if logs is None else str(logs),
-        policy_kwargs={
-            **policy_kwargs(mean, scale, critic_features=critic_features),
-            "table": ACTION_TABLES[args.settings.action_table],
-            "features": args.feature_set,
-            "held_decisions": args.held_decisions,
-        },
-    )
-    if logs is None:
-        # The library's own logger makes a folder in the temporary directory even if it is silent.
-        model.set_logger(Logger(folder=None, output_formats=[]))
-    return model
 
 
 def _report_seed(report: Report, seed: int, message: str, share: float) -> None:
