@@ -51,8 +51,9 @@ for package in ${WITHOUT-}; do echo "$package ; python_version < '0'"; done > "$
 without_torch=""
 case " ${WITHOUT-} " in *" torch "*) for path in tests/env/gym tests/env/workloads/test_jobs.py \
   tests/evaluation/cli/test_policy_for_a_node.py tests/training/export tests/training/network \
-  tests/training/parallel tests/training/ppo tests/research/search/test_trials.py \
-  tests/research/search/test_search.py tests/research/search/test_space.py; do without_torch="$without_torch --ignore $path"; done ;;
+  tests/training/parallel tests/training/pipeline/test_start.py tests/training/ppo \
+  tests/research/search/test_trials.py tests/research/search/test_search.py \
+  tests/research/search/test_space.py; do without_torch="$without_torch --ignore $path"; done ;;
 esac
 # Other versions differ in what there is to call, which few drawn inputs show as well as many.
 # shellcheck disable=SC2086

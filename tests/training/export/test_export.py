@@ -32,7 +32,13 @@ from stallward.env.twin.node import TwinNode
 from stallward.evaluation.cli import main
 from stallward.models.registry import load_policy
 from stallward.training.errors import ExportError, TrainingError
-from stallward.training.export.card import HEADERS, good_for, metadata, standing_rows, standings
+from stallward.training.export.card import (
+    good_for,
+    metadata,
+    standing_headers,
+    standing_rows,
+    standings,
+)
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.actor import (
     NormalisedObservations,
@@ -363,13 +369,14 @@ UNCLEAR: Scores = PARTITION | {"nginx-hogs": (0.75, 0.69)}
 
 
 def test_twins_that_were_not_trained_on_come_first_with_a_verdict_on_each() -> None:
-    rows = standing_rows(standings(facts_of(BETTER | {"redis-sort": (0.37, 0.36)}, PARTITION)))
+    compared = standings(facts_of(BETTER | {"redis-sort": (0.37, 0.36)}, PARTITION))
+    rows = standing_rows(compared)
     assert [(row[0], row[-1]) for row in rows] == [
         ("nginx-hogs", "not certain"),
         ("redis-mix", "better"),
         ("redis-sort", "worse"),
     ]
-    assert {len(row) for row in rows} == {len(HEADERS)}
+    assert {len(row) for row in rows} == {len(standing_headers(compared))}
     assert rows[1][1:5] == ("0.600", "0.510", "0.500", "0.480")
 
 

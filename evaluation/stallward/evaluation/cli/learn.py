@@ -21,7 +21,7 @@ from stallward.evaluation.cli.catalogue.options import (
     selection_of,
 )
 from stallward.evaluation.cli.cluster_options import Ray, Storage
-from stallward.training.export.card import HEADERS, good_for, standing_rows, standings
+from stallward.training.export.card import good_for, standing_headers, standing_rows, standings
 from stallward.training.parallel.choose import open_executor
 from stallward.training.pipeline.fit import fit_twin, transfer_twins
 from stallward.training.pipeline.train import export_policy, load_twins, train_policy, tune_rule
@@ -165,6 +165,13 @@ def train(
         Features,
         typer.Option(help="What the policy reads; `phases` adds phases of the groups' sizes."),
     ] = Features.BASIC,
+    start: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            help="Policy that is trained further: a run, its policy.zip, an ONNX file or a name.",
+        ),
+    ] = None,
     composed: Synthetic = 3,
     ray: Ray = None,
     storage: Storage = None,
@@ -175,7 +182,8 @@ def train(
     It prints how the policy stands beside the rule that decides by default, on each twin. The same seed gives the same policy, unless a time limit ends the training. An interrupted run
     is resumed with the same command. Curves: tensorboard --logdir OUT/tensorboard.
 
-    OUT/policy.zip is the policy as a model of stable-baselines3.
+    OUT/policy.zip is the policy as a model of stable-baselines3. With --from the training begins
+    with another policy, which is kept unless what comes of it is judged better.
     """
     with open_executor(ray, storage, out) as executor, output.progress("train") as report:
         facts = train_policy(
@@ -189,11 +197,13 @@ def train(
             recipe=recipe,
             features=features.value,
             synthetic=composed,
+            start=start,
             executor=executor,
             seed=seed,
             report=report,
         )
-    output.table(HEADERS, standing_rows(standings(facts)))
+    compared = standings(facts)
+    output.table(standing_headers(compared), standing_rows(compared))
     _say_purpose(facts)
     output.line(f"next: stallward export {out}")
 

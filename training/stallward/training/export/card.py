@@ -18,9 +18,10 @@ from stallward.env.objective import SUFFERED
 # ---------- How a policy stands beside ``partition``, which decides without one, on the twins. Pure
 
 Difference = Literal["better", "worse", "not certain"]
-HEADERS: Final = (
+_HEADERS: Final = (
     "twin", "policy", "lower bound", "partition", "lower bound", "missed", "allowed", "verdict",
 )  # fmt: skip
+_START_HEADERS: Final = ("start", "lower bound")
 _LISTED: Final = 4
 """How many scenarios a sentence names at most."""
 
@@ -40,6 +41,8 @@ class Standing:
     """Share of windows that miss the target under the policy."""
     allowed: float
     """The share that is allowed."""
+    start: tuple[float, float] | None = None
+    """The score and its lower bound of the policy with which the training began."""
 
     @property
     def difference(self) -> Difference:
@@ -57,28 +60,40 @@ def standings(facts: Mapping[str, Any]) -> tuple[Standing, ...]:
     """
     evaluation = facts.get("evaluation", {})
     both = {name: evaluation.get(name, {}) for name in ("ppo", "partition")}
+    started = {
+        scenario: (outcome["score"], outcome["score_low"])
+        for scenario, outcome in evaluation.get("start", {}).items()
+    }
+    seen = {*facts.get("twins", ()), *facts.get("start", {}).get("twins", ())}
     return tuple(
         Standing(
             scenario=scenario,
-            trained_on=scenario in facts.get("twins", ()),
+            trained_on=scenario in seen,
             policy=outcome["score"],
             policy_low=outcome["score_low"],
             partition=both["partition"][scenario]["score"],
             partition_low=both["partition"][scenario]["score_low"],
             missed=outcome["window_violated"],
             allowed=facts["allowed"][scenario]["window_violated"],
+            start=started.get(scenario),
         )
         for scenario, outcome in both["ppo"].items()
         if scenario in both["partition"]
     )
 
 
+def standing_headers(compared: Sequence[Standing]) -> tuple[str, ...]:
+    """The headers of a table with :func:`standing_rows`."""
+    began = any(one.start for one in compared)
+    return (*_HEADERS[:3], *(_START_HEADERS if began else ()), *_HEADERS[3:])
+
+
 def standing_rows(compared: Sequence[Standing]) -> list[tuple[str, ...]]:
-    """The rows of a table with :data:`HEADERS`, twins that were not trained on first."""
+    """The rows of a table, twins that were not trained on first."""
     return [
         (
             one.scenario,
-            *(f"{score:.3f}" for score in (one.policy, one.policy_low)),
+            *(f"{score:.3f}" for score in (one.policy, one.policy_low, *(one.start or ()))),
             *(f"{score:.3f}" for score in (one.partition, one.partition_low)),
             *(f"{share:.1%}" for share in (one.missed, one.allowed)),
             one.difference,
@@ -102,12 +117,15 @@ def good_for(facts: Mapping[str, Any]) -> list[str]:
     )
     unseen = sum(not one.trained_on for one in compared)
     said = [
+        *_since_the_start(facts),
         f"Twins on which it is better than `partition`: {len(better)}; worse: {len(worse)}; not "
-        f"certain: {len(unclear)}. Not trained on: {unseen} of these."
+        f"certain: {len(unclear)}. Not trained on: {unseen} of these.",
     ]
     if all(one.policy == one.partition for one in compared):
         said.append(
-            "Its scores are those of `partition`, as which it began: it has learned nothing."
+            "Its scores are those of `partition`."
+            if "start" in facts
+            else "Its scores are those of `partition`, as which it began: it has learned nothing."
         )
     elif better:
         said.append(f"Try it live beside applications like those of {_named(better)}.")
@@ -118,6 +136,23 @@ def good_for(facts: Mapping[str, Any]) -> list[str]:
     if over := [one.scenario for one in compared if one.missed > one.allowed]:
         said.append(f"It misses the target more often than is allowed on {_named(over)}.")
     return said
+
+
+def _since_the_start(facts: Mapping[str, Any]) -> list[str]:
+    """Whether a policy is better than the one with which its training began, if there was one."""
+    start = facts.get("start", {})
+    if "kept" not in start:
+        return []
+    name = f"`{start['name']}`"
+    if start["kept"]:
+        return [
+            f"Nothing that was trained from {name} was judged better than it, so this is {name} "
+            "itself, unchanged."
+        ]
+    return [
+        f"It was trained from {name} and judged better: its merit is {max(facts['merits']):.3f}, "
+        f"and that of {name} {start['merit']:.3f}."
+    ]
 
 
 def _named(scenarios: Sequence[str]) -> str:
@@ -294,10 +329,24 @@ def _data(facts: Mapping[str, Any]) -> list[str]:
         "## Data",
         "",
         f"- Trained on the twins of {_listed(trained)}.",
+        *_began(facts.get("start")),
         *_groups(facts.get("groups", {})),
         f"- The seed was chosen {chosen_by}.",
         "- It has seen no other scenario.",
         "",
+    ]
+
+
+def _began(start: Mapping[str, Any] | None) -> list[str]:
+    """The policy with which the training began, if there was one."""
+    if not start:
+        return []
+    named = f"`{start['name']}` (SHA-256 `{start['sha256']}`)"
+    if start.get("kept"):
+        return [f"- It is {named}, and was to be trained on other twins."]
+    return [
+        f"- The training began with the weights of {named},",
+        f"  which was trained on the twins of {_listed(start['twins']) or 'no known scenario'}.",
     ]
 
 
@@ -345,6 +394,7 @@ def _results(facts: Mapping[str, Any]) -> list[str]:
         "the policy's background progress, its share of windows that miss the target, and the",
         "share that is allowed. `static` is the best static setting for all training scenarios;",
         "`rule`, `pi` and `partition` have the thresholds that they were shipped with or given.",
+        *(["`start` is the policy with which the training began."] if "start" in others else []),
         "All arms met the same draws, which were not used to choose any of them.",
         "",
     ]
@@ -389,12 +439,18 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
     seeds, curves = facts.get("seeds"), facts.get("curves_by_seed")
     if not seeds or not curves:
         return []
-    merits, lows = facts["merits"], facts["scores_low"]
+    candidates = list(zip(seeds, facts["merits"], facts["scores_low"], strict=True))
+    start, first = facts.get("start", {}), "`partition`"
+    if start:  # it is kept if a seed is just as good
+        first = f"`{start['name']}`"
+        candidates.insert(0, ("start", start["merit"], start["score_low"]))
+    highest = max(merit for _, merit, _ in candidates)
+    kept = next(name for name, merit, _ in candidates if merit == highest)
     rows = [
-        f"| {seed}{' (kept)' if merit == max(merits) else ''} | {merit:.3f} | {low:.3f} |"
-        for seed, merit, low in zip(seeds, merits, lows, strict=True)
+        f"| {name}{' (kept)' if name == kept else ''} | {merit:.3f} | {low:.3f} |"
+        for name, merit, low in candidates
     ]
-    millions = facts["steps"] / 1e6
+    millions = max(facts.get("steps_by_seed") or [facts["steps"]]) / 1e6
     lines = [f"    line [{', '.join(_thinned(curve))}]" for curve in curves if curve]
     return [
         "## Seeds",
@@ -405,7 +461,7 @@ def _seeds(facts: Mapping[str, Any]) -> list[str]:
         "",
         "A seed's merit is the mean of that bound and of the mean bound over the scenarios trained",
         "on. The chart shows each seed's mean score on what it is trained on, without exploring,",
-        "from the first evaluation on; before training the policy is `partition`.",
+        f"from the first evaluation on; before training the policy is {first}.",
         "",
         "```mermaid",
         f'%%{{init: {{"themeVariables": {{"xyChart": {{"plotColorPalette": "{_COLOURS}"}}}}}}}}%%',

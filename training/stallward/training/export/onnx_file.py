@@ -1,4 +1,4 @@
-"""Export of a trained policy to one ONNX file that any node runs, with its card.
+"""Export of a trained policy to one ONNX file that any node runs, with its card, and back.
 
 The graph is built by hand, without an exporter: it has a few kilobytes, and the same weights give
 the same bytes.
@@ -10,20 +10,23 @@ import contextlib
 import hashlib
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from stallward.agent.errors import PolicyError
 from stallward.models.registry import load_policy
-from stallward.training.errors import ExportError
+from stallward.training.errors import ExportError, TrainingError
 from stallward.training.export.card import card
 from stallward.training.network.arrays import CLIP, TrainedPolicy, metadata_of
 
 OPSET: Final = 17
 IR_VERSION: Final = 8
+_WEIGHTS: Final = ("fine", "mean", "scale", "w0", "b0", "w1", "b1", "w2", "b2")
+"""What a policy and its graph call by the same name."""
 
 
 def build_model(policy: TrainedPolicy) -> onnx.ModelProto:
@@ -123,3 +126,50 @@ def export_policy(policy: TrainedPolicy, path: Path) -> str:
         with contextlib.suppress(OSError):
             building.unlink()
     return digest
+
+
+def read_policy(path: Path) -> TrainedPolicy:
+    """Read the policy in a file that :func:`export_policy` wrote; its parameters are not there.
+
+    Raises:
+        PolicyError: If it is not a policy that runs here.
+        ExportError: If its graph is another one, so that its weights do not say what it computes.
+    """
+    metadata = load_policy(path).metadata
+    graph = onnx.load(path).graph
+    found = _constants(graph)
+    try:
+        weights: dict[str, Any] = {name: found[name] for name in _WEIGHTS}
+        policy = TrainedPolicy(
+            **weights,
+            low=np.array(metadata.observation_low, dtype=np.float32),
+            high=np.array(metadata.observation_high, dtype=np.float32),
+            table=metadata.table,
+            features=metadata.features,
+            partition=metadata.partition,
+            ticks_per_action=metadata.ticks_per_action,
+            provenance=metadata.provenance,
+        )
+    except (KeyError, TrainingError) as error:
+        raise _other_graph(path) from error
+    again = build_model(policy).graph
+    constants = _constants(again)
+    # What follows from the weights may be rounded in another way on another processor.
+    if list(graph.node) != list(again.node) or not all(
+        name in found and np.allclose(found[name], array, rtol=1e-6, atol=0.0)
+        for name, array in constants.items()
+    ):
+        raise _other_graph(path)
+    return policy
+
+
+def _constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    return {one.name: np.array(numpy_helper.to_array(one)) for one in graph.initializer}
+
+
+def _other_graph(path: Path) -> ExportError:
+    return ExportError(
+        f"The weights in {path} cannot be read back: its graph is not one that `stallward export` "
+        "writes.",
+        next_step="Give the run that it was exported from, or the policy.zip in it.",
+    )

@@ -17,7 +17,8 @@ from torch import nn
 from stallward.agent.action_table import ActionTable
 from stallward.agent.desired import SLOTS
 from stallward.agent.observation.encoder import BASIC, FeatureSet
-from stallward.training.network.arrays import CLIP, LOG_SCALES, Weights
+from stallward.training.errors import TrainingError
+from stallward.training.network.arrays import CLIP, LOG_SCALES, TrainedPolicy, Weights
 
 # ---------- The actor in training: one network that is shared by all slots.
 # The number of a slot says nothing about its background group. A dense network does not know that:
@@ -314,6 +315,61 @@ def dense_weights(layers: SlotLayers, outputs: SlotOutputs) -> dict[str, Array]:
             [np.tile(_array(outputs.slot.bias), SLOTS), _array(outputs.node.bias)]
         ),
     }
+
+
+def shared_weights(policy: TrainedPolicy) -> dict[str, Array]:
+    """The parameters of the actor of which a policy is the dense form (:func:`dense_weights`).
+
+    Raises:
+        TrainingError: If there is no actor with exactly this dense form.
+    """
+    layers, outputs = SlotLayers(policy.features), SlotOutputs(policy.table)
+    own, other, node = slice(WIDTH), slice(WIDTH, 2 * WIDTH), slice(SLOTS * WIDTH, None)
+    slot_columns, node_columns = _slot_columns(policy.features), _node_columns(policy.features)
+    logits = sum(policy.table.slot_sizes)
+    shared = slice(SLOTS * logits, None)
+    w0, w1, w2 = policy.w0, policy.w1, policy.w2
+    if w0.shape[0] != (SLOTS + 1) * WIDTH or w1.shape[0] != w0.shape[0]:
+        raise TrainingError(
+            f"The hidden layers have {w0.shape[0]} and {w1.shape[0]} units, and those of a "
+            f"training {(SLOTS + 1) * WIDTH}."
+        )
+    of_layers = {
+        "node0.weight": np.concatenate([w0[own, node_columns], w0[node, node_columns]]),
+        "node0.bias": np.concatenate([policy.b0[own], policy.b0[node]]),
+        "mean0.weight": SLOTS
+        * np.concatenate([w0[own, slot_columns[1]], w0[node, slot_columns[0]]]),
+        "slot0.weight": _without(w0[own, slot_columns[1]], w0[own, slot_columns[0]]),
+        "node1.weight": np.concatenate([w1[own, node], w1[node, node]]),
+        "node1.bias": np.concatenate([policy.b1[own], policy.b1[node]]),
+        "mean1.weight": SLOTS * np.concatenate([w1[own, other], w1[node, own]]),
+        "slot1.weight": _without(w1[own, other], w1[own, own]),
+    }
+    of_outputs = {
+        "slot.weight": w2[:logits, own],
+        "slot.bias": policy.b2[:logits],
+        "node.weight": w2[shared, node],
+        "node.bias": policy.b2[shared],
+    }
+    for module, arrays in ((layers, of_layers), (outputs, of_outputs)):
+        module.load_state_dict({name: torch.as_tensor(a) for name, a in arrays.items()})
+    for name, array in dense_weights(layers, outputs).items():
+        if not np.array_equal(array, getattr(policy, name)):
+            raise TrainingError("The slots do not have the same weights.")
+    return {
+        **{f"mlp_extractor.policy_net.{name}": array for name, array in of_layers.items()},
+        **{f"action_net.{name}": array for name, array in of_outputs.items()},
+    }
+
+
+def _without(part: Array, total: Array) -> Array:
+    """What was added to ``part``, rounded, to give ``total``; one exists for weights that were."""
+    exact = total - part
+    added = exact
+    for towards in (-np.inf, np.inf):
+        nearby = np.nextafter(exact, np.float32(towards))
+        added = np.where(part + added == total, added, nearby)
+    return added
 
 
 def _repeat_for_slots(shared: Array) -> Array:

@@ -123,6 +123,7 @@ def train_policy(
     recipe: Path | None = None,
     features: str = "basic",
     synthetic: int = 3,
+    start: str | None = None,
     seed: int = 1,
     executor: Executor = LOCAL,
     report: Report = silent,
@@ -144,6 +145,8 @@ def train_policy(
         recipe: The file of the recipe; the shipped one by default.
         features: What the policy reads of an observation, one of ``FEATURE_SETS``.
         synthetic: Synthetic scenarios per twin.
+        start: The policy with which the training begins (:func:`.start.read_start`), by default
+            ``partition``.
         seed: The first seed.
         executor: Runs one job for each seed.
         report: Called with the progress.
@@ -152,7 +155,8 @@ def train_policy(
         The facts of the training, with what it was evaluated on.
 
     Raises:
-        StallwardError: If a twin is missing or held out, or ``out`` is something else.
+        StallwardError: If a twin is missing or held out, ``out`` is something else, or the
+            training cannot begin with ``start``.
     """
     if out.exists() and not (out / SEEDS_FOLDER).is_dir():
         raise UsageError(f"{out} exists already.", next_step="Name a new directory with --out.")
@@ -160,6 +164,7 @@ def train_policy(
     rules = _rules(thresholds)  # a wrong name is refused before twins are read, which takes longer
     loaded = load_twins(twins)
     refuse_held_out(loaded)
+    from stallward.training.pipeline.start import read_start  # noqa: PLC0415 - torch
     from stallward.training.ppo.args import Args  # noqa: PLC0415 - torch takes seconds
     from stallward.training.ppo.saved import save_policy  # noqa: PLC0415 - torch takes seconds
     from stallward.training.ppo.train import train  # noqa: PLC0415 - torch takes seconds
@@ -175,6 +180,9 @@ def train_policy(
         args = replace(args, total_steps=decisions)
     if seconds is not None:
         args = replace(args, max_seconds=_LEARNING_SHARE * seconds)
+    began = None if start is None else read_start(start, out)
+    if began is not None:
+        began.check(args)  # before a directory is made
     (out / SEEDS_FOLDER).mkdir(parents=True, exist_ok=True)
     result = train(
         loaded,
@@ -183,6 +191,7 @@ def train_policy(
         judged_on=validation_twins(judged_on),
         rules=rules,
         folder=out,
+        start=began,
         executor=executor,
     )
     save_policy(out, result.policy, args)

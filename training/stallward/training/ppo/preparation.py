@@ -19,6 +19,7 @@ from stallward.env.twin.inputs.exogenous import scenario_to_json
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
 from stallward.training.ppo.args import Args
+from stallward.training.ppo.start import Start
 from stallward.training.selection.rollout import Arm, allow_as_much
 from stallward.training.selection.selection import Selection, make_constraints, make_selection
 from stallward.training.synthetic_scenarios import is_synthetic, make_synthetic_scenarios
@@ -89,17 +90,23 @@ _TWIN_FACTS: Final = ("recordings", "recordings_sha256", "arms", "kernel", "seed
 """The keys of a twin's provenance that a policy repeats; the rest is in the twin's own file."""
 
 
-def recipe_sha256(twins: Sequence[FittedTwin], args: Args) -> str:
+def recipe_sha256(twins: Sequence[FittedTwin], args: Args, start: Start | None = None) -> str:
     """A hash of everything that determines a policy, except the seed."""
     settings = {k: v for k, v in asdict(args).items() if k not in ("seed", "seeds")}
     descriptions = [
         [scenario_to_json(t.scenario), [asdict(d) for d in t.draws], t.weights] for t in twins
     ]
-    return hashlib.sha256(json.dumps([settings, descriptions]).encode()).hexdigest()
+    began = [] if start is None else [start.sha256]
+    return hashlib.sha256(json.dumps([settings, descriptions, *began]).encode()).hexdigest()
 
 
 def provenance_of(
-    twins: Sequence[FittedTwin], args: Args, seed: int, steps: int, prices: NDArray[np.float64]
+    twins: Sequence[FittedTwin],
+    args: Args,
+    seed: int,
+    steps: int,
+    prices: NDArray[np.float64],
+    start: Start | None = None,
 ) -> dict[str, Any]:
     """The provenance of one seed's policy: recipe, twins, prices and versions.
 
@@ -109,10 +116,12 @@ def provenance_of(
         seed: The seed of this policy.
         steps: The number of decisions that it was trained on.
         prices: The prices at the end, ``(len(SUFFERED), len(twins))``.
+        start: The policy with which it began.
     """
     recorded = [twin for twin in twins if not is_synthetic(twin)]
     return {
         "algorithm": "PPO (stable-baselines3)",
+        **({} if start is None else {"start": start.facts()}),
         "seed": seed,
         "steps": steps,
         "prices": {

@@ -3,10 +3,11 @@
 The file is meant to be read from top to bottom; ``stallward train`` makes the shipped policy
 again. The policy chooses set-points once a second, and ``partition`` works within them at every
 tick, in training as on a node. The normalisation is measured before training. The actor begins as
-``partition`` itself (:func:`prefer_first_choice`), and only the critic is trained at first. In each scenario
-the prices move until the application suffers what is allowed (``lagrangian``). Which actor of a
-seed is kept, and which seed, is decided half on validation twins, on which no policy is trained
-(``selection``). The best static setting for all scenarios is evaluated for comparison.
+``partition`` itself (:func:`prefer_first_choice`) or with the weights of another policy
+(``start``), and only the critic is trained at first. In each scenario the prices move until the
+application suffers what is allowed (``lagrangian``). Which actor of a seed is kept, and which seed,
+is decided half on validation twins, on which no policy is trained (``selection``). The best static
+setting for all scenarios is evaluated for comparison.
 
 The same seed gives the same policy, unless a time limit ends the training early. Each seed's
 policy is written as soon as it is trained, so an interrupted run continues with the missing seeds.
@@ -20,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from stallward.env.gym.vec_env import TwinVec
 from stallward.env.simulation.constraints import Constraints, set_reference_latencies
 from stallward.env.twin.inputs.fitted import FittedTwin
 from stallward.training.errors import TrainingError
-from stallward.training.network.actor import pooled_over_slots
+from stallward.training.network.actor import pooled_over_slots, set_parameters
 from stallward.training.network.arrays import (
     LOG_SCALES,
     POLICY_FILE,
@@ -57,6 +58,7 @@ from stallward.training.ppo.callback import (
 from stallward.training.ppo.model import make_model
 from stallward.training.ppo.preparation import Prepared, prepare, provenance_of, recipe_sha256
 from stallward.training.ppo.saved import load_policy, save_policy
+from stallward.training.ppo.start import Start
 from stallward.training.progress import Report
 from stallward.training.selection.rollout import IDLE, Arm
 from stallward.training.selection.selection import as_json
@@ -77,6 +79,7 @@ def train(
     judged_on: Sequence[FittedTwin] = (),
     rules: Mapping[str, Arm] | None = None,
     folder: Path | None = None,
+    start: Start | None = None,
     executor: Executor = LOCAL,
 ) -> TrainingResult:
     """Train, choose between the seeds, and compare the policy with rules and a static setting.
@@ -90,24 +93,29 @@ def train(
         rules: Rules that are evaluated for comparison; they have no part in the training.
         folder: Where each seed's policy and TensorBoard curves are written. Seeds whose policy is
             already there are not trained again.
+        start: The policy with which every seed begins, in place of ``partition``. It is kept
+            unless a seed has more merit.
         executor: Runs the trainings of the seeds. Where it does not share files with this
             process, there are no TensorBoard curves.
 
     Raises:
-        TrainingError: If there is no twin, the settings cannot run, or the folder's seeds were
-            trained with other settings or twins.
+        TrainingError: If there is no twin, the settings cannot run, the folder's seeds were
+            trained with other settings, twins or another start, or the start does not fit.
     """
     args = args or Args()
+    if start is not None:
+        start.check(args)
+        args = start.shortened(args)
     report = report or (lambda _stage, _share: None)
     report("searching the best static setting", 0.0)
     prepared = prepare(twins, judged_on, args)
     selection = prepared.selection
     seeds = range(args.seed, args.seed + args.seeds)
-    recipe = recipe_sha256((*prepared.twins, *selection.validation.twins), args)
+    recipe = recipe_sha256((*prepared.twins, *selection.validation.twins), args, start)
     kept = _kept_seeds(folder, seeds, recipe)
     missing = [seed for seed in seeds if seed not in kept]
     each_s = time_for_each(args.max_seconds, len(missing), executor)
-    training = partial(train_seed, prepared, args)
+    training = partial(train_seed, prepared, args, start=start)
     logs = folder / "tensorboard" if folder is not None and executor.shares_files else None
 
     def keep(_number: int, policy: TrainedPolicy) -> None:
@@ -123,8 +131,16 @@ def train(
     report("evaluating", 0.9)
     merits = [selection.merit(arm_of_policy(policy)) for policy in policies]
     best = policies[int(np.argmax([merit.value for merit in merits]))]
+    began: dict[str, Any] = {}
+    if start is not None:
+        merit = selection.merit(arm_of_policy(start.policy))
+        start_kept = merit.value >= max(one.value for one in merits)
+        best = start.policy if start_kept else best
+        about = {"merit": merit.value, "score_low": merit.low, "kept": start_kept}
+        began = {"start": {**start.facts(), **about}}
     arms: dict[str, Arm] = {
         "ppo": arm_of_policy(best),
+        **({} if start is None else {"start": arm_of_policy(start.policy)}),
         "static": Arm.holding(prepared.static),
         "none": Arm.holding(IDLE),
         **(rules or {}),
@@ -133,6 +149,7 @@ def train(
     evaluation = {name: fresh.outcomes(arm) for name, arm in arms.items()}
     provenance = {
         **best.provenance,
+        **began,
         "judged_on": selection.judged_on(),
         "evaluation": {name: as_json(outcomes) for name, outcomes in evaluation.items()},
         "allowed": selection.allowed(),
@@ -140,6 +157,7 @@ def train(
         "seeds": [int(policy.provenance["seed"]) for policy in policies],
         "merits": [merit.value for merit in merits],
         "scores_low": [merit.low for merit in merits],
+        "steps_by_seed": [int(policy.provenance["steps"]) for policy in policies],
         "curves_by_seed": [policy.provenance["curve"] for policy in policies],
     }
     report("done", 1.0)
@@ -164,7 +182,8 @@ def _kept_seeds(
         policy = load_policy(seed_folder)
         if policy.provenance.get("recipe") != recipe:
             raise TrainingError(
-                f"{seed_folder} was trained on other twins or with other settings.",
+                f"{seed_folder} was trained on other twins, with other settings or from another "
+                "start.",
                 next_step="Name a new directory with --out, or take the same settings.",
             )
         policies[seed] = policy
@@ -183,6 +202,7 @@ def train_seed(
     *,
     seconds: float = math.inf,
     logs: Path | None = None,
+    start: Start | None = None,
     schedule: Schedule | None = None,
     judged: Judged = lambda _decisions, _score: None,
 ) -> TrainedPolicy:
@@ -195,6 +215,7 @@ def train_seed(
         report: Called with the progress.
         seconds: The most time for the training.
         logs: The folder for TensorBoard curves; without one there are none.
+        start: The policy with which it begins, which fits the settings; by default ``partition``.
         schedule: When actors are judged; by default forty times.
         judged: Called after each time.
     """
@@ -213,6 +234,8 @@ def train_seed(
     set_reference_latencies(vec.simulation, constraints.ample)
     ranges = FeatureRanges()
     mean, scale = _measure_normalisation(twins, args, seed, constraints, ranges)
+    if start is not None:
+        mean, scale = start.policy.mean, start.policy.scale  # its weights are made for these
     budget = TimeBudget(seconds)
     model = make_model(
         vec,
@@ -224,7 +247,10 @@ def train_seed(
         logs=logs,
         critic_features=vec.critic_only,
     )
-    prefer_first_choice(model.policy, args.auto_share)
+    if start is None:
+        prefer_first_choice(model.policy, args.auto_share)
+    else:
+        set_parameters(model.policy, start.policy.parameters)
     vec.reward_scales[:] = reward_scales(vec.simulation.terms.prices)
     eval_vec = TwinVec(
         twins, args.n_envs, args.settings, features=features, seed=_EVAL_SEED + seed
@@ -250,8 +276,10 @@ def train_seed(
         partition=settings.partition,
         ticks_per_action=settings.ticks_per_action,
         provenance={
-            **provenance_of(twins, args, seed, model.num_timesteps, vec.simulation.terms.prices),
-            "recipe": recipe_sha256((*twins, *selection.validation.twins), args),
+            **provenance_of(
+                twins, args, seed, model.num_timesteps, vec.simulation.terms.prices, start
+            ),
+            "recipe": recipe_sha256((*twins, *selection.validation.twins), args, start),
             "steps_per_s": model.num_timesteps / max(elapsed_s, 1e-9),
             "curve": callback.curve,
             "kept_after": best.decisions,
