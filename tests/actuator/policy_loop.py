@@ -12,7 +12,7 @@ from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.ipc.channels import frame_status, frame_tick
-from stallward.actuator.loop.policy_loader import find_policy_file
+from stallward.actuator.loop.policy_file import find_policy_file
 from stallward.actuator.policies.named_controller import digest_of, specification_of
 from stallward.proto.v1 import stallward_pb2 as pb
 

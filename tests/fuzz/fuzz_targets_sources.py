@@ -17,6 +17,7 @@ from fuzz_targets_kernel import sample
 from fuzz_targets_wire import never_raises, text_of, typed
 
 from stallward.actuator.errors import ConfigError, FramesError, WorkError
+from stallward.actuator.latency.channel_source import spans_of
 from stallward.actuator.latency.config import split_url
 from stallward.actuator.latency.counts import LatencyCounts, Tally
 from stallward.actuator.latency.feed import MAX_LATENCY_MS, Completed, Fault, pack, unpack
@@ -26,14 +27,13 @@ from stallward.actuator.latency.prometheus.http_get import ScrapeError
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.pod_address import PodAddress
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.source import spans_of
 from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.runtime import waiting_messages
 from stallward.actuator.runtime.addresses import parse_address
 from stallward.actuator.targets import messages as pod_messages
-from stallward.actuator.targets.config import parse_selector as parse_label_selector
 from stallward.actuator.targets.kubelet_groups import Level, parse_group
+from stallward.actuator.targets.selection import parse_selector as parse_label_selector
 from stallward.actuator.work.counter import WorkCounter, WorkReport
 from stallward.actuator.work.read_file import first_number
 from stallward.agent.errors import SchemaError

@@ -17,8 +17,8 @@ from free_port import free_port
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.latency import statsd as module
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.feed import LatencyFeed
-from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines, StatsdReceiver
 from stallward.actuator.runtime.addresses import Address
 

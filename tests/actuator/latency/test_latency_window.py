@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import FramesError, SensorError
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.counts import LatencyCounts
 from stallward.actuator.latency.feed import (
     EXACT,
@@ -23,7 +24,6 @@ from stallward.actuator.latency.feed import (
     pack,
     unpack,
 )
-from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.latency.window import MOST_REQUESTS, LatencyWindow
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import SensorError
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.config import StatsdLatency
 from stallward.actuator.latency.counts import Tally
 from stallward.actuator.latency.feed import Completed, LatencyFeed, pack
@@ -22,7 +23,6 @@ from stallward.actuator.latency.line_source import LineSource
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Increase
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.latency.statsd import StatsdFilter, StatsdLines
 from stallward.actuator.latency.window import LatencyWindow, NewRequests
 from stallward.agent.latency_histogram import LatencyHistogram, merged

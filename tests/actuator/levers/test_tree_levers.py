@@ -14,8 +14,8 @@ from stallward.actuator.kernel.process_table import read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.node_levers import TreeSlot
 from stallward.actuator.levers.process.stop import TerminateLever
+from stallward.actuator.levers.tree_slot import TreeSlot
 from stallward.agent.desired import DesiredState, SlotDesire
 
 PROC = Path("/proc")

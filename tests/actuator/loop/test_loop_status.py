@@ -32,8 +32,6 @@ from stallward.actuator.loop.commands import CommandHandler
 from stallward.actuator.loop.policy_loader import PolicyLoader
 from stallward.actuator.loop.tick import MISSING_S, LoopStatus, StatusSources
 from stallward.actuator.node.node import Node
-from stallward.actuator.work.channel import WorkChannel
-from stallward.actuator.work.config import CpuWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.registry import make_controller
@@ -45,10 +43,8 @@ class FakeNode:
 
     hierarchy = Hierarchy()
     latencies = (None,)
-    work = WorkChannel([CpuWork()])
 
     def __init__(self) -> None:
-        self.places = self
         self.levers = SimpleNamespace(plugins=(SimpleNamespace(name="file_pages"),))
         self.lacks: tuple[str, ...] = ("io_max: no disk",)
         self.trouble = ""
@@ -63,6 +59,9 @@ class FakeNode:
     def missing(self) -> tuple[str, ...]:
         self.asked += 1
         return self.lacks
+
+    def work_faults(self) -> tuple[str, ...]:
+        return ("",)
 
     def pods(self, slot: int) -> tuple[str, ...]:
         return (f"work/a-{slot}", f"work/b-{slot}")

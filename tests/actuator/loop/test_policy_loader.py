@@ -14,14 +14,10 @@ from policy_files import write_policy
 
 from stallward.actuator.config.tables import PolicyConfig
 from stallward.actuator.errors import DaemonError
-from stallward.actuator.loop import policy_loader
+from stallward.actuator.loop import policy_file, policy_loader
 from stallward.actuator.loop.commands import policy_status
-from stallward.actuator.loop.policy_loader import (
-    LoadResult,
-    PolicyLoader,
-    find_policy_file,
-    load,
-)
+from stallward.actuator.loop.policy_file import find_policy_file
+from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader, load
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.agent.controllers.partition import PartitionController
@@ -194,7 +190,7 @@ def test_a_policy_is_tried_in_a_process_of_its_own_and_only_then_loaded(
     """What a file makes its loader do must not be done in the loop first."""
     path = write_policy(tmp_path / "mine.onnx")
     tried: list[Path] = []
-    monkeypatch.setattr(policy_loader, "try_policy", lambda options: tried.append(options.path))
+    monkeypatch.setattr(policy_file, "try_policy", lambda options: tried.append(options.path))
     for _ in range(2):
         assert load(str(path), PolicyConfig()).controller is not None
     assert tried == [path], "once"
@@ -203,8 +199,8 @@ def test_a_policy_is_tried_in_a_process_of_its_own_and_only_then_loaded(
     def refused(_options: TrialOptions) -> None:
         raise PolicyError("It takes too much.")
 
-    monkeypatch.setattr(policy_loader, "try_policy", refused)
-    monkeypatch.setattr(policy_loader, "OnnxController", lambda _path: pytest.fail("it is loaded"))
+    monkeypatch.setattr(policy_file, "try_policy", refused)
+    monkeypatch.setattr(policy_file, "OnnxController", lambda _path: pytest.fail("it is loaded"))
     assert str(load(str(path), PolicyConfig()).error) == "It takes too much."
 
 

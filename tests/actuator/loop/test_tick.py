@@ -31,8 +31,6 @@ from stallward.actuator.loop.tick import Ticker
 from stallward.actuator.node.node import Node
 from stallward.actuator.record import wire
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.actuator.work.channel import WorkChannel
-from stallward.actuator.work.config import CpuWork
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import DesiredState
 from stallward.agent.registry import make_controller
@@ -46,16 +44,20 @@ class FakeNode:
 
     hierarchy = Hierarchy()
     latencies = (None,)
-    work = WorkChannel([CpuWork()] * len(CONTEXT.slot_names))
 
     def __init__(self) -> None:
         self.sampler = SimpleNamespace(needs_processes=False)
-        self.places = SimpleNamespace(pods=lambda _slot: ())
         self.levers = SimpleNamespace(plugins=())
         self.completed = 5
         self.applied: list[DesiredState] = []
         self.released = 0
         self.broken: BaseException | None = None
+
+    def pods(self, _slot: int) -> tuple[str, ...]:
+        return ()
+
+    def work_faults(self) -> tuple[str, ...]:
+        return ("",) * len(CONTEXT.slot_names)
 
     def read(self, sequence: int, now_s: float) -> Sample:
         if self.broken is not None:

@@ -294,6 +294,7 @@ def test_a_tree_beside_groups(programs: Programs) -> None:
 def test_the_protected_tree_keeps_a_group_from_being_paused(programs: Programs) -> None:
     settle(programs)
     targets = find_targets(programs.config())
+    assert targets.forest is not None
     targets.forest.refresh()
     app, batch = targets.forest.trees
     assert app is not None

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.actuator.sensors.combined_groups import CombinedGroups
 from stallward.agent.sample import GroupSample, PsiTotals
 
 

@@ -75,7 +75,7 @@ class Setting:
 
     def read(self) -> GroupSample:
         self.forest.refresh()
-        return self.reader.read()
+        return self.reader.read(0.0)
 
 
 def test_a_tree_is_the_sum_of_its_processes(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_a_process_of_a_real_machine_is_read() -> None:
         tree = forest.trees[0]
         assert tree is not None
         reader = TreeReader(Path("/proc"), tree)
-        sample = reader.read()
+        sample = reader.read(0.0)
         child.kill()
     assert sample.memory_usage_bytes is not None
     assert 1 << 18 < sample.memory_usage_bytes < 1 << 33

@@ -14,9 +14,9 @@ import pytest
 
 from stallward.actuator.client.latency_reports import BATCH, LineBatches, Reported, to_messages
 from stallward.actuator.errors import SensorError
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.line_format import LineFormat
-from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.servicer import Servicer

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stallward.actuator.targets.config import Operator, parse_selector
+from stallward.actuator.targets.selection import Operator, parse_selector
 from stallward.agent.errors import SchemaError
 
 LABELS = {"app": "batch", "tier": "b", "example.com/team": "ml", "size": "12", "empty": ""}

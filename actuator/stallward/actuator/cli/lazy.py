@@ -7,11 +7,12 @@ So the module of a command imports at its top whatever the command needs, and ne
 from __future__ import annotations
 
 from functools import cached_property
-from importlib import import_module
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
+
+from stallward.actuator.parts import load_named
 
 
 class LazyCommand(TyperCommand):
@@ -49,13 +50,12 @@ def add_command(
         example: A line for a shell.
         name: The command's name, by default that of the function.
     """
-    module, _, attribute = target.partition(":")
 
     def find() -> Any:
-        return getattr(import_module(module), attribute)
+        return load_named(target)
 
     group.command(
-        name or attribute.replace("_", "-"),
+        name or target.partition(":")[2].replace("_", "-"),
         cls=LazyCommand,
         help=summary,
         epilog=f"Example: {example}" if example else None,

@@ -188,6 +188,12 @@ class DaemonConfig:
         return any(pod is not None for pod in pods)
 
     @property
+    def shared_slots(self) -> dict[int, str]:
+        """The names of the slots that several pods may share, by their indices."""
+        slots = enumerate(self.background)
+        return {i: slot.name for i, slot in slots if slot.pod is not None and slot.pod.shared}
+
+    @property
     def latencies_of_pods(self) -> tuple[bool, ...]:
         """Whether the pod of each application is asked for latencies, wherever it is."""
         return tuple(

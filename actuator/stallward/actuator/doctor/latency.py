@@ -24,13 +24,13 @@ from stallward.actuator.latency.config import (
 )
 from stallward.actuator.latency.counts import LatencyCounts, Tally, too_coarse
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
+from stallward.actuator.latency.line_format import format_of
 from stallward.actuator.latency.line_source import LineReader, Piece, Start
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.source import format_of
 from stallward.actuator.latency.statsd import (
     DatagramSocket,
     StatsdFilter,

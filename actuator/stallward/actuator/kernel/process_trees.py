@@ -33,11 +33,6 @@ _INIT_PID: Final = 1
 _EVERY: Final = 1 << 30
 
 
-def no_pids() -> frozenset[int]:
-    """Return no pids: no further process is exempt."""
-    return frozenset()
-
-
 @dataclass(slots=True, eq=False)
 class ProcessTree:
     """The processes of one tree, as of the last refresh.
@@ -94,7 +89,7 @@ class Forest:
         wanted: Sequence[ProcessesConfig | None],
         names: Sequence[str],
         *,
-        exempt: Callable[[], frozenset[int]] = no_pids,
+        exempt: Callable[[], frozenset[int]] = frozenset,
         before_ticks: int | None = None,
     ) -> None:
         self._proc = proc

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.agent.sample import UNBOUND
 
-AnyTarget: TypeAlias = Cgroup | ProcessTree
+if TYPE_CHECKING:
+    from stallward.actuator.kernel.process_trees import ProcessTree
+
+AnyTarget: TypeAlias = "Cgroup | ProcessTree"
 
 
 class Target(Protocol):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.prometheus.selector import parse_selector
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.runtime.addresses import Address, is_loopback, parse_address
 
 Unit = Literal["s", "ms", "us"]
@@ -104,7 +104,7 @@ class PrometheusLatency:
                     f"config.latency.url is on {host!r}, not on this machine.",
                     next_step=REMOTE_HINT,
                 )
-        parse_selector(self.metric, "config.latency.metric")
+        load_part(Part.SERIES)(self.metric, "config.latency.metric")
         _check_range("period_s", self.period_s, 0.05, 10.0)
         _check_range("timeout_s", self.timeout_s, 0.05, 10.0)
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final
 
 from stallward.actuator.errors import ConfigError
-from stallward.actuator.latency.config import LineLayout
+from stallward.actuator.latency.config import LineLayout, LinesLatency
 
 UNIT_S: Final = {
     **dict.fromkeys(("d", "day", "days"), 86400.0),
@@ -499,3 +499,12 @@ def _there(text: str | None) -> str:
     if text is None:
         raise ValueError("a field is missing")
     return text
+
+
+def format_of(config: LinesLatency) -> LineFormat:
+    """Return the format of the lines that a configuration describes.
+
+    Raises:
+        ConfigError: If it is not valid.
+    """
+    return LineFormat(**{one.name: getattr(config, one.name) for one in fields(LineLayout)})

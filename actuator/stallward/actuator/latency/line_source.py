@@ -18,8 +18,9 @@ from typing import Final, NamedTuple, TypeVar
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.files import ABSENT
+from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.latency.counts import LatencyCounts, Tally
-from stallward.actuator.latency.line_format import TOO_LONG, LineFormat
+from stallward.actuator.latency.line_format import TOO_LONG, LineFormat, format_of
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample
 
@@ -402,3 +403,12 @@ class LineSource:
     def close(self) -> None:
         """Close the file; a later read opens it again."""
         self._file.close()
+
+
+def open_lines(config: LinesLatency) -> LineSource:
+    """Open the file or FIFO that a configuration names.
+
+    Raises:
+        ConfigError: If the format of the lines is not valid.
+    """
+    return LineSource(config.path, format_of(config))

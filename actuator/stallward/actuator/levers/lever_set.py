@@ -24,6 +24,7 @@ from stallward.actuator.levers.base.originals import (
 from stallward.actuator.levers.base.plugin import KNOWN, LeverEntry, why_not_loaded
 from stallward.actuator.levers.node_levers import NodeLevers, retire
 from stallward.actuator.levers.slot_levers import Site
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.errors import StallwardError
@@ -106,6 +107,7 @@ class LeverSet:
             zone_limit_bytes=zone_limit_bytes,
             exempt=ExemptProcesses(exempt, lambda: protected_pids(applications)),
             alarms=self._alarms,
+            oom_wait=None if hierarchy.kind == "v2" else load_part(Part.OOM_WAIT),
             aside_s=options.aside_s,
             hard_protection=options.hard_protection,
             plugins=options.plugins,

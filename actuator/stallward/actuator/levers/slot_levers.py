@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import why_unreadable
@@ -42,7 +43,6 @@ from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.plugin import LeverEntry, ProcessSource
 from stallward.actuator.levers.cgroup import cpu_and_io
 from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, MemoryLimitLever
-from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.pause import PauseLever
 from stallward.actuator.levers.cgroup.reclaim import ReclaimLever, ReclaimSpec
 from stallward.actuator.levers.cgroup.vm_settings import swappiness
@@ -54,6 +54,9 @@ from stallward.actuator.levers.process.thread_lever import ForAll, ForSome, Thre
 from stallward.agent.controller import THREAD_NEEDS, Need
 from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.threads import ThreadDesire
+
+if TYPE_CHECKING:
+    from stallward.actuator.levers.cgroup.oom_wait import OomWait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,6 +223,8 @@ class Site:
     """Exempt processes: a group that holds one of them is not changed."""
     alarms: OomAlarms
     """Reports the waits for memory of the slots' processes."""
+    oom_wait: type[OomWait] | None = None
+    """Has processes wait for memory under a limit where the kernel would kill them; on v1 only."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change."""
     hard_protection: tuple[bool, ...] = ()
@@ -267,8 +272,8 @@ class GroupSlot:
         lock = threading.Lock()
         v1_limit = folder / "memory.limit_in_bytes"
         wait = None
-        if not v2:
-            wait = OomWait(
+        if self._site.oom_wait is not None:
+            wait = self._site.oom_wait(
                 self._index,
                 folder,
                 self._originals,

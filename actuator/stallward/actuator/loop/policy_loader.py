@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from stallward.actuator.config.tables import PolicyConfig
-from stallward.actuator.errors import DaemonError, PolicyDiskError, PolicyStoreError
+from stallward.actuator.errors import DaemonError
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.policies.named_controller import specification_of
-from stallward.actuator.policies.store import PolicyStore
-from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.actuator.runtime.process_setup import (
     raise_priority,
     release_code_pages,
     take_back_priority,
 )
 from stallward.agent.controller import Controller
-from stallward.agent.controllers.onnx import OnnxController
 from stallward.agent.errors import StallwardError
 from stallward.agent.registry import make_controller
 
@@ -29,8 +25,6 @@ LIMIT_S: Final = 20.0
 """How long loading may take; the service waits a little longer for the answer. Trying the shipped
 policy takes less than a second, and longer where the file must be read from a busy disk."""
 Trial: TypeAlias = Callable[[Path], None]
-_REMEMBERED: Final = 64
-"""So many files that were tried are not tried again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,54 +43,6 @@ class LoadResult:
     """Whether it failed because there is no such file."""
 
 
-def find_policy_file(name: str, places: PolicyConfig) -> Path | None:
-    """Find a policy file.
-
-    Args:
-        name: Its path; or the name or the digest of a policy that was pushed; or a name in the
-            policy folder, or of a shipped policy.
-        places: Where policies are.
-
-    Raises:
-        PolicyStoreError: If several digests begin so.
-    """
-    path = Path(name)
-    candidates = [path] if path.is_absolute() else []
-    if places.store is not None and not path.is_absolute():
-        store = PolicyStore(places.store)
-        with contextlib.suppress(PolicyDiskError):  # the other places are as good
-            pushed = store.find(name)
-            candidates += [store.file(pushed)] if pushed else []
-    if places.dir is not None and not path.is_absolute() and ".." not in path.parts:
-        candidates += [places.dir / name, places.dir / f"{name}.onnx"]
-    for candidate in candidates:
-        if candidate.is_file():
-            return candidate
-    if "/" in name or not name:
-        return None
-    from stallward.models.registry import find_policy  # noqa: PLC0415 - only if it is needed
-
-    try:
-        return Path(find_policy(name))
-    except StallwardError:
-        return None
-
-
-def _with_older(error: StallwardError, name: str, places: PolicyConfig) -> StallwardError:
-    """The error, with the older policy that is hidden by one of the same name, if there is one."""
-    older = None
-    if places.store is not None:
-        with contextlib.suppress(PolicyStoreError):
-            older = PolicyStore(places.store).named_before(name)
-    if older is None:
-        return error
-    return DaemonError(
-        str(error),
-        next_step=f"The one that was pushed as {name} before it is {older.sha256[:12]}: load that, "
-        f"or remove the newest: stallward ctl remove {name}.",
-    )
-
-
 @dataclass(slots=True, kw_only=True)
 class _Job:
     """One load, which ends by itself or is given up."""
@@ -108,32 +54,13 @@ class _Job:
     thread: threading.Thread = field(init=False)
 
 
-def try_once(path: Path) -> None:
-    """Try a policy in a process of its own, unless the same file has passed.
-
-    Raises:
-        StallwardError: If it must not be loaded here.
-    """
-    _tried(path, _identity(path))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _tried(path: Path, _identity: tuple[int, ...]) -> None:
-    try_policy(TrialOptions(path=path))
-
-
-def _identity(path: Path) -> tuple[int, ...]:
-    """What differs when a file is another one or was changed."""
-    status = path.stat()
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
 class PolicyLoader:
     """Loads one policy at a time on a thread, so that no tick waits for it.
 
     Args:
         places: Where policies are.
-        trial: Tries a file before it is loaded in this process, and raises if it must not be.
+        trial: Tries a file before it is loaded in this process, and raises if it must not be; by
+            default in a process of its own.
         limit_s: How long a load may take. A thread cannot be ended from outside, so one that takes
             longer is left to itself, and until it ends no other policy is loaded.
     """
@@ -142,7 +69,7 @@ class PolicyLoader:
         self,
         places: PolicyConfig | None = None,
         *,
-        trial: Trial = try_once,
+        trial: Trial | None = None,
         limit_s: float = LIMIT_S,
     ) -> None:
         self._places = places or PolicyConfig()
@@ -201,25 +128,17 @@ class PolicyLoader:
 
 
 def load(
-    name: str, places: PolicyConfig, ticket: int = 0, *, trial: Trial = try_once
+    name: str, places: PolicyConfig, ticket: int = 0, *, trial: Trial | None = None
 ) -> LoadResult:
-    """Find, check and try a policy, or make the controller that is named; errors are results."""
+    """Make the controller that is named, or load the file of a policy; errors are results."""
     try:
         specification = specification_of(name)
-        if specification is not None:
-            made = make_controller(specification)
-            return LoadResult(ticket=ticket, name=name, controller=made)
-        path = find_policy_file(name, places)
-        if path is None:
-            where = f" (nor in {places.dir})" if places.dir else ""
-            error = DaemonError(
-                f"There is no policy file {name!r}{where}.",
-                next_step="Give an absolute path on the node, or the name of a shipped policy.",
-            )
-            return LoadResult(ticket=ticket, error=error, missing=True)
-        trial(path)
-        return LoadResult(ticket=ticket, name=name, controller=OnnxController(path))
+        if specification is None:
+            loaded: LoadResult = load_part(Part.POLICY_FILE)(name, places, ticket, trial)
+            return loaded
+        made = make_controller(specification)
+        return LoadResult(ticket=ticket, name=name, controller=made)
     except StallwardError as error:
-        return LoadResult(ticket=ticket, error=_with_older(error, name, places))
+        return LoadResult(ticket=ticket, error=error)
     except Exception as error:  # a thread that dies silently would leave the caller waiting
         return LoadResult(ticket=ticket, error=DaemonError(f"{name} cannot be loaded: {error!r}."))

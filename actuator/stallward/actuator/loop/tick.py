@@ -116,9 +116,7 @@ class LoopStatus:
             stepped_aside=counts.stepped_aside,
             hold_budget=self._hold_budget(),
             work_sources=self._work_sources(),
-            slot_pods=[
-                pb.SlotPods(pods=sources.node.places.pods(i)) for i in range(len(self._slots))
-            ],
+            slot_pods=[pb.SlotPods(pods=sources.node.pods(i)) for i in range(len(self._slots))],
             latency_source=self._latency_source(),
             applications=self._applications(),
         )
@@ -154,7 +152,7 @@ class LoopStatus:
                 fault=fault,
             )
             for slot, fault in zip(
-                sources.config.background, sources.node.work.faults(), strict=True
+                sources.config.background, sources.node.work_faults(), strict=True
             )
         ]
 

@@ -6,16 +6,21 @@ import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from stallward.actuator.config.daemon_config import DaemonConfig
+from stallward.actuator.config.tables import ProtectedConfig, SlotConfig
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.cgroups import MOST_SEARCHED, Cgroup, Hierarchy, why_no_processes
 from stallward.actuator.kernel.hierarchies import detect
-from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.kernel.refusals import Place, unwritable
 from stallward.actuator.kernel.target import AnyTarget, is_unbound, unbound
 from stallward.actuator.levers.base.lever import ExemptProcesses, daemon_pids
+from stallward.actuator.parts import Part, load_part
 from stallward.agent.group_names import short_names
+
+if TYPE_CHECKING:
+    from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,8 +32,8 @@ class Targets:
     applications: tuple[AnyTarget, ...]
     """The protected applications."""
     slots: tuple[AnyTarget, ...]
-    forest: Forest
-    """Refreshes the process trees among the targets; it is empty where all are groups."""
+    forest: Forest | None
+    """Refreshes the process trees among the targets; ``None`` where there are none."""
 
 
 def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> Targets:
@@ -49,9 +54,10 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
     forest = _forest(config, hierarchy, daemon_start_s)
     named = [(one.group, one.name) for one in config.applications]
     named += [(slot.group, slot.name) for slot in config.background]
+    trees = (None,) * len(named) if forest is None else forest.trees
     found = tuple(
         _target(hierarchy, tree, group, name)
-        for tree, (group, name) in zip(forest.trees, named, strict=True)
+        for tree, (group, name) in zip(trees, named, strict=True)
     )
     short = _short_names((zone, *found))
     zone = replace(zone, short_name=short[zone.name])
@@ -74,7 +80,7 @@ def find_targets(config: DaemonConfig, daemon_start_s: float | None = None) -> T
             _check_writable(group)
     for slot in slots:
         _refuse_own_slot(slot)
-    if forest.refused:
+    if forest is not None and forest.refused:
         raise NodeError(
             f"The configuration names a process tree of which {forest.refused[0]}.",
             next_step="Start the daemon outside every background tree, e.g. as a service.",
@@ -154,21 +160,27 @@ def _refuse_threaded(config: DaemonConfig, hierarchy: Hierarchy) -> None:
             raise NodeError(f"config.{key}: {cause}", next_step=next_step)
 
 
-def _forest(config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | None) -> Forest:
-    slots = config.background
+def _forest(
+    config: DaemonConfig, hierarchy: Hierarchy, daemon_start_s: float | None
+) -> Forest | None:
+    targets: list[ProtectedConfig | SlotConfig] = [*config.applications, *config.background]
+    wanted = [target.processes for target in targets]
+    if not any(wanted):
+        return None
     listed = config.exempt_pids | daemon_pids()
     groups = tuple(hierarchy.group(name) for name in config.protected_groups)
 
     def exempt() -> frozenset[int]:
         return listed.union(*(group.pids(recursive=True, most=MOST_SEARCHED) for group in groups))
 
-    return Forest(
+    forest: Forest = load_part(Part.TREES)(
         config.node.proc,
-        [one.processes for one in config.applications] + [slot.processes for slot in slots],
-        [one.name for one in config.applications] + [slot.name for slot in slots],
+        wanted,
+        [target.name for target in targets],
         exempt=exempt,
         before_ticks=_ticks(daemon_start_s),
     )
+    return forest
 
 
 def _ticks(monotonic_s: float | None) -> int | None:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.engine.engine import Engine
@@ -24,20 +25,22 @@ from stallward.actuator.levers.base.plugin import LeverEntry
 from stallward.actuator.levers.lever_set import LeverOptions, LeverSet
 from stallward.actuator.node.find_targets import find_targets
 from stallward.actuator.node.lacking import find_lacks
-from stallward.actuator.node.pod_places import PodPlaces, histories_of_pods
-from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
 from stallward.actuator.node.stall_watch import StallWatches, stall_file
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.files.meminfo import machine_min_bytes
 from stallward.actuator.sensors.missing import Absence, Why, absences, broken, is_latency
-from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
 from stallward.actuator.sensors.readers import ReadApplication
 from stallward.actuator.sensors.sampler import Sampler
-from stallward.actuator.targets.messages import PodsChannel
-from stallward.actuator.work.channel import WorkChannel
 from stallward.agent.controller import Controller, Need, NodeContext, PolicyController
 from stallward.agent.desired import RELEASED, DesiredState
-from stallward.agent.sample import Sample
+from stallward.agent.sample import Sample, SlotState
+
+if TYPE_CHECKING:
+    from stallward.actuator.node.pod_places import PodPlaces
+    from stallward.actuator.node.shared_levers import SharedLevers
+    from stallward.actuator.sensors.page_cache.readings import PageCacheSignal
+    from stallward.actuator.work.channel import WorkChannel
 
 MakeController = Callable[[str], Controller]
 """Makes a controller of its specification; raises ``ControllerError`` if there is none."""
@@ -104,18 +107,22 @@ class Node:
         targets = find_targets(config, daemon_start_s)
         self.hierarchy, self._forest = targets.hierarchy, targets.forest
         zone, slots = targets.zone, targets.slots
-        self.page_cache = PageCacheSignal(
-            config.node.page_cache,
-            hierarchy=self.hierarchy,
-            zone=zone,
-            protected=targets.applications,
-            slots=slots,
-            sys=paths.sys,
-        )
+        self._page_cache: PageCacheSignal | None = None
+        if config.node.page_cache != "off":
+            self._page_cache = load_part(Part.PAGE_CACHE)(
+                config.node.page_cache,
+                hierarchy=self.hierarchy,
+                zone=zone,
+                protected=targets.applications,
+                slots=slots,
+                sys=paths.sys,
+            )
         sockets = latencies or (None,) * len(config.latencies)
         self.latencies = tuple(map(open_source, config.latencies, sockets))
         """The source of latencies of each application."""
-        self.work = WorkChannel([slot.work for slot in config.background], work)
+        self._work: WorkChannel | None = None
+        if config.read_work:
+            self._work = load_part(Part.WORK)([slot.work for slot in config.background], work)
         self.sampler = Sampler(
             paths=paths,
             hierarchy=self.hierarchy,
@@ -133,7 +140,7 @@ class Node:
             slots=slots,
             forest=targets.forest,
             slo_ms=config.control.slo_ms,
-            shared=shared_slots(config),
+            shared=config.shared_slots,
         )
         self.tracker = SlotTracker(len(slots))
         self._pauses: PauseMemory | None = None
@@ -166,12 +173,18 @@ class Node:
             self._growth_bytes = growth_until_next_tick(
                 os.cpu_count() or 1, config.control.tick_period_s
             )
-        self._shared = SharedLevers(
-            config, self.sampler, self.levers, growth_bytes=self._growth_bytes
-        )
-        self.places = PodPlaces(
-            config, PodsChannel(pods), self.hierarchy, self.sampler, self.levers, self._shared
-        )
+        self._slots: LeverSet | SharedLevers = self.levers
+        self._places: PodPlaces | None = None
+        if config.follows_pods:
+            places: PodPlaces = load_part(Part.PODS)(
+                config,
+                pods,
+                self.hierarchy,
+                self.sampler,
+                self.levers,
+                growth_bytes=self._growth_bytes,
+            )
+            self._places, self._slots = places, places.slots
 
     def settings(self, protected_pids: frozenset[int]) -> EngineSettings:
         """Return the settings of the engine for this node."""
@@ -220,8 +233,10 @@ class Node:
         if after_restart:
             count = len(self._config.background)
             longest_s = self._config.guard.max_pause_share * SHARE_WINDOW_S
-            paused = [self._shared.paused(i) for i in range(count)]
-            known = histories_of_pods(self._config, memory.load())
+            paused = [self._slots.slot_paused(i) for i in range(count)]
+            known = tuple(memory.load())
+            if self._places is not None:
+                known = self._places.known_pauses(known)
             self.tracker = SlotTracker.after_restart(now_s, [longest_s] * count, paused, known)
         self._pauses = memory
         memory.keep_only(())
@@ -237,20 +252,33 @@ class Node:
         Raises:
             SensorError: If an essential signal is there but cannot be read or understood.
         """
-        if self.places.step(now_s, self.tracker) and self._watch is not None:
+        places, page_cache, sampler = self._places, self._page_cache, self.sampler
+        moved = places is not None and places.step(now_s, self.tracker)
+        if moved and self._watch is not None:
             self._watch.move(self._stall_files())
-        self.tracker.note_waits(self._shared.memory_waits())
-        sampler = self.sampler
-        self.page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
+        self.tracker.note_waits(self._slots.memory_waits())
+        if page_cache is not None:
+            page_cache.step(now_s, sampler.node, (sampler.zone, *sampler.groups))
+        states = self._with_pauses(self.tracker.states(now_s))
         sample = sampler.read(
             sequence,
-            self.places.with_budgets(self.tracker.states(now_s)),
+            states if places is None else places.with_budgets(states),
             self._profile,
             levers=self.levers.states(),
-            work=self.work.read(time.monotonic()),
+            work=() if self._work is None else self._work.read(time.monotonic()),
         )
-        self._last = self.page_cache.fill_processes(self._with_least_limits(sample))
+        sample = self._with_least_limits(sample)
+        self._last = sample if page_cache is None else page_cache.fill_processes(sample)
         return self._last
+
+    def _with_pauses(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
+        """Say how the configuration lets each slot be paused."""
+        return tuple(
+            state
+            if slot.max_pause_s is None
+            else replace(state, longest_pause_s=slot.max_pause_s, shortest_run_s=0.0)
+            for state, slot in zip(states, self._config.background, strict=True)
+        )
 
     def _with_least_limits(self, sample: Sample) -> Sample:
         """Say how far a running slot can be limited, where that is bounded."""
@@ -270,7 +298,7 @@ class Node:
 
     def missing(self) -> tuple[str, ...]:
         """Return the signals and levers that this node does not have, and why."""
-        return (*self.missing_signals(), *self.levers.missing(), *self.places.remarks)
+        return (*self.missing_signals(), *self.levers.missing(), *self._remarks)
 
     def problems(self) -> tuple[str, ...]:
         """Return what somebody should look at: it is wrong now, and no lack of the node."""
@@ -282,17 +310,29 @@ class Node:
             + (f" ({one.detail})" if one.detail else "")
             for one in gone
         )
-        return (*latency, *groups, *self.process_faults, *self.places.remarks)
+        return (*latency, *groups, *self.process_faults, *self._remarks)
 
     def passing_faults(self) -> tuple[str, ...]:
         """Return the faults that come and go, without a look at every signal."""
         latencies = ("" if source is None else source.fault for source in self.latencies)
-        return (*latencies, *self.sampler.passing_faults, *self.places.remarks)
+        return (*latencies, *self.sampler.passing_faults, *self._remarks)
+
+    @property
+    def _remarks(self) -> tuple[str, ...]:
+        return () if self._places is None else self._places.remarks
+
+    def pods(self, slot: int) -> tuple[str, ...]:
+        """Return the namespaces and names of the pods that a slot has now."""
+        return () if self._places is None else self._places.pods(slot)
+
+    def work_faults(self) -> tuple[str, ...]:
+        """Return for each slot why its work is not known now; empty where it is."""
+        return ("",) * len(self._config.background) if self._work is None else self._work.faults()
 
     @property
     def process_faults(self) -> tuple[str, ...]:
         """Why processes that the configuration names are not followed."""
-        return self._forest.faults
+        return () if self._forest is None else self._forest.faults
 
     def missing_signals(self) -> tuple[str, ...]:
         """Return the signals that this node does not have, and why."""
@@ -300,9 +340,11 @@ class Node:
 
     def absences(self) -> tuple[Absence, ...]:
         """Return every signal that the last sample lacked, also those that none has, and why."""
-        off = self._config.node.page_cache == "off"
-        detail = f"page cache by eBPF: {self.page_cache.absent or 'not read'}"
-        reason = (Why.OFF if off else Why.UNREADABLE, detail)
+        page_cache = self._page_cache
+        why, detail = Why.OFF, 'switched off (node.page_cache = "off")'
+        if page_cache is not None:
+            why, detail = Why.UNREADABLE, page_cache.absent or "not read"
+        reason = (why, f"page cache by eBPF: {detail}")
         known = dict.fromkeys(("page_cache_hits", "page_cache_misses"), reason)
         return absences(self.sampler, self._last, known)
 
@@ -318,11 +360,14 @@ class Node:
         self._note_pauses()  # before the pauses, which then count even if this process dies here
         if self._pauses is not None:
             self._pauses.keep(now_s, pausing, [s.longest_pause_s for s in sample.slot_states])
-        results = self._shared.apply(granted, sample)
+        places = self._places
+        results = self.levers.apply(
+            granted if places is None else places.slots.for_places(granted, sample)
+        )
         facts = [
             SlotFacts(
-                paused=in_force.slot(i).paused or self._shared.paused(i) or i in stopped,
-                limit_bytes=self._shared.limit_bytes(i),
+                paused=in_force.slot(i).paused or self._slots.slot_paused(i) or i in stopped,
+                limit_bytes=self._slots.slot_limit_bytes(i),
                 usage_bytes=group.memory_usage_bytes,
                 swap_bytes=group.swap_bytes,
             )
@@ -356,7 +401,9 @@ class Node:
         """Release everything, as at a tick without a readable sample."""
         results = self.levers.apply(RELEASED)
         facts = [
-            SlotFacts(paused=self._shared.paused(i), limit_bytes=self._shared.limit_bytes(i))
+            SlotFacts(
+                paused=self._slots.slot_paused(i), limit_bytes=self._slots.slot_limit_bytes(i)
+            )
             for i in range(len(self._config.background))
         ]
         self.tracker.update(now_s, facts, time.monotonic())
@@ -372,16 +419,15 @@ class Node:
         count it, since it may be the only one that can still end it.
         """
         if self._pauses is not None:
-            held = map(self._shared.pause_held, range(len(self._config.background)))
+            held = map(self._slots.slot_pause_held, range(len(self._config.background)))
             self._pauses.keep_only([i for i, h in enumerate(held) if h or i in pausing])
 
     def close(self) -> bool:
         """Restore everything and close the files; return whether everything is restored."""
         self.levers.restore()
-        self.page_cache.close()
-        self.work.close()
-        self.places.close()
-        self._forest.close()
+        for part in (self._page_cache, self._work, self._places, self._forest):
+            if part is not None:
+                part.close()
         self.sampler.close()
         restored = not self.levers.held()
         self.levers.close()

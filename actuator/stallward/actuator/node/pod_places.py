@@ -4,11 +4,12 @@ A place that loses its pod first shows as empty in one sample at least: the guar
 slot, and whatever compares two samples starts anew with the next pod, whose counters are its own.
 Once its levers hold nothing, they are dropped, with all that the journal has of the old pod. Only
 then may the next one have the place, and it starts released. Pods that share a slot have places
-of their own (:mod:`stallward.actuator.node.pod_places`).
+of their own.
 """
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from stallward.actuator.kernel.target import unbound
 from stallward.actuator.levers.base.lever import ExemptProcesses
 from stallward.actuator.levers.lever_set import LeverSet
 from stallward.actuator.levers.node_levers import PROTECTED
-from stallward.actuator.node.shared_levers import SharedLevers, shared_slots
+from stallward.actuator.node.shared_levers import SharedLevers
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.targets.messages import (
     BoundPod,
@@ -81,7 +82,7 @@ class SharedPlaces:
         self._levers = levers
         self._shared = shared
         self._why_not = why_not
-        self._names = shared_slots(config)
+        self._names = config.shared_slots
         self._pods: dict[str, _PlacedPod] = {}
         """The pods by their groups."""
         self._free: list[int] = []
@@ -255,33 +256,31 @@ class PodPlaces:
 
     Args:
         config: The daemon's configuration.
-        channel: Says which pod has which place.
+        connection: The socket from which comes which pod has which place; ``None`` if nothing
+            follows the pods.
         hierarchy: The node's cgroup hierarchies.
         sampler: The sensors.
         levers: The levers.
-        shared: Has the levers of pods that share a slot follow it.
+        growth_bytes: See :class:`~stallward.actuator.node.shared_levers.SharedLevers`.
     """
 
     def __init__(
         self,
         config: DaemonConfig,
-        channel: PodsChannel,
+        connection: socket.socket | None,
         hierarchy: Hierarchy,
         sampler: Sampler,
         levers: LeverSet,
-        shared: SharedLevers,
+        *,
+        growth_bytes: int | None,
     ) -> None:
-        self._channel = channel
+        self._config = config
+        self._channel = PodsChannel(connection)
         self._hierarchy = hierarchy
         self._sampler = sampler
         self._levers = levers
-        self._pauses = tuple(
-            None
-            if slot.max_pause_s is None
-            else PauseBudget(longest_s=slot.max_pause_s, shortest_run_s=0.0)
-            for slot in config.background
-        )
-        """How the configuration lets each slot be paused."""
+        self.slots = SharedLevers(config, sampler, levers, growth_bytes=growth_bytes)
+        """Has the levers of pods that share a slot follow it."""
         self._exempt = ExemptProcesses(config.exempt_pids)
         self._zone = hierarchy.group(config.node.zone)
         groups = (*config.protected_groups, *(slot.group for slot in config.background))
@@ -290,7 +289,7 @@ class PodPlaces:
         self._parted: dict[str, tuple[float, PauseHistory]] = {}
         """When a group lost its place, and its pauses until then."""
         self._shared = SharedPlaces(
-            config, hierarchy, sampler, levers, shared, partial(self._why_not, 0)
+            config, hierarchy, sampler, levers, self.slots, partial(self._why_not, 0)
         )
 
     def step(self, now_s: float, tracker: SlotTracker) -> bool:
@@ -334,18 +333,15 @@ class PodPlaces:
         return self._is_placed(group) or self._shared.holds(group)
 
     def with_budgets(self, states: Sequence[SlotState]) -> tuple[SlotState, ...]:
-        """Return the states of all slots with what they and their pods allow of pauses."""
+        """Return the states of all slots with what they and their pods allow of pauses.
+
+        Args:
+            states: The states, with what the configuration allows.
+        """
         report = self._channel.report
         pods = () if report is None else report.slots
-        places = [*pods, *((),) * (len(self._pauses) - len(pods))]
-        budgets = [
-            tightest((own, *(pod.pause for pod in place)))
-            for own, place in zip(self._pauses, places, strict=True)
-        ]
-        return tuple(
-            state if budget is None else _bounded(state, budget)
-            for state, budget in zip(states, budgets, strict=False)
-        )
+        bounded = [_bounded(state, of_it) for state, of_it in zip(states, pods, strict=False)]
+        return (*bounded, *states[len(bounded) :])
 
     def _empty(self, index: int, place: _Place) -> None:
         """Show a place as empty from this sample on."""
@@ -404,6 +400,12 @@ class PodPlaces:
             return self._shared.pods(slot)
         return (place.pod,) if place.group else ()
 
+    def known_pauses(
+        self, histories: Sequence[PauseHistory | None]
+    ) -> tuple[PauseHistory | None, ...]:
+        """Return the recorded pauses of the slots; see :func:`histories_of_pods`."""
+        return histories_of_pods(self._config, histories)
+
     @property
     def remarks(self) -> tuple[str, ...]:
         """Which places have no pod and which pods no place, and what may be out of date."""
@@ -419,7 +421,14 @@ class PodPlaces:
         self._channel.close()
 
 
-def _bounded(state: SlotState, budget: PauseBudget) -> SlotState:
+def _bounded(state: SlotState, pods: Sequence[BoundPod]) -> SlotState:
+    """Bound the pauses of a slot by what its pods allow as well."""
+    longest_s, own = state.longest_pause_s, None
+    if longest_s is not None:
+        own = PauseBudget(longest_s=longest_s, shortest_run_s=state.shortest_run_s or 0.0)
+    budget = tightest((own, *(pod.pause for pod in pods)))
+    if budget is None:
+        return state
     return replace(state, longest_pause_s=budget.longest_s, shortest_run_s=budget.shortest_run_s)
 
 

@@ -11,7 +11,6 @@ from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.guard.step_aside import Aside, update_aside, without_levers
 from stallward.actuator.guard.workable import WorkableMemory, lowest_workable_bytes
 from stallward.actuator.levers.lever_set import LeverSet
-from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.agent.control_law.water_filling import water_fill
 from stallward.agent.desired import DesiredState, SlotDesire
@@ -279,7 +278,7 @@ class SharedLevers:
         self._levers = levers
         self._slots = {
             slot: _Shared(floor_bytes=config.background[slot].floor_bytes)
-            for slot in shared_slots(config)
+            for slot in config.shared_slots
         }
         self._count = len(config.background)
         self._margin_bytes = config.guard.hard_limit_margin_bytes
@@ -301,12 +300,10 @@ class SharedLevers:
         shared.waited.pop(shared.places.pop(group), None)
         del shared.rates[group]
 
-    def apply(self, granted: DesiredState, sample: Sample) -> tuple[LeverResult, ...]:
-        """Put what is granted into force, in the shared slots for each pod."""
-        return self._levers.apply(self._expand(granted, sample) if self._slots else granted)
-
-    def _expand(self, granted: DesiredState, sample: Sample) -> DesiredState:
-        """Return a state with one entry for each place."""
+    def for_places(self, granted: DesiredState, sample: Sample) -> DesiredState:
+        """Return the state with one entry for each place: in the shared slots, for each pod."""
+        if not self._slots:
+            return granted
         targets = self._levers.targets
         entries = [granted.slot(place) for place in range(len(targets))]
         for slot, shared in self._slots.items():
@@ -350,7 +347,7 @@ class SharedLevers:
         )
         return {pod.name: part for pod, part in zip(pods, parts, strict=True)}
 
-    def paused(self, slot: int) -> bool:
+    def slot_paused(self, slot: int) -> bool:
         """Whether a pause of a slot is requested.
 
         One of which only some pods are paused by another program runs.
@@ -359,17 +356,17 @@ class SharedLevers:
         if shared is None:
             return levers.slot_paused(slot)
         places = shared.places.values()
-        if self.pause_held(slot):
+        if self.slot_pause_held(slot):
             return True
         return bool(places) and all(levers.slot_paused(place) for place in places)
 
-    def pause_held(self, slot: int) -> bool:
+    def slot_pause_held(self, slot: int) -> bool:
         """Whether a lever may have paused a slot, or a pod of it, and has not let it run again."""
         shared = self._slots.get(slot)
         places = (slot,) if shared is None else tuple(shared.places.values())
         return any(self._levers.slot_pause_held(place) for place in places)
 
-    def limit_bytes(self, slot: int) -> int | None:
+    def slot_limit_bytes(self, slot: int) -> int | None:
         """The limit of a slot in force or being approached; ``None`` for its original.
 
         A pod of a limited slot that has no limit yet counts with what it holds.
@@ -404,9 +401,3 @@ class SharedLevers:
 
 def _held_bytes(pod: GroupSample) -> int:
     return (pod.memory_usage_bytes or 0) + (pod.swap_bytes or 0)
-
-
-def shared_slots(config: DaemonConfig) -> dict[int, str]:
-    """Return the names of the slots that several pods may share, by their indices."""
-    slots = enumerate(config.background)
-    return {i: slot.name for i, slot in slots if slot.pod is not None and slot.pod.shared}

@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import asdict, replace
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from stallward.actuator.guard.changes import GuardRule, Unit, Wish
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
-from stallward.actuator.latency.config import LatencyConfig
-from stallward.actuator.latency.source import LatencySource
 from stallward.actuator.record.old_notes import fault_from_notes, was_leased
 from stallward.actuator.record.reasons import (
     Cause,
@@ -29,6 +27,10 @@ from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import Sample, WorkFault, WorkSource
 from stallward.proto.codec import Codec, EnumCodec, Own, Parts, make_message
 from stallward.proto.v1 import stallward_pb2 as pb
+
+if TYPE_CHECKING:
+    from stallward.actuator.latency.config import LatencyConfig
+    from stallward.actuator.latency.source import LatencySource
 
 # ---------- Samples and desired states
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.target import is_unbound
@@ -70,6 +70,8 @@ class GroupReader:
         every_tick: The files to read every tick; the others are read in turn.
         processes: The group's processes, where they are read.
     """
+
+    kind: ClassVar[Literal["group"]] = "group"
 
     def __init__(
         self,

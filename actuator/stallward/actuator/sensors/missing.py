@@ -7,17 +7,16 @@ import errno
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.files import OFF, reading_error
 from stallward.actuator.kernel.memory.pressure import is_psi, why_no_psi
 from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.group_reader import GroupReader
-from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.tracked_process import NOT_COUNTED, is_counted
-from stallward.actuator.sensors.readers import AnyReader, ApplicationsReader
+from stallward.actuator.sensors.readers import AnyReader
 from stallward.actuator.sensors.sampler import Sampler
 from stallward.actuator.sensors.signal_table import (
     EBPF,
@@ -25,8 +24,10 @@ from stallward.actuator.sensors.signal_table import (
     NODE_SIGNALS,
     Signal,
 )
-from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample
+
+if TYPE_CHECKING:
+    from stallward.actuator.sensors.pods_reader import PodsReader
 
 
 class Why(enum.Enum):
@@ -95,7 +96,7 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
     ]
     parts: list[tuple[str, AnyReader, GroupSample]] = [("zone", sampler.zone, sample.zone)]
     protected = sampler.groups[0]
-    if isinstance(protected, ApplicationsReader):
+    if protected.kind == "applications":
         each = zip(protected.readers, protected.each, strict=True)
         parts += [(f"protected[{i}]", reader, group) for i, (reader, group) in enumerate(each)]
     else:
@@ -107,9 +108,9 @@ def absences(sampler: Sampler, sample: Sample, known: Known | None = None) -> tu
             continue  # a pod that is not there lacks nothing
         for name in _absent(group):
             signal = _GROUP[name]
-            if isinstance(reader, TreeReader):
+            if reader.kind == "tree":
                 why, detail = _why_tree(group, signal)
-            elif not isinstance(reader, ApplicationsReader):
+            elif reader.kind != "applications":
                 why, detail = known.get(name) or _why_group(sampler, reader, group, signal)
             absent.append(Absence(signal=f"{prefix}.{name}", why=why, detail=detail))
     absent += _absent_latencies(sampler, sample)

@@ -5,32 +5,28 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import PartlyReadError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.kernel.process_trees import Forest
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.runtime.process_setup import allow_open_files
 from stallward.actuator.sensors.files.flat import AnySignal
 from stallward.actuator.sensors.group_reader import WHOLE, ZONE, GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader, machine_zone
-from stallward.actuator.sensors.pods_reader import PodsReader
 from stallward.actuator.sensors.processes.group_processes import GroupProcesses
 from stallward.actuator.sensors.processes.members import JoinedMembers, Members, members_of
 from stallward.actuator.sensors.processes.round_robin import KEPT_OPEN, PssReader, RoundRobin
 from stallward.actuator.sensors.processes.threads import MOST_THREADS, ThreadReader
 from stallward.actuator.sensors.readers import (
     AnyReader,
-    ApplicationsReader,
     ReadApplication,
     application_samples,
     every_tick_of,
     make_readers,
     read_latencies,
 )
-from stallward.actuator.sensors.tree_reader import TreeReader
 from stallward.agent.applications import joint_latency
 from stallward.agent.desired import SLOTS
 from stallward.agent.sample import (
@@ -41,6 +37,11 @@ from stallward.agent.sample import (
     WorkSample,
 )
 from stallward.agent.threads import ThreadSample
+
+if TYPE_CHECKING:
+    from stallward.actuator.kernel.process_trees import Forest
+    from stallward.actuator.sensors.pods_reader import PodsReader
+    from stallward.actuator.sensors.tree_reader import TreeReader
 
 TURN_TICKS: Final = 10
 """Every group is read whole at least once in this many ticks."""
@@ -169,8 +170,8 @@ class Sampler:
             *(signal for slot in self.groups[1:] for signal in slot.frozen),
         )
         self._in_zone = tuple(
-            isinstance(reader, PodsReader)
-            or all(isinstance(one, GroupReader) and zone.contains(one.group) for one in parts)
+            reader.kind == "pods"
+            or all(one.kind == "group" and zone.contains(one.group) for one in parts)
             for reader, parts in ((reader, _parts(reader)) for reader in self.groups)
         )
 
@@ -206,7 +207,7 @@ class Sampler:
         self._turns.rebind(self.processes[number], listed)
         self.processes[number] = listed
         reader = self.groups[number]
-        if isinstance(reader, ApplicationsReader):
+        if reader.kind == "applications":
             reader.rebind(PROTECTED_SLOT - place, group, listed)
         else:
             for signal in reader.signals:
@@ -224,7 +225,7 @@ class Sampler:
     def pods(self, slot: int) -> PodsReader | None:
         """The reader of a slot that several pods may share; ``None`` for another slot."""
         reader = self.groups[slot - PROTECTED_SLOT]
-        return reader if isinstance(reader, PodsReader) else None
+        return reader if reader.kind == "pods" else None
 
     def join(self, slot: int, group: Cgroup) -> None:
         """Read one more pod of a slot that several pods may share."""
@@ -262,7 +263,7 @@ class Sampler:
     @property
     def _trees(self) -> tuple[TreeReader, ...]:
         readers = (one for reader in self.groups for one in _parts(reader))
-        return tuple(one for one in readers if isinstance(one, TreeReader))
+        return tuple(one for one in readers if one.kind == "tree")
 
     def read(
         self,
@@ -293,9 +294,7 @@ class Sampler:
         in_turn = self._turns_of_groups.take()  # the zone has the last number
         self._read_processes(in_turn, time_s)
         groups = [
-            reader.read()
-            if isinstance(reader, TreeReader)
-            else reader.read(time_s, turn=number in in_turn)
+            reader.read(time_s, turn=number in in_turn)
             for number, reader in enumerate(self.groups)
         ]
         zone_too = len(self.groups) in in_turn
@@ -310,7 +309,7 @@ class Sampler:
         latencies = read_latencies(self.applications, self._other_faults.append)
         applications = application_samples(
             self.applications,
-            protected.each if isinstance(protected, ApplicationsReader) else (groups[0],),
+            protected.each if protected.kind == "applications" else (groups[0],),
             latencies,
         )
         return Sample(
@@ -342,7 +341,7 @@ class Sampler:
         self._turns.take(now_s, asked=asked)
         for number in in_turn:
             reader = self.groups[number] if number < len(self.groups) else None
-            if not isinstance(reader, TreeReader) and reader is not None:
+            if reader is not None and reader.kind != "tree":
                 pss = self._turns.pss_bytes(self.processes[number]) if asked else None
                 reader.pss_bytes = pss
 
@@ -358,7 +357,7 @@ class Sampler:
 
     def _summed(self, number: int, asked: bool) -> bool:
         """Whether the group's processes are read here; a tree's own reader sums up a tree."""
-        return asked or not isinstance(self.groups[number], TreeReader)
+        return asked or self.groups[number].kind != "tree"
 
     def _kills_below(self, groups: Sequence[GroupSample]) -> int:
         """OOM kills in groups of the zone, since v1 counts a kill only in the process's group."""
@@ -380,4 +379,4 @@ class Sampler:
 
 def _parts(reader: AnyReader) -> tuple[AnyReader, ...]:
     """The readers of which one consists."""
-    return reader.readers if isinstance(reader, ApplicationsReader) else (reader,)
+    return reader.readers if reader.kind == "applications" else (reader,)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Literal
 
 from stallward.actuator.errors import KernelFileError, SensorError
 from stallward.actuator.kernel.process_trees import ProcessTree
@@ -71,18 +71,19 @@ class TreeReader:
     Args:
         proc: The /proc directory.
         tree: The tree; the caller refreshes it.
-        share: How many processes of the tree one sample may read.
+        trees: How many trees there are: one sample reads a part of each.
     """
 
+    kind: ClassVar[Literal["tree"]] = "tree"
     signals: tuple[AnySignal, ...] = ()
     """Empty, since no file of a tree is kept open; ``faults`` lists the errors."""
     demand = limits = frozen = signals
 
-    def __init__(self, proc: Path, tree: ProcessTree, share: int = READ_PER_SAMPLE) -> None:
+    def __init__(self, proc: Path, tree: ProcessTree, trees: int = 1) -> None:
         self.name = tree.name
         self._proc = proc
         self._tree = tree
-        self._share = share
+        self._share = max(READ_PER_SAMPLE // trees, _LEAST)
         self._readings: dict[int, Reading] = {}
         self._turn: list[int] = []
         self._totals = _Totals()
@@ -100,8 +101,13 @@ class TreeReader:
         empty = () if self._tree.members else ("every signal: no process of it is there",)
         return (NO_PSI, *empty, *sorted(self._absent))
 
-    def read(self) -> GroupSample:
-        """Read the tree; all signals are absent while it is empty."""
+    def read(self, now_s: float, *, turn: bool = True) -> GroupSample:
+        """Read the tree; all signals are absent while it is empty.
+
+        Args:
+            now_s: CLOCK_MONOTONIC.
+            turn: Whether a group would read all of its files; of a tree each sample reads a part.
+        """
         self._update_members()
         faults: list[KernelFileError] = []
         for pid in self._due():
@@ -183,8 +189,3 @@ def _total(live: list[Reading], name: str) -> int | None:
         return None
     # A process that is exiting has no memory of its own any more.
     return sum(getattr(reading.status, name) or 0 for reading in live)
-
-
-def share_of(trees: int) -> int:
-    """How many processes of each tree one sample may read, with this many trees."""
-    return max(READ_PER_SAMPLE // max(trees, 1), _LEAST)

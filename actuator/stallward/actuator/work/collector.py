@@ -13,10 +13,10 @@ import socket
 import sys
 import threading
 import time
-from importlib import import_module
 from typing import Final, Protocol
 
 from stallward.actuator.errors import WorkError
+from stallward.actuator.parts import load_named
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.waiting_messages import pack
@@ -61,8 +61,7 @@ def make_reader(work: ReadWork) -> Reader:
     if isinstance(work, PrometheusWork):
         # Plain HTTP: OpenSSL would cost 4 MiB for nothing, and http.client does without.
         sys.modules.setdefault("ssl", None)  # type: ignore[arg-type]
-    module, _, name = _READERS[type(work)].partition(":")
-    reader: Reader = getattr(import_module(module), name)(work)
+    reader: Reader = load_named(_READERS[type(work)])(work)
     return reader
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from stallward.actuator.latency.config import REMOTE_HINT, split_url
-from stallward.actuator.latency.prometheus.selector import parse_any_selector
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.runtime.addresses import is_loopback
 from stallward.agent.errors import SchemaError, StallwardError
 
@@ -73,7 +73,7 @@ class PrometheusWork:
     def __post_init__(self) -> None:
         try:
             host, _, _ = split_url(self.url, "url")
-            parse_any_selector(self.metric, "metric")
+            load_part(Part.ANY_SERIES)(self.metric, "metric")
         except StallwardError as error:
             raise SchemaError(error.cause, next_step=error.next_step) from error
         if not (self.allow_remote or is_loopback(host)):

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.actuator.sensors.combined_groups import CombinedGroups
 from stallward.agent.controller import NodeContext
 from stallward.agent.desired import NORMAL_CPU_WEIGHT, PROFILES, SLOTS, DesiredState
 from stallward.agent.observation.raw import NODE, RawFrame

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Final
 
-from stallward.actuator.sensors.pods_reader import CombinedGroups
+from stallward.actuator.sensors.combined_groups import CombinedGroups
 from stallward.agent.applications import joint_latency
 from stallward.agent.desired import PROFILES
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame

@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.exposition import generate_latest
 from prometheus_pages import BOUNDS, STARTED_S, page, parse
 
+from stallward.actuator.latency.channel_source import spans_of
 from stallward.actuator.latency.feed import MAX_SPANS, Completed
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.increase import (
@@ -23,7 +24,6 @@ from stallward.actuator.latency.prometheus.increase import (
     Nothing,
 )
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.source import spans_of
 
 WALL_S = 1_760_000_000.0
 

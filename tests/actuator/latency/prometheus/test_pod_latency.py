@@ -17,12 +17,12 @@ from prometheus_pages import Endpoint, page
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.config import CollectorOptions, PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus import pod_address as module
 from stallward.actuator.latency.prometheus.pod_address import PodAddress, PodAddresses
 from stallward.actuator.latency.prometheus.scraper import Scraper
-from stallward.actuator.latency.source import ChannelSource
 from stallward.actuator.runtime.process_start import command_line
 from stallward.actuator.runtime.waiting_messages import pack
 from stallward.actuator.targets.config import KubernetesConfig, PodConfig, PodsOptions

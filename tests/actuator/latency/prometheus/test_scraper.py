@@ -15,13 +15,13 @@ from prometheus_client.exposition import generate_latest
 from prometheus_pages import BOUNDS, Endpoint, page, parse
 
 from stallward.actuator.errors import SensorError
+from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.config import PrometheusLatency
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.prometheus import scraper as module
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.scraper import Scraper, note_bad_lines, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.source import ChannelSource
 from stallward.agent.sample import LatencySample
 
 

@@ -16,8 +16,9 @@ from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.levers.base.lever import ExemptProcesses, Lever
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.node_levers import TreeSlot
-from stallward.actuator.levers.process.page_advice import TreeSqueeze, why_no_advice
+from stallward.actuator.levers.process.page_advice import why_no_advice
+from stallward.actuator.levers.process.tree_squeeze import TreeSqueeze
+from stallward.actuator.levers.tree_slot import TreeSlot
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState, SlotDesire
 

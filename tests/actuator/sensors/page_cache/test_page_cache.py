@@ -15,7 +15,7 @@ from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
-from stallward.actuator.sensors.page_cache import counters
+from stallward.actuator.sensors.page_cache import readings
 from stallward.actuator.sensors.page_cache.counters import (
     BTF,
     CgroupIds,
@@ -184,21 +184,14 @@ def signal_of(mode: str, sys: Path = SYS) -> PageCacheSignal:
     )
 
 
-def test_a_signal_that_is_switched_off_says_so(tmp_path: Path) -> None:
-    signal, readers = signal_of("off"), Readers(tmp_path)
-    readers.step(signal, 1.0)
-    assert readers.counts == [None] * 4
-    assert signal.fill_processes(SAMPLE) is SAMPLE
-    assert signal.absent == 'switched off (node.page_cache = "off")'
-    signal.close()
-
-
 def test_an_unavailable_signal_says_why_and_counts_nothing(tmp_path: Path) -> None:
     signal, readers = signal_of("auto", tmp_path), Readers(tmp_path)
     readers.step(signal, 1.0)
     assert readers.counts == [None] * 4
     assert signal.absent is not None
     assert "CONFIG_DEBUG_INFO_BTF" in signal.absent
+    assert signal.fill_processes(SAMPLE) is SAMPLE
+    signal.close()
     with pytest.raises(NodeError, match="CONFIG_DEBUG_INFO_BTF"):
         signal_of("ebpf", tmp_path)
 
@@ -207,7 +200,7 @@ def test_counts_are_read_once_a_second_and_stay_in_between(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeCounters()
-    monkeypatch.setattr(counters, "open_page_cache", lambda *_, **__: fake)
+    monkeypatch.setattr(readings, "open_page_cache", lambda *_, **__: fake)
     signal, readers = signal_of("auto"), Readers(tmp_path)
     seen = []
     for tick in range(25):
@@ -224,7 +217,7 @@ def test_counts_are_absent_once_the_kernel_refuses(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeCounters()
-    monkeypatch.setattr(counters, "open_page_cache", lambda *_, **__: fake)
+    monkeypatch.setattr(readings, "open_page_cache", lambda *_, **__: fake)
     signal, readers = signal_of("auto"), Readers(tmp_path)
     readers.step(signal, 1.0)
     fake.refuses = True

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from stallward.actuator.errors import LeverError
-from stallward.actuator.kernel.process_trees import no_pids
 from stallward.actuator.kernel.target import Target
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import DesiredState
@@ -31,7 +30,7 @@ class ExemptProcesses:
 
     listed: frozenset[int] = frozenset()
     """Processes that the configuration lists; the daemon's own are always exempt."""
-    protected: Callable[[], frozenset[int]] = no_pids
+    protected: Callable[[], frozenset[int]] = frozenset
     """The protected application's processes now, where a group may hold one."""
     _daemon: frozenset[int] = field(default_factory=daemon_pids)
 

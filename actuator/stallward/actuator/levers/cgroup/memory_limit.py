@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import (
     ForeignError,
@@ -33,7 +33,6 @@ from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile, 
 from stallward.actuator.levers.base.lever import ASIDE_S, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import Superseded, Worker, WorkerLever
-from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.levers.cgroup.reclaim import (
     LEAST_LEFT_BYTES,
     STEP_BYTES,
@@ -46,6 +45,9 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
+
+if TYPE_CHECKING:
+    from stallward.actuator.levers.cgroup.oom_wait import OomWait
 
 # ---------- Moves a memory limit towards a wanted value, in bounded steps
 # Writing a limit below what the group uses reclaims before the write returns (0.2-0.8 s for

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.errors import KernelFileError, KillsAgainError, LeverError
 from stallward.actuator.journal.entries import FileValue
@@ -30,10 +30,12 @@ from stallward.actuator.levers.base.file_lever import ORIGINAL
 from stallward.actuator.levers.base.lever import PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.base.worker import OneShotLever, Superseded
-from stallward.actuator.levers.cgroup.oom_wait import OomWait
 from stallward.actuator.record.lever_result import LeverResult, attempt
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.errors import StallwardError
+
+if TYPE_CHECKING:
+    from stallward.actuator.levers.cgroup.oom_wait import OomWait
 
 # ---------- Why the kernel does not take more memory from a group: what protects it, or keeps it from swap
 # What is protected by memory.min is not reclaimed at all, and what is protected by memory.low only

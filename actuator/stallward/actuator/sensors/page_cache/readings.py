@@ -9,18 +9,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.target import AnyTarget
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
+from stallward.actuator.sensors.page_cache.counters import (
+    PageCacheAbsent,
+    PageCacheCount,
+    PageCacheCounters,
+    open_page_cache,
+)
 from stallward.actuator.sensors.readers import AnyReader
 from stallward.agent.sample import ProcessSample, Sample
-
-if TYPE_CHECKING:
-    from stallward.actuator.sensors.page_cache.counters import PageCacheCount, PageCacheCounters
 
 READ_EVERY_S: Final = 1.0
 """How old the counts in a sample may be."""
@@ -30,7 +33,7 @@ class PageCacheSignal:
     """Reads the counts of page-cache lookups of the node, its groups and processes.
 
     Args:
-        mode: ``off``, ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
+        mode: ``auto`` or ``ebpf``; see ``node.page_cache`` in the configuration.
         hierarchy: The node's cgroup hierarchies.
         zone: The group that the protected application and the background share.
         protected: The protected applications; a process tree is not counted apart, and several
@@ -56,11 +59,6 @@ class PageCacheSignal:
         """Why nothing is counted; ``None`` while lookups are counted."""
         self._counters: PageCacheCounters | None = None
         self._due_s = -math.inf
-        if mode == "off":
-            self.absent = 'switched off (node.page_cache = "off")'
-            return
-        from stallward.actuator.sensors.page_cache.counters import PageCacheAbsent, open_page_cache  # noqa: PLC0415 - only where wanted
-
         counters = open_page_cache(
             sys=sys,
             groups=[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from stallward.actuator.errors import SensorError
 from stallward.actuator.kernel.cgroups import (
@@ -14,8 +14,10 @@ from stallward.actuator.kernel.cgroups import (
     type_without_processes,
 )
 from stallward.actuator.kernel.files import OpenFile
-from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.kernel.target import AnyTarget
+
+if TYPE_CHECKING:
+    from stallward.actuator.kernel.process_trees import ProcessTree
 
 MOST_GROUPS: Final = 4096
 """Of more groups below one, the further ones are left out."""

@@ -1,0 +1,65 @@
+"""The parts of the loop that only some configurations ask for: where each is, and its loader.
+
+The loop runs as root, so it imports what its configuration asks for and nothing else. A part is
+loaded when what it belongs to is made, which is at the start of the loop. So one that is missing or
+broken is reported there, and no tick imports anything. Only the files of policies are loaded later:
+when a client asks for one, on the thread that loads it.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+
+class Part(Enum):
+    """A part: its module, and the name of what it offers there."""
+
+    POLICY_FILE = "stallward.actuator.loop.policy_file:load_file"
+    """Where a client asks for a policy."""
+    SERIES = "stallward.actuator.latency.prometheus.selector:parse_selector"
+    """Where latencies come from series of a Prometheus endpoint: which these are;"""
+    ANY_SERIES = "stallward.actuator.latency.prometheus.selector:parse_any_selector"
+    """the same of work."""
+    LATENCY_LINES = "stallward.actuator.latency.line_source:open_lines"
+    """Where the latencies come from the lines of a file."""
+    LATENCY_CHANNEL = "stallward.actuator.latency.channel_source:open_channel"
+    """Where another process of the daemon gathers the latencies."""
+    WORK = "stallward.actuator.work.channel:WorkChannel"
+    """Where another process of the daemon reads how much work a slot has done."""
+    PAGE_CACHE = "stallward.actuator.sensors.page_cache.readings:PageCacheSignal"
+    """Where page-cache lookups are counted by eBPF."""
+    APPLICATIONS_READER = "stallward.actuator.sensors.applications_reader:ApplicationsReader"
+    """Where several applications are protected: their counters as one."""
+    OOM_WAIT = "stallward.actuator.levers.cgroup.oom_wait:OomWait"
+    """Where memory limits are those of cgroup v1."""
+    TREES = "stallward.actuator.kernel.process_trees:Forest"
+    """Where a target is a process tree: which processes it has,"""
+    TREE_LEVERS = "stallward.actuator.levers.tree_slot:TreeSlot"
+    """its levers,"""
+    TREE_READER = "stallward.actuator.sensors.tree_reader:TreeReader"
+    """and its counters."""
+    LABEL_SELECTOR = "stallward.actuator.targets.selection:parse_selector"
+    """Where a target is a pod: which pods are meant,"""
+    POD_GROUPING = "stallward.actuator.targets.selection:parse_group_by"
+    """which of them share a slot,"""
+    PODS = "stallward.actuator.node.pod_places:PodPlaces"
+    """which of them have which places, and their levers,"""
+    PODS_READER = "stallward.actuator.sensors.pods_reader:PodsReader"
+    """and the counters of those that share a slot, as one."""
+
+
+def load_part(part: Part) -> Any:
+    """Import a part, and return what it offers."""
+    return load_named(part.value)
+
+
+def load_named(place: str) -> Any:
+    """Import what is at a place.
+
+    Args:
+        place: The module and the name there, as ``package.module:name``.
+    """
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
