@@ -32,7 +32,7 @@ class Part(Enum):
     """Where page-cache lookups are counted by eBPF."""
     APPLICATIONS_READER = "stallward.actuator.sensors.applications_reader:ApplicationsReader"
     """Where several applications are protected: their counters as one."""
-    OOM_WAIT = "stallward.actuator.levers.cgroup.oom_wait:OomWait"
+    OOM_WAIT = "stallward.actuator.levers.cgroup.oom_wait:OomAlarms"
     """Where memory limits are those of cgroup v1."""
     TREES = "stallward.actuator.kernel.process_trees:Forest"
     """Where a target is a process tree: which processes it has,"""

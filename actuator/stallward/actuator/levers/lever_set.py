@@ -7,11 +7,10 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.journal.entries import JournalEntry
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.target import AnyTarget, protected_pids
 from stallward.actuator.levers.base.lever import ASIDE_S, ExemptProcesses, Lever, PlannedWrite
@@ -29,6 +28,9 @@ from stallward.actuator.record.lever_result import LeverResult
 from stallward.agent.desired import RELEASED, DesiredState
 from stallward.agent.errors import StallwardError
 from stallward.agent.sample import LeverState
+
+if TYPE_CHECKING:
+    from stallward.actuator.levers.cgroup.oom_wait import OomAlarms
 
 __all__ = ["LeverOptions", "LeverResult", "LeverSet"]
 
@@ -96,7 +98,8 @@ class LeverSet:
                 send_journal(*entries)
 
         options = options or LeverOptions()
-        self._alarms = OomAlarms(len(slots))
+        v2 = hierarchy.kind == "v2"
+        self._alarms: OomAlarms | None = None if v2 else load_part(Part.OOM_WAIT)(len(slots))
         self._originals = Originals(send, release_journal, touch_journal)
         site = Site(
             paths=paths,
@@ -107,7 +110,6 @@ class LeverSet:
             zone_limit_bytes=zone_limit_bytes,
             exempt=ExemptProcesses(exempt, lambda: protected_pids(applications)),
             alarms=self._alarms,
-            oom_wait=None if hierarchy.kind == "v2" else load_part(Part.OOM_WAIT),
             aside_s=options.aside_s,
             hard_protection=options.hard_protection,
             plugins=options.plugins,
@@ -132,7 +134,8 @@ class LeverSet:
         The journal drops what it has of the old one, and has what is of the new one before its
         first change. Places behind the slots' own are for the pods that share the slot ``slot``.
         """
-        self._alarms.forget(place)
+        if self._alarms is not None:
+            self._alarms.forget(place)
         gone = self._levers.target(place)
         with self._originals.unnoted():
             before = self._levers.rebind(place, target, slot)
@@ -277,12 +280,12 @@ class LeverSet:
 
     @property
     def alarm_fd(self) -> int:
-        """A descriptor that is readable once a slot waits for memory under a limit."""
-        return self._alarms.fd
+        """A descriptor that is readable once a slot waits for memory; -1 where none ever does."""
+        return -1 if self._alarms is None else self._alarms.fd
 
     def memory_waits(self) -> tuple[int, ...]:
         """For each slot, how often it had to wait for memory under a limit."""
-        return self._alarms.take()
+        return (0,) * len(self.targets) if self._alarms is None else self._alarms.take()
 
     def states(self) -> tuple[LeverState, ...]:
         """What is held now besides pauses and limits, and what levers have stepped aside from."""
@@ -314,7 +317,8 @@ class LeverSet:
 
     def close(self) -> None:
         """Close what the levers listen on; they cannot be used afterwards."""
-        self._alarms.close()
+        if self._alarms is not None:
+            self._alarms.close()
 
     def survey(self) -> tuple[tuple[str, str], ...]:
         """The name of every lever, and why it cannot be used (empty where it can)."""

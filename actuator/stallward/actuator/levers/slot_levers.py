@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.files import why_unreadable
 from stallward.actuator.kernel.memory.limit_writes import LARGEST_PAGE_BYTES
-from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.privileges import CAP_SYS_NICE, may_have
 from stallward.actuator.kernel.refusals import unwritable
@@ -56,7 +55,7 @@ from stallward.agent.desired import DesiredState, SlotDesire
 from stallward.agent.threads import ThreadDesire
 
 if TYPE_CHECKING:
-    from stallward.actuator.levers.cgroup.oom_wait import OomWait
+    from stallward.actuator.levers.cgroup.oom_wait import OomAlarms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,10 +220,8 @@ class Site:
     """The zone's memory limit; ``None`` for the whole machine."""
     exempt: ExemptProcesses
     """Exempt processes: a group that holds one of them is not changed."""
-    alarms: OomAlarms
-    """Reports the waits for memory of the slots' processes."""
-    oom_wait: type[OomWait] | None = None
-    """Has processes wait for memory under a limit where the kernel would kill them; on v1 only."""
+    alarms: OomAlarms | None = None
+    """Reports the waits for memory of the slots' processes; ``None`` on v2, where none waits."""
     aside_s: float = ASIDE_S
     """How long a lever steps aside after a foreign change."""
     hard_protection: tuple[bool, ...] = ()
@@ -272,13 +269,9 @@ class GroupSlot:
         lock = threading.Lock()
         v1_limit = folder / "memory.limit_in_bytes"
         wait = None
-        if self._site.oom_wait is not None:
-            wait = self._site.oom_wait(
-                self._index,
-                folder,
-                self._originals,
-                self._site.alarms,
-                aside_s=self._site.aside_s,
+        if self._site.alarms is not None:
+            wait = self._site.alarms.wait_of(
+                self._index, folder, self._originals, aside_s=self._site.aside_s
             )
         soft: PlainFile = (
             ReclaimingFile(path=folder / "memory.high", tolerance=LARGEST_PAGE_BYTES, cap=True)

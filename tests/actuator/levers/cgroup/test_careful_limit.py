@@ -10,11 +10,10 @@ import pytest
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.files import write_text
-from stallward.actuator.kernel.memory.oom_control import OomAlarms
 from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, LimitWriter
-from stallward.actuator.levers.cgroup.oom_wait import OomWait
+from stallward.actuator.levers.cgroup.oom_wait import OomAlarms, OomWait
 from stallward.agent.desired import MIB
 
 NO_LIMIT = "9223372036854771712"
