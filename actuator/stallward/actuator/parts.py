@@ -18,6 +18,8 @@ class Part(Enum):
 
     POLICY_FILE = "stallward.actuator.loop.policy_file:load_file"
     """Where a client asks for a policy."""
+    SENTENCES = "stallward.actuator.record.reasons_text:reason_notes"
+    """Where somebody wants the reasons of a record as sentences: never in the loop."""
     SERIES = "stallward.actuator.latency.prometheus.selector:parse_selector"
     """Where latencies come from series of a Prometheus endpoint: which these are;"""
     ANY_SERIES = "stallward.actuator.latency.prometheus.selector:parse_any_selector"

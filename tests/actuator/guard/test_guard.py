@@ -13,7 +13,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule, Unit, Wish
 from stallward.actuator.guard.guard import Guard, GuardMemory, slots_with_stopped
 from stallward.actuator.guard.slot_tracker import SlotFacts, SlotTracker
-from stallward.actuator.record.reasons_text import problem_text
+from stallward.actuator.record.problem_text import problem_text
 from stallward.agent.desired import (
     LIMIT_RATIOS,
     MIB,

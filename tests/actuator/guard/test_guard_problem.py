@@ -9,8 +9,9 @@ import pytest
 
 from stallward.actuator.guard.expressible import unusable
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record.problem_text import problem_text
 from stallward.actuator.record.reasons import DecisionUnfit, Fault, Reasons
-from stallward.actuator.record.reasons_text import problem_text, reason_notes
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, ProcessRef, SlotDesire, Tuning
 from stallward.agent.file_pages import FilePages

@@ -11,7 +11,8 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
 from stallward.actuator.guard.guard import Guard, GuardMemory, Verdict
 from stallward.actuator.guard.threads import RELEASED_S
-from stallward.actuator.record.reasons_text import change_text, problem_text
+from stallward.actuator.record.problem_text import problem_text
+from stallward.actuator.record.reasons_text import change_text
 from stallward.agent.desired import MIB, DesiredState
 from stallward.agent.sample import Sample
 from stallward.agent.testing import make_sample

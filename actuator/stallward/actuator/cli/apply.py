@@ -17,7 +17,8 @@ from stallward.actuator.guard.expressible import inexpressible
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.actuator.kernel.process_table import start_time_ticks
 from stallward.actuator.record.desired.text import desired_text
-from stallward.actuator.record.reasons_text import problem_text, reason_notes
+from stallward.actuator.record.problem_text import problem_text
+from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.runtime.addresses import is_remote
 from stallward.agent.desired import (
     MIB,

@@ -11,7 +11,7 @@ from stallward.actuator.engine.lease import MAX_LEASE_S, MIN_LEASE_S, Leases
 from stallward.actuator.errors import DaemonError, GuardError
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader
 from stallward.actuator.policies.named_controller import PREFIX, digest_of, specification_of
-from stallward.actuator.record.reasons_text import problem_text
+from stallward.actuator.record.problem_text import problem_text
 from stallward.actuator.record.tick_record import Mode
 from stallward.actuator.record.wire import DESIRED_STATE, MODE, REASONS
 from stallward.agent.controller import Controller, PolicyController

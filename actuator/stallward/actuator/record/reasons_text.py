@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, assert_never
 
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Unit, Wish
-from stallward.actuator.guard.problem import Expected, Flaw, Problem
+from stallward.actuator.record.problem_text import UNKNOWN, problem_text
 from stallward.actuator.record.reasons import (
     Cause,
     ControllerRaised,
@@ -29,10 +29,7 @@ from stallward.actuator.record.reasons import (
     Waiting,
     WrongSlots,
 )
-from stallward.actuator.record.threads_text import THREAD_RULES, whose_threads
 from stallward.agent.desired import MIB
-
-_UNKNOWN: Final = "this version does not know why"
 
 
 def reason_notes(reasons: Reasons, names: Sequence[str] = ()) -> tuple[str, ...]:
@@ -111,74 +108,7 @@ def _outside_training_text(cause: OutsideTraining) -> str:
     return f"score {cause.score:.3f} above {cause.limit:g}"
 
 
-# ------------------------------------------------------------------ unfit decisions
-
-
-def problem_text(problem: Problem, names: Sequence[str] = ()) -> str:
-    """Return what is wrong with a desired state or a decision.
-
-    Args:
-        problem: What is wrong.
-        names: The slots' names; a slot without one goes by its number.
-    """
-    flaw, slot = _flaw_text(problem), problem.slot
-    if slot is None:
-        return flaw
-    return f"{flaw} (slot {names[slot] if 0 <= slot < len(names) else slot})"
-
-
-def _flaw_text(problem: Problem) -> str:
-    if problem.flaw is Flaw.WRONG_TYPE:
-        template = _WRONG_TYPE[problem.expected]
-    elif problem.flaw is Flaw.OUT_OF_RANGE and problem.low is None:
-        template = "{field} is {value}"
-    else:
-        template = _FLAWS[problem.flaw]
-    return template.format(
-        field=problem.field,
-        value=problem.value,
-        low=_exact(problem.low),
-        high=_exact(problem.high),
-    )
-
-
-_FLAWS: Final = {
-    Flaw.OUT_OF_RANGE: "{field} is {value}, outside {low}..{high}",
-    Flaw.NOT_FINITE: "{field} is {value}, not finite",
-    Flaw.TOO_MANY_SLOTS: "{value} slots desired, the node has {high}",
-    Flaw.EMPTY_ENTRY: "{field} holds None",
-    Flaw.OTHER: f"{{field}} is {{value}}: {_UNKNOWN}",
-}
-_WRONG_TYPE: Final = {
-    Expected.DECISION: "a {value} is no decision",
-    Expected.DESIRED_STATE: "a {value} is no desired state",
-    Expected.SLOT_DESIRE: "a {value} is no desire for a slot",
-    Expected.TUNING: "a {value} is no tuning",
-    Expected.PROCESS: "{value} is no process",
-    Expected.TUPLE: "{field} is a {value}, not a tuple",
-    Expected.CPU_LIST: "{field} is no tuple of at most {high} CPUs",
-    Expected.PROCESS_LIST: "{field} is no tuple of at most {high} processes",
-    Expected.INTEGER: "{field} is {value}, not an integer",
-    Expected.NUMBER: "{field} is {value}, not a number",
-    Expected.FLAG: "{field} is {value}, not true or false",
-    Expected.TEXT: "{field} is not a text",
-    Expected.SHORT_TEXT: "the tuning's {field} is not a short printable text",
-    Expected.PAGE_ADVICE: "{field} is {value}",
-    Expected.FILE_PAGES: "{field} is {value}",
-    Expected.THREAD: "{value} is no setting of a thread",
-    Expected.THREAD_LIST: "{field} is no tuple of at most {high} threads",
-    Expected.NOTHING_ELSE: "{field} is {value}",
-}
-
-
-def _exact(number: float | None) -> str:
-    """Write a number, and a whole one without an exponent."""
-    if number is None:
-        return "?"
-    return f"{number:.0f}" if math.isfinite(number) and number == int(number) else f"{number:g}"
-
-
-# ------------------------------------------------------------------ the guard
+# ---------- The guard
 
 
 def change_text(change: GuardChange, names: Sequence[str] = ()) -> str:
@@ -189,7 +119,8 @@ def change_text(change: GuardChange, names: Sequence[str] = ()) -> str:
     if wish is Wish.FILE_PAGES:
         return f"file pages: {text}"
     if wish is Wish.THREADS:
-        return f"{whose_threads(change)} of the protected group: {text}"
+        whose = "threads" if change.tid is None else f"thread {change.tid}"
+        return f"{whose} of the protected group: {text}"
     if change.pid is not None:
         return f"pid {change.pid}: {text}"
     if change.slot is not None and change.slot < len(names):
@@ -200,7 +131,7 @@ def change_text(change: GuardChange, names: Sequence[str] = ()) -> str:
 def _refusal(change: GuardChange) -> str:
     """Return why the guard refused, for a rule that may apply to any part of a desired state."""
     template = _BY_RULE.get(change.rule)
-    return _UNKNOWN if template is None else template.format_map(_numbers(change))
+    return UNKNOWN if template is None else template.format_map(_numbers(change))
 
 
 def _numbers(change: GuardChange) -> dict[str, float | int | str]:
@@ -229,7 +160,15 @@ _BY_RULE: Final = {
     GuardRule.NO_PRESSURE: (
         "no sign of memory pressure for {found:.0f} s, and without one only {bound:g} s of an hour"
     ),
-    **THREAD_RULES,
+    GuardRule.NOT_A_THREAD: "left alone, not a thread of it in the sample",
+    GuardRule.NO_CPU_ONLINE: "kept on its own CPUs, none of those wanted is among them",
+    GuardRule.THREAD_STEPS: "nice value kept near its own, at {bound:g}",
+    GuardRule.TOTAL_SHARE: (
+        "nice values left alone, their weights add up to {found:g}, and its own to {bound:g}"
+    ),
+    GuardRule.THREAD_STARVED: (
+        "all put back, it was ready and has not run for {found:.1f} s, at most {bound:g} s"
+    ),
 }
 _SLOT_RULES: Final = frozenset(
     {
@@ -264,7 +203,7 @@ _LIMITS: Final = {
 
 def _limit(name: str) -> Callable[[GuardChange], str]:
     def describe(change: GuardChange) -> str:
-        template = _LIMITS.get(change.rule, f"no {{name}}: {_UNKNOWN}")
+        template = _LIMITS.get(change.rule, f"no {{name}}: {UNKNOWN}")
         return template.format_map({"name": name, **_numbers(change)})
 
     return describe

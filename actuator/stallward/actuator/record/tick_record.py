@@ -5,9 +5,9 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.record.lever_result import LeverResult
 from stallward.actuator.record.reasons import Reasons
-from stallward.actuator.record.reasons_text import reason_notes
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState
 from stallward.agent.sample import Sample
@@ -91,4 +91,5 @@ class TickRecord:
     @property
     def guard_notes(self) -> tuple[str, ...]:
         """The reasons as sentences for people; programs read ``reasons``."""
-        return reason_notes(self.reasons)
+        notes: tuple[str, ...] = load_part(Part.SENTENCES)(self.reasons)
+        return notes

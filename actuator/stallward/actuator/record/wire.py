@@ -6,12 +6,12 @@ What the codecs are told here is where a record differs from its message. Round 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final, get_args
 
 from stallward.actuator.guard.changes import GuardRule, Unit, Wish
 from stallward.actuator.guard.problem import Expected, Flaw, Problem
-from stallward.actuator.record.old_notes import fault_from_notes, was_leased
 from stallward.actuator.record.reasons import (
     Cause,
     DecisionUnfit,
@@ -101,12 +101,46 @@ REASONS: Final = Codec(
 )
 
 
+# ---------- Reasons of old records, which were written as sentences instead of values
+# Only what a replay depends on is read: the kind of the fault, and whether a client held a lease.
+# No record is written in this form any more.
+
+_OLD_KINDS: Final = {
+    "stale sample": FaultKind.STALE,
+    "invalid sample": FaultKind.INVALID,
+    "signal lost": FaultKind.LOST,
+    "observation not finite": FaultKind.OBSERVATION,
+    "controller failed": FaultKind.RAISED,
+    "decision unusable": FaultKind.UNUSABLE,
+    "decision not finite": FaultKind.NOT_FINITE,
+    "decision late": FaultKind.LATE,
+    "outside the training range": FaultKind.OUT_OF_RANGE,
+    "waiting": FaultKind.WAITING,
+}
+
+
+def _fault_from_notes(notes: Sequence[str]) -> Fault | None:
+    """Return the fault for which the default controller decided; ``None`` if no note has one."""
+    for note in notes:
+        prefix, comma, fault = note.partition(", ")
+        kind, _, rest = fault.partition(": ")
+        if prefix == "fallback" and comma:
+            cause = NoDetails(kind=_OLD_KINDS.get(kind, FaultKind.OTHER))
+            return Fault(controller=rest.partition(": ")[0], cause=cause)
+    return None
+
+
+def _was_leased(controller: str, reason: str) -> bool:
+    """Return whether an old decision, which has no field for it, was of a client with a lease."""
+    return (controller, reason) == ("remote", "lease held")
+
+
 def reasons_of(message: pb.TickRecord | pb.ApplyResponse) -> Reasons:
     """Return the reasons in a message, also those of an old record, which are sentences."""
     reasons, notes = REASONS.from_wire(message.reasons), tuple(message.guard_notes)
     if not notes:
         return reasons
-    return replace(reasons, fault=reasons.fault or fault_from_notes(notes), notes=notes)
+    return replace(reasons, fault=reasons.fault or _fault_from_notes(notes), notes=notes)
 
 
 def _reasons_parts(record: TickRecord) -> Parts:
@@ -123,7 +157,7 @@ def _reasons_parts(record: TickRecord) -> Parts:
 
 def _named(*, controller: str, decision: Decision, leased: bool) -> NamedDecision:
     """Make a decision, also one of an old record, which does not say that it was a client's."""
-    leased = leased or was_leased(controller, decision.reason)
+    leased = leased or _was_leased(controller, decision.reason)
     return NamedDecision(controller=controller, decision=decision, leased=leased)
 
 
