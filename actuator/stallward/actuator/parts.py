@@ -9,8 +9,9 @@ when a client asks for one, on the thread that loads it.
 from __future__ import annotations
 
 from enum import Enum
-from importlib import import_module
 from typing import Any
+
+from stallward.agent.by_name import load_named
 
 
 class Part(Enum):
@@ -55,13 +56,3 @@ class Part(Enum):
 def load_part(part: Part) -> Any:
     """Import a part, and return what it offers."""
     return load_named(part.value)
-
-
-def load_named(place: str) -> Any:
-    """Import what is at a place.
-
-    Args:
-        place: The module and the name there, as ``package.module:name``.
-    """
-    module, _, name = place.partition(":")
-    return getattr(import_module(module), name)

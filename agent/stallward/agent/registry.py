@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 from stallward.agent.believed_file import installed_points, load_entry
+from stallward.agent.by_name import load_named
 from stallward.agent.controller import Controller
 from stallward.agent.controllers import SHIPPED
 from stallward.agent.errors import ControllerError
@@ -100,8 +100,7 @@ def find_entry(name: str) -> ControllerEntry:
 @functools.cache
 def _shipped(name: str) -> ControllerEntry:
     """One of the shipped controllers; its module is imported when it is first asked for."""
-    module, _, attribute = SHIPPED[name].partition(":")
-    entry: ControllerEntry = getattr(import_module(module), attribute)
+    entry: ControllerEntry = load_named(SHIPPED[name])
     return entry
 
 

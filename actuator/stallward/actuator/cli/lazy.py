@@ -12,7 +12,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
-from stallward.actuator.parts import load_named
+from stallward.agent.by_name import load_named
 
 
 class LazyCommand(TyperCommand):

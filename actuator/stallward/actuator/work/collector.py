@@ -16,7 +16,6 @@ import time
 from typing import Final, Protocol
 
 from stallward.actuator.errors import WorkError
-from stallward.actuator.parts import load_named
 from stallward.actuator.runtime.process_setup import lock_memory
 from stallward.actuator.runtime.process_start import run_process
 from stallward.actuator.runtime.waiting_messages import pack
@@ -29,6 +28,7 @@ from stallward.actuator.work.config import (
     WorkOptions,
 )
 from stallward.actuator.work.counter import MOST_DETAIL, WorkCounter, WorkReport
+from stallward.agent.by_name import load_named
 from stallward.agent.sample import WorkFault
 
 _STACK_BYTES: Final = 512 << 10

@@ -22,3 +22,5 @@ SHIPPED: Final[Mapping[str, str]] = {
     "storm": "stallward.agent.controllers.storm:ENTRY",
 }
 """The module of each controller's entry, and the name of the entry there."""
+PROFILE_READER: Final = "stallward.agent.profile:read_profile"
+"""What reads the file that an argument ``profile`` names, where one is given."""

@@ -30,6 +30,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,7 @@ from stallward.agent.applications import (
     MAX_ELAPSED_S,
     lives_on_anon,
 )
+from stallward.agent.by_name import load_named
 from stallward.agent.control_law.thresholds import (
     as_values,
     make_thresholds,
@@ -48,6 +50,7 @@ from stallward.agent.control_law.thresholds import (
     tuned,
 )
 from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controllers import PROFILE_READER
 from stallward.agent.desired import (
     FLUSH,
     KEEP_ANON,
@@ -61,7 +64,6 @@ from stallward.agent.desired import (
 )
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
-from stallward.agent.profile import read_profile
 from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
@@ -74,6 +76,9 @@ from stallward.agent.sharing.room import Room
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 from stallward.agent.sharing.wording import mib, reason
+
+if TYPE_CHECKING:
+    from stallward.agent.profile import ApplicationProfile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,8 +346,11 @@ def _make(arguments: Mapping[str, str]) -> PartitionController:
     given = {key: number(arguments, key, 0.0) for key in arguments.keys() - {"path", "profile"}}
     values = {**as_values(numbers), **given}
     thresholds = make_thresholds(PartitionThresholds, values, "the arm 'partition'")
-    profile = read_profile(Path(arguments["profile"])) if "profile" in arguments else None
-    return PartitionController(thresholds, profile.working_set_bytes if profile else 0)
+    start_bytes = 0
+    if "profile" in arguments:
+        profile: ApplicationProfile = load_named(PROFILE_READER)(Path(arguments["profile"]))
+        start_bytes = profile.working_set_bytes
+    return PartitionController(thresholds, start_bytes)
 
 
 ENTRY = ControllerEntry(
