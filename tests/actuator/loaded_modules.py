@@ -1,7 +1,7 @@
 """Starts a node of a configuration, runs some ticks, and prints the modules that were loaded.
 
 Run: ``python loaded_modules.py FOLDER < CONFIGURATION``; the folder is an empty one, in which the
-groups ``app``, ``app2`` and ``batch`` are made.
+groups ``app``, ``app2``, ``batch`` and ``kubepods/pod1`` are made.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def make_files(folder: Path) -> None:
     (folder / "proc/self").mkdir(parents=True)
     (folder / "proc/self/mounts").write_text("cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
     (folder / "proc/meminfo").write_text("MemTotal: 1024000 kB\nMemAvailable: 512000 kB\n")
-    for name in ("app", "app2", "batch"):
+    for name in ("app", "app2", "batch", "kubepods/pod1"):
         (folder / "cgroup" / name).mkdir(parents=True)
         for file, content in FILES.items():
             (folder / "cgroup" / name / file).write_text(content)

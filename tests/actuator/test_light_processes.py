@@ -14,7 +14,7 @@ import pytest
 from stallward.actuator.parts import Part, load_part
 
 MOST_MODULES: Final = 184
-MOST_LINES: Final = 30_100
+MOST_LINES: Final = 29_900
 """What the loop may import of our own code, which runs as root: a person must be able to read it.
 Lower these when less is imported; raise them only with the reason in the same commit."""
 
@@ -87,6 +87,10 @@ ASKED_FOR: Final = {
     "trees": (
         GROUPS.replace('group = "batch"', 'processes = { pidfile = "/run/b.pid" }'),
         {Part.TREES, Part.TREE_LEVERS, Part.TREE_READER},
+    ),
+    "a group of the kubelet": (
+        GROUPS.replace('group = "batch"', 'group = "kubepods/pod1"'),
+        {Part.KUBELET_GROUP},
     ),
     "a pod": (
         GROUPS.replace('group = "batch"', 'pod = { selector = "app=batch" }'),

@@ -28,7 +28,8 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.runtime.process_start import command_line
-from stallward.actuator.targets.kubelet_groups import Driver, Qos
+from stallward.actuator.targets.kubelet_groups import Driver
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.desired import DesiredState, SlotDesire
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]

@@ -27,7 +27,8 @@ from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.errors import DaemonUnavailableError
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.targets.kubelet_groups import Driver, Qos
+from stallward.actuator.targets.kubelet_groups import Driver
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.desired import DesiredState, SlotDesire
 
 HELD = DesiredState(slots=(SlotDesire(paused=True, limit_bytes=12 * MIB, cpu_weight=1),) * 2)

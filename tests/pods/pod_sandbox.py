@@ -28,7 +28,8 @@ from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.targets.config import KubernetesConfig, PodConfig
-from stallward.actuator.targets.kubelet_groups import Driver, KubeletGroup, Level, Qos
+from stallward.actuator.targets.kubelet_groups import Driver, KubeletGroup, Level
+from stallward.actuator.targets.qos import Qos
 
 MIB = 1 << 20
 ZONE_LIMIT_BYTES = 256 * MIB

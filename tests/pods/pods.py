@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stallward.actuator.kernel.paths import Paths
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.kubernetes.pod import Pod, parse_pod
 
 

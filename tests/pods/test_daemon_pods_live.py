@@ -16,7 +16,8 @@ from stallward.actuator.client import ActuatorClient
 from stallward.actuator.client.daemon_process import Daemon
 from stallward.actuator.errors import DaemonUnavailableError
 from stallward.actuator.kernel.cgroups import Cgroup
-from stallward.actuator.targets.kubelet_groups import Driver, Qos
+from stallward.actuator.targets.kubelet_groups import Driver
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.desired import DesiredState, SlotDesire
 
 pytestmark = pytest.mark.live

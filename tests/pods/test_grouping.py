@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pods import pod, uid_of
 
 from stallward.actuator.targets.config import PodConfig
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.actuator.targets.selection import GroupBy, Grouping, parse_group_by
 from stallward.agent.errors import SchemaError
 from stallward.kubernetes.assign import MOST_PODS, Assignment, assign

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pods import mirror_of, pod, uid_of, written
 
 from stallward.actuator.targets.config import PodConfig, keys_of
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.errors import SchemaError
 from stallward.kubernetes.assign import Assignment, assign
 from stallward.kubernetes.errors import PodsError

@@ -43,6 +43,8 @@ class Part(Enum):
     """its levers,"""
     TREE_READER = "stallward.actuator.sensors.tree_reader:TreeReader"
     """and its counters."""
+    KUBELET_GROUP = "stallward.actuator.targets.kubelet_groups:check_slot_group"
+    """Where a group may be one of the kubelet's: whether it can be a slot."""
     LABEL_SELECTOR = "stallward.actuator.targets.selection:parse_selector"
     """Where a target is a pod: which pods are meant,"""
     POD_GROUPING = "stallward.actuator.targets.selection:parse_group_by"

@@ -18,7 +18,7 @@ from stallward.actuator.config.tables import (
 from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.latency.config import LinesLatency
 from stallward.actuator.targets.config import PodConfig
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.actuator.work.config import FileWork
 
 PATH = Path("/etc/stallward/stallward.toml")

@@ -9,7 +9,7 @@ import pytest
 from stallward.actuator.config.load import config_toml, parse_config
 from stallward.actuator.config.reload import check_reload
 from stallward.actuator.errors import ConfigError, KubeletGroupError
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 
 BASE = """
 [service]

@@ -14,12 +14,12 @@ from stallward.actuator.targets.kubelet_groups import (
     Driver,
     KubeletGroup,
     Level,
-    Qos,
     check_slot_group,
     find_pod_group,
     parse_group,
     pod_groups,
 )
+from stallward.actuator.targets.qos import Qos
 
 UID = "0f0c5d2e-7c4b-4a52-9d37-3b5f0a1f4c11"
 ID = "9f3c" * 16

@@ -32,9 +32,9 @@ from stallward.actuator.latency.config import (
     PrometheusLatency,
     StatsdLatency,
 )
+from stallward.actuator.parts import Part, load_part
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.targets.config import KubernetesConfig, PodConfig
-from stallward.actuator.targets.kubelet_groups import check_slot_group
 from stallward.actuator.work.config import CpuWork, SlotWork
 
 # ---------- Checks of the addresses under which a daemon can be asked
@@ -244,7 +244,8 @@ def _check_groups(config: DaemonConfig) -> None:
             continue  # what a tree or a pod has is known only on the node
         place = f"background[{i}].group"
         try:
-            check_slot_group(slot.group)
+            if "kubepods" in slot.group:
+                load_part(Part.KUBELET_GROUP)(slot.group)
         except KubeletGroupError as error:
             raise ConfigError(
                 f"config.{place}: {error.cause}", next_step=error.next_step

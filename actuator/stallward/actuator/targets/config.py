@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.parts import Part, load_part
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.errors import SchemaError
 
 if TYPE_CHECKING:

@@ -28,14 +28,7 @@ from enum import Enum
 from typing import Final
 
 from stallward.actuator.errors import KubeletGroupError
-
-
-class Qos(Enum):
-    """A pod's quality of service, in the words of its status."""
-
-    GUARANTEED = "Guaranteed"
-    BURSTABLE = "Burstable"
-    BEST_EFFORT = "BestEffort"
+from stallward.actuator.targets.qos import Qos
 
 
 class Driver(Enum):

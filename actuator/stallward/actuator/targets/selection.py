@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.errors import SchemaError
 
 # ---------- Label selectors, in the syntax of the Kubernetes API

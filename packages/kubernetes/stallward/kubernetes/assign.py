@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from stallward.actuator.targets.config import PodConfig
-from stallward.actuator.targets.kubelet_groups import Qos
+from stallward.actuator.targets.qos import Qos
 from stallward.kubernetes.pod import Pod
 
 MOST_PODS: Final = 64

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from stallward.actuator.targets.kubelet_groups import Qos
 from stallward.actuator.targets.messages import PauseBudget
+from stallward.actuator.targets.qos import Qos
 from stallward.agent.printable import printable
 from stallward.kubernetes.errors import PodsError
 from stallward.kubernetes.probes import pause_budget
