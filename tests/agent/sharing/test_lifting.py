@@ -5,18 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from stallward.agent.sample import LatencySample
 from stallward.agent.sharing.lifting import FIRST_WAIT_S, LEAST_TRIAL_S, Lifting
 
 TICK_S = 0.1
+SLO_MS = 10.0
+
+
+def answered(ratio: float) -> LatencySample:
+    return LatencySample(
+        completed=10, completed_total=10, p95_ms=ratio * SLO_MS, last_completion_age_s=0.05
+    )
+
+
+SILENT = LatencySample(completed_total=10, last_completion_age_s=40.0)
 
 
 @dataclass
 class Node:
     """An application whose latency depends on whether there are limits."""
 
-    limited: float
-    """The p95 over the target with limits."""
-    free: float
+    limited: float | LatencySample | None
+    """The p95 over the target with limits, or all that is known of its latencies."""
+    free: float | LatencySample | None
     """The same without."""
     limits: bool = True
     lifting: Lifting = field(default_factory=Lifting)
@@ -29,10 +40,12 @@ class Node:
         for _ in range(round(seconds / TICK_S)):
             self.time_s += TICK_S
             before = self.lifting.lifted
+            now = self.free if before else self.limited
             lifted = self.lifting.update(
                 self.time_s,
                 TICK_S,
-                ratio=self.free if before else self.limited,
+                latency=answered(now) if isinstance(now, float) else now,
+                slo_ms=SLO_MS,
                 limits=self.limits,
             )
             if lifted and not before:
@@ -81,6 +94,23 @@ def test_limits_come_back_when_the_application_misses_more_without_them_later() 
     node.run(40.0)
     assert not node.lifting.lifted
     assert node.run(300.0) == 0.0, "they are judged anew, and do no harm now"
+
+
+def test_an_application_that_has_nothing_to_answer_begins_no_trial() -> None:
+    assert Node(limited=SILENT, free=0.5).run(600.0) == 0.0
+    assert Node(limited=None, free=0.5).run(600.0) == 0.0
+
+
+def test_an_application_that_falls_silent_during_a_trial_ends_it() -> None:
+    node = Node(limited=1.05, free=SILENT)
+    assert node.run(120.0) < LEAST_TRIAL_S + 1.0
+    assert len(node.trials_s) == 1
+
+
+def test_a_trial_of_which_nothing_is_known_ends() -> None:
+    node = Node(limited=3.0, free=None)
+    assert node.run(120.0) < LEAST_TRIAL_S + 1.0
+    assert len(node.trials_s) == 1
 
 
 def test_where_nothing_would_be_limited_nothing_is_lifted() -> None:

@@ -69,7 +69,7 @@ from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
-from stallward.agent.sharing.lifting import Lifting, newest_ratio
+from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.room import Room
@@ -179,7 +179,8 @@ class PartitionController:
         lifted = self._lifting.update(
             sample.time_s,
             self._elapsed_s,
-            ratio=newest_ratio(sample.latency, self._context.slo_ms),
+            latency=sample.latency,
+            slo_ms=self._context.slo_ms,
             limits=divided.desired != RELEASED,
         )
         if not lifted:

@@ -244,7 +244,7 @@ class BorderSearch:
         if latency is None or latency.last_completion_age_s is None:
             self._usual_ratio = None
             return None
-        ratio = newest_ratio(latency, self._slo_ms)
+        ratio = newest_ratio(latency, self._slo_ms, trial=self.level > 0)
         if ratio is None:
             return self._usual_ratio
         if self._usual_ratio is None:

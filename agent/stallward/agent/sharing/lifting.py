@@ -18,9 +18,9 @@ from typing import Final
 from stallward.agent.sample import LatencySample
 
 SILENT_S: Final = 1.0
-"""An application that has answered nothing for so long misses its target."""
-MISSED_RATIO: Final = 2.0
-"""The p95 over the target that it counts as meanwhile."""
+"""An application that has answered nothing for so long may be standing still."""
+SILENT_RATIO: Final = 2.0
+"""The p95 over the target as which that counts during a trial."""
 SETTLE_S: Final = 10.0
 """Memory takes this long to follow new limits; what is missed meanwhile says nothing about them."""
 WINDOW_S: Final = 20.0
@@ -44,14 +44,20 @@ PROVED_S: Final = 120.0
 """A trial that has gone on for so long has succeeded: the wait after the next one is short again."""
 
 
-def newest_ratio(latency: LatencySample | None, slo_ms: float) -> float | None:
-    """The newest p95 over the target; ``None`` where there is nothing new."""
+def newest_ratio(latency: LatencySample | None, slo_ms: float, *, trial: bool) -> float | None:
+    """The newest p95 over the target; ``None`` where there is nothing new.
+
+    Args:
+        latency: The application's latencies; ``None`` if they are not known.
+        slo_ms: The target.
+        trial: Whether the background has more than it had before, so that silence is suspect.
+    """
     if latency is None:
         return None
     if latency.p95_ms is not None:
         return latency.p95_ms / slo_ms
     age_s = latency.last_completion_age_s
-    return MISSED_RATIO if age_s is not None and age_s > SILENT_S else None
+    return SILENT_RATIO if trial and age_s is not None and age_s > SILENT_S else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +93,8 @@ class Lifting:
         time_s: float,
         elapsed_s: float,
         *,
-        ratio: float | None,
+        latency: LatencySample | None,
+        slo_ms: float,
         limits: bool,
     ) -> bool:
         """Take one more tick, and say whether the limits are lifted.
@@ -95,7 +102,8 @@ class Lifting:
         Args:
             time_s: Its time.
             elapsed_s: The time since the tick before.
-            ratio: The application's newest p95 over its target; ``None`` if it is not known.
+            latency: The application's latencies; ``None`` if they are not known.
+            slo_ms: The target.
             limits: Whether anything would be limited now.
         """
         self._since_s += elapsed_s
@@ -103,6 +111,7 @@ class Lifting:
         if not limits:
             self._change(lifted=False)
             return False
+        ratio = newest_ratio(latency, slo_ms, trial=self.lifted)
         if ratio is not None and self._since_s > (READ_BACK_S if self.lifted else SETTLE_S):
             cost_s = elapsed_s * (1.0 + math.log10(ratio)) if ratio > 1.0 else 0.0
             self._ticks.append(_Tick(time_s=time_s, elapsed_s=elapsed_s, cost_s=cost_s))
@@ -129,7 +138,7 @@ class Lifting:
         """End a trial that costs more than the limits did; forgive failures if it does not."""
         if self._since_s < LEAST_TRIAL_S:
             return
-        if self._cost() > TOLERATED_RATIO * self._cost_before + TOLERATED_COST:
+        if not self._ticks or self._cost() > TOLERATED_RATIO * self._cost_before + TOLERATED_COST:
             self._barred_s, self._wait_s = self._wait_s, min(2.0 * self._wait_s, LONGEST_WAIT_S)
             self._change(lifted=False)
         elif self._since_s >= PROVED_S:
