@@ -245,10 +245,18 @@ def test_psi_hold_pauses_everything_and_only_above_its_threshold() -> None:
     assert levels_of(action) == [2, 2, 0, 0]
 
 
+def test_psi_hold_looks_at_latencies_only_where_it_is_asked_to() -> None:
+    slow = observe(latency=0.95)
+    assert not run(PsiHoldLaw(PsiHoldThresholds()), slow, 5.0).any()
+    law = PsiHoldLaw(PsiHoldThresholds(latency_high=0.9))
+    assert pauses_of(law.act(slow, TICK_S)[0]) == [1, 1, 0, 0]
+    assert pauses_of(run(law, observe(latency=0.8), 10.0)) == [0, 0, 0, 0]
+
+
 LAWS: list[Callable[[int], Law]] = [
     lambda batch: RuleLaw([QUICK], batch),
     lambda batch: PiLaw([PiThresholds()], batch),
-    lambda batch: PsiHoldLaw(PsiHoldThresholds(), batch),
+    lambda batch: PsiHoldLaw(PsiHoldThresholds(latency_high=0.9), batch),
 ]
 
 

@@ -1,5 +1,9 @@
 """``psi-hold``: pauses all background while the application stalls, and for a hold-off after it.
 
+With ``latency_high`` it also does so while the p95 is near the target. On a slow disk that keeps the
+target better than limits, which squeeze pages to swap that are slow to come back
+(docs/lab/disk-and-cpu.md).
+
 This is the oldest rule that freezes instead of killing, after ``sideloader`` of resctl-demo
 (Meta). Above a threshold of memory stall everything is frozen, for a hold-off that grows when the
 overload returns and decays when it does not. The numbers of ``sideloader`` (a 60 s average above
@@ -20,7 +24,12 @@ from numpy.typing import NDArray
 
 from stallward.agent.control_law import staircase
 from stallward.agent.control_law.law import LawController
-from stallward.agent.control_law.signals import Observations, present_slots, stall_share
+from stallward.agent.control_law.signals import (
+    LatencySignal,
+    Observations,
+    present_slots,
+    stall_share,
+)
 from stallward.agent.control_law.thresholds import spans, tuned
 from stallward.agent.controller import Need
 from stallward.agent.plugin import ControllerEntry, number
@@ -37,6 +46,9 @@ class PsiHoldThresholds:
         0.1, "memory stall of the application that is overload, share of the last second",
         0.001, 1.0, logarithmic=True,
     )  # fmt: skip
+    latency_high: float = tuned(
+        0, "p95 over the target that is overload as well (0: latencies do not count)", 0, 10
+    )
     hold_s: float = tuned(2.0, "first hold-off, s", 0.1, 60.0, logarithmic=True)
     most_hold_s: float = tuned(6.0, "longest hold-off, s", 0.1, 300.0, logarithmic=True)
     level: float = tuned(0, "limit level of what is paused (0: pause only)", 0, 5, whole=True)
@@ -49,11 +61,14 @@ class PsiHoldLaw:
         self._t = thresholds
         self._hold_s = np.full(batch, thresholds.hold_s)
         self._left_s = np.zeros(batch)
+        self._latency = LatencySignal(batch)
 
     def act(self, observations: Observations, elapsed_s: float) -> NDArray[np.int64]:
         """Decide for every node, see :class:`stallward.agent.control_law.law.Law`."""
         t, held = self._t, self._left_s > 1e-9
         overload = stall_share(observations) >= t.threshold_share
+        if t.latency_high > 0.0:
+            overload |= self._latency.read(observations) >= t.latency_high
         left_s = np.maximum(self._left_s - elapsed_s, 0.0)
         begins = overload & ~held
         calm = ~overload & ~held
