@@ -25,7 +25,7 @@ class Disk:
         self.wanted_mib_per_s = list(wanted_mib_per_s)
         self.read_bytes = [0.0 for _ in wanted_mib_per_s]
         self.written_bytes = 0
-        self.counted, self.in_force = True, True
+        self.counted, self.in_force = [True for _ in wanted_mib_per_s], True
         self.ticks = 0
         self.groups: list[GroupSample] = []
 
@@ -55,11 +55,11 @@ class Disk:
             self.groups = [
                 GroupSample(
                     name="",
-                    io_read_bytes=int(read) if self.counted else None,
-                    io_written_bytes=self.written_bytes if self.counted else None,
+                    io_read_bytes=int(read) if counted else None,
+                    io_written_bytes=self.written_bytes if counted else None,
                     turn_read_s=time_s,
                 )
-                for read in self.read_bytes
+                for read, counted in zip(self.read_bytes, self.counted, strict=True)
             ]
         self.ticks += 1
         self.throttle.update(
@@ -201,14 +201,30 @@ def test_who_wants_less_than_its_part_leaves_the_rest_to_others() -> None:
 
 def test_where_nothing_is_counted_nothing_is_limited() -> None:
     disk = Disk(400.0)
-    disk.counted = False
+    disk.counted = [False]
     assert disk.run(60.0, harmful=True, ratio=2.0) == [None]
 
 
-def test_a_time_without_counts_keeps_the_last_rate() -> None:
+def test_a_group_that_is_gone_takes_no_part() -> None:
+    """Its last rate would stay above its limit, and no limit would ever be cut again."""
+    disk, alone = Disk(400.0, 200.0), Disk(200.0)
+    for one in (disk, alone):
+        one.run(5.0)
+    disk.counted[0] = False
+    for one in (disk, alone):
+        one.run(5.0)
+    limits = disk.run(20.0, harmful=True, ratio=1.5)
+    assert limits == [None, *alone.run(20.0, harmful=True, ratio=1.5)]
+    assert limits[1] is not None
+
+
+def test_a_group_that_comes_again_is_measured_from_then_on() -> None:
     disk = Disk(400.0)
     disk.run(5.0)
-    disk.counted = False
+    disk.counted = [False]
+    disk.run(5.0)
+    disk.counted, disk.read_bytes = [True], [0.0]
+    disk.run(5.0)
     assert disk.run(3.0, harmful=True, ratio=0.95) == [pytest.approx(280.0, abs=1.0)]
 
 
@@ -216,5 +232,6 @@ def test_other_groups_begin_without_limits() -> None:
     disk = Disk(400.0)
     disk.run(20.0, harmful=True, ratio=0.95)
     disk.wanted_mib_per_s, disk.read_bytes = [400.0, 400.0], [0.0, 0.0]
+    disk.counted = [True, True]
     disk.throttle.limits_bytes_per_s = ()
     assert disk.run(TICK_S) == [None, None]

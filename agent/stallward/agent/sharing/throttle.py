@@ -66,9 +66,10 @@ class DiskRate:
         self._before: tuple[float, int, int] | None = None
 
     def update(self, group: GroupSample, time_s: float) -> None:
-        """Take one more sample; where nothing new is known, the last rate stays."""
+        """Take one more sample; where nothing is counted, as of a group that is gone, it is 0."""
         read, written = group.io_read_bytes, group.io_written_bytes
         if read is None and written is None:
+            self.bytes_per_s, self._before = 0.0, None
             return
         read_s = time_s if group.turn_read_s is None else group.turn_read_s
         now = (read_s, read or 0, written or 0)
