@@ -158,6 +158,32 @@ def test_blind_ticks_before_a_sample_are_a_fault() -> None:
     assert outcome.fault == Fault(controller="rule", cause=NoSample(ticks=2))
 
 
+def test_blind_ticks_do_not_forget_that_the_kernel_killed_under_a_limit() -> None:
+    engine = scripted_engine(Scripted("rule", LIMIT), Scripted("default", LIMIT), Budgets())
+    in_force: int | None = None
+
+    def granted(tick: int, kills: int, blind_ticks: int = 0) -> int | None:
+        nonlocal in_force
+        sample = make_sample(tick)
+        state = SlotState(reference_bytes=300 << 20, limit_bytes=in_force, since_thaw_s=60.0)
+        outcome = engine.step(
+            replace(
+                sample,
+                slots=(replace(sample.slots[0], oom_kills=kills), *sample.slots[1:]),
+                slot_states=(state, *sample.slot_states[1:]),
+            ),
+            late=False,
+            circumstances=Circumstances(blind_ticks=blind_ticks),
+        )
+        in_force = outcome.granted.slots[0].limit_bytes
+        return in_force
+
+    assert granted(1, kills=0) == LIMIT.slots[0].limit_bytes
+    assert granted(2, kills=1) is None
+    assert granted(3, kills=1, blind_ticks=1) is None
+    assert granted(4, kills=1) is None
+
+
 def test_the_policy_returns_after_good_ticks_in_a_row() -> None:
     rule = Scripted("rule", PAUSE)
     engine = _engine(rule)

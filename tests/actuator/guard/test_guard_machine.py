@@ -370,7 +370,9 @@ class GuardedNode(RuleBasedStateMachine):
         sample = self.sample(start_s if sample_time_s is None else sample_time_s, start_s)
         if sample.time_s < math.inf:  # not a NaN either; the pace is that of the samples
             self.sampled_s = max(self.sampled_s, sample.time_s)
-        before = replace(engine.memory, limits=()) if self.blind_ticks else engine.memory
+        before = engine.memory
+        if self.blind_ticks:
+            before = replace(before, limits=tuple(limit.learned for limit in before.limits))
         about = Circumstances(
             sample_age_s=age_s, horizon_s=horizon_s, blind_ticks=self.blind_ticks
         )

@@ -601,7 +601,8 @@ class Engine:
         )
         if circumstances.blind_ticks:
             # Everything was released then, so limits that were granted before are not in force.
-            self._memory = replace(self._memory, limits=())
+            learned = tuple(limit.learned for limit in self._memory.limits)
+            self._memory = replace(self._memory, limits=learned)
             return NoSample(ticks=circumstances.blind_ticks)
         return cause
 

@@ -242,7 +242,7 @@ class Guard:
             slot = remaining.slot(index)
             known = memory.limits[index] if index < len(memory.limits) else LimitMemory()
             # Kills and waits are remembered even if the slot cannot be judged at this tick.
-            granted, limit = NO_ACTION, LimitMemory(kills=known.kills, workable=known.workable)
+            granted, limit = NO_ACTION, known.learned
             refusal: GuardChange | None
             if not fits or not sample.slots[index].bound:
                 refusal = _refusal(sample, index, GuardRule.NOT_IN_SAMPLE, wish=Wish.SLOT)

@@ -103,6 +103,11 @@ class LimitMemory:
     kills: KillMemory = field(default_factory=KillMemory)
     workable: WorkableMemory = field(default_factory=WorkableMemory)
 
+    @property
+    def learned(self) -> LimitMemory:
+        """What stays known when no limit is in force any more: what limits did before."""
+        return LimitMemory(kills=self.kills, workable=self.workable)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotCase:
