@@ -113,6 +113,34 @@ def test_groups_that_thrash_with_a_part_take_turns() -> None:
         assert 0.4 < np.mean([pair[index] for pair in paused]) < 0.6
 
 
+def pass_over(zone: Zone, seconds: float, *, stall_share: float, refaults_per_s: float) -> None:
+    """A time in which the groups wait and read again, and nobody looks."""
+    for index in range(len(zone.groups_mib)):
+        zone.stalled_us[index] += int(1e6 * seconds * stall_share)
+        zone.refaults[index] += int(seconds * refaults_per_s)
+    zone.time_s += seconds
+
+
+@pytest.mark.parametrize("seconds", [8.0, 600.0])
+def test_what_happened_while_a_client_decided_is_no_thrashing_now(seconds: float) -> None:
+    zone = Zone(200, 300, 300)
+    zone.run(12.0)
+    pass_over(zone, seconds, stall_share=0.01, refaults_per_s=20.0)
+    for _ in range(30):
+        assert not any(slot.paused for slot in zone.tick().desired.slots)
+
+
+@pytest.mark.parametrize(("stall_share", "pauses"), [(0.15, False), (0.6, True)])
+def test_groups_that_thrash_are_found_whatever_the_time_between_two_ticks(
+    stall_share: float, pauses: bool
+) -> None:
+    zone = Zone(200, 300, 300)
+    for _ in range(6):
+        pass_over(zone, 4.9, stall_share=stall_share, refaults_per_s=5000.0 * stall_share)
+        decision = zone.tick()
+    assert any(slot.paused for slot in decision.desired.slots) is pauses
+
+
 def test_groups_that_fit_whole_are_not_held_back_though_they_thrashed() -> None:
     zone = Zone(200, 250, 250)
     zone.thrashing = {0, 1}

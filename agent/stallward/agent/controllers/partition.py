@@ -35,12 +35,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.applications import (
-    ANON_BAND,
-    ANON_SHARE,
-    MAX_ELAPSED_S,
-    lives_on_anon,
-)
+from stallward.agent.applications import ANON_BAND, ANON_SHARE, lives_on_anon
 from stallward.agent.by_name import load_named
 from stallward.agent.control_law.thresholds import (
     as_values,
@@ -68,6 +63,7 @@ from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.division import Division, Turns, Want
+from stallward.agent.sharing.elapsed import elapsed_since
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
@@ -195,9 +191,8 @@ class PartitionController:
             set_points: What is not ``auto`` in them, this controller does not decide.
         """
         numbers = self._thresholds
-        last_s, self._previous_s = self._previous_s, sample.time_s
-        elapsed_s = min(max(0.0 if last_s is None else sample.time_s - last_s, 0.0), MAX_ELAPSED_S)
-        self._elapsed_s = elapsed_s
+        elapsed_s = self._elapsed_s = elapsed_since(self._previous_s, sample.time_s)
+        self._previous_s = sample.time_s
         zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
         demand = self._demand.update(sample.protected, elapsed_s)
         margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.agent.applications import ANON_BAND, MAX_ELAPSED_S
+from stallward.agent.applications import ANON_BAND
 from stallward.agent.desired import (
     FLUSH,
     KEEP_ANON,
@@ -21,6 +21,7 @@ from stallward.agent.desired import (
     SLOTS,
 )
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
+from stallward.agent.sharing.elapsed import LONGEST_S
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
@@ -75,7 +76,7 @@ def partition(
     time_s = frame.time_s
     first = sharing.fresh > 0.0
     passed_s = where(first, 0.0, time_s - sharing.time_s)
-    elapsed_s = minimum(maximum(passed_s, 0.0), MAX_ELAPSED_S)
+    elapsed_s = where(passed_s > LONGEST_S, 0.0, maximum(passed_s, 0.0))
     sharing.time_s, sharing.fresh = time_s, 0.0
     zone = frame.zone_limit_bytes
     estimates.update_demand(frame, sharing, numbers.forget_s, elapsed_s)
