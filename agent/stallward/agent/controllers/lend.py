@@ -15,7 +15,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from stallward.agent.applications import MAX_ELAPSED_S
 from stallward.agent.control_law.thresholds import as_values, make_thresholds, spans
 from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.controllers.partition import (
@@ -25,6 +24,7 @@ from stallward.agent.controllers.partition import (
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
 from stallward.agent.sharing.border_search import BorderSearch, BorderThresholds
+from stallward.agent.sharing.elapsed import elapsed_since
 from stallward.agent.sharing.levels import DIVIDED, NO_LIMITS, loan
 
 SHARES: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45)
@@ -66,8 +66,8 @@ class LendController:
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """Divide the memory at the level that is held."""
-        last_s, self._previous_s = self._previous_s, sample.time_s
-        elapsed_s = min(max(0.0 if last_s is None else sample.time_s - last_s, 0.0), MAX_ELAPSED_S)
+        elapsed_s = elapsed_since(self._previous_s, sample.time_s)
+        self._previous_s = sample.time_s
         index = self._search.update(
             sample,
             elapsed_s,

@@ -58,7 +58,7 @@ class Progress:
         self._lost_s: list[float] = [0.0] * len(self._before)
 
     def update(self, sample: Sample, elapsed_s: float) -> None:
-        """Take one more sample."""
+        """Take one more sample; after no time, it only shows where the counters are."""
         while len(self._before) < len(sample.slots):
             self._before.append(None)
             self._own_s.append(0.0)
@@ -72,7 +72,7 @@ class Progress:
         self._before[i] = now
         if state.paused:
             self._lost_s[i] += elapsed_s
-        if before is None or now is None:
+        if before is None or now is None or elapsed_s <= 0.0:
             return
         cpu_s = 1e-6 * max(now.cpu_us - before.cpu_us, 0)
         own_s = min(1e-6 * max(now.user_us - before.user_us, 0), cpu_s)
