@@ -180,7 +180,17 @@ def sparse(model: onnx.ModelProto) -> None:
     )
 
 
+def constant(**attributes: Any) -> onnx.NodeProto:
+    """A ``Constant`` named ``to``; the digits behind the names of attributes are left out."""
+    made = helper.make_node("Constant", [], ["to"])
+    for name, value in attributes.items():
+        given = numpy_helper.from_array(np.array(value)) if name[:-1] == "value" else value
+        made.attribute.append(helper.make_attribute(name[:-1], given))
+    return made
+
+
 HUGE = 160 << 20
+TO_HUGE = helper.make_node("Expand", ["one", "to"], ["z"])
 HOSTILE = [
     (added(helper.make_node("Expand", ["one", "to"], ["z"]), one=np.ones(1, np.float32), to=[HUGE // 4]),
      "bytes or more"),
@@ -208,6 +218,11 @@ HOSTILE = [
      "used before it is made"),
     (added(helper.make_node("Relu", ["w"], ["logits"])), "two tensors are named"),
     (sparse, "sparse weights"),
+    (added(constant(value1=[HUGE // 4], value2=[1]), TO_HUGE, one=np.ones(1, np.float32)),
+     "two attributes of one name"),
+    (added(constant(value_ints1=[HUGE // 4], value1=[1]), TO_HUGE, one=np.ones(1, np.float32)),
+     "a constant with 2 attributes"),
+    (added(constant(), TO_HUGE, one=np.ones(1, np.float32)), "a constant with 0 attributes"),
 ]  # fmt: skip
 
 

@@ -141,19 +141,24 @@ def read_graph(model: bytes) -> PolicyGraph:
 
 
 def _node(message: Any) -> Node:
+    operator = _text(message.op_type)
     attributes = {_text(attribute.name): attribute for attribute in message.attribute}
+    if len(attributes) != len(message.attribute):
+        raise ValueError(f"{operator} has two attributes of one name"[:200])
     return Node(
-        operator=_text(message.op_type),
+        operator=operator,
         inputs=tuple(map(_text, message.input)),
         outputs=tuple(map(_text, message.output)),
         numbers={name: one.i for name, one in attributes.items() if one.HasField("i")},
         lists={name: tuple(one.ints) for name, one in attributes.items()},
-        constant=_given(attributes) if _text(message.op_type) == "Constant" else None,
+        constant=_given(attributes) if operator == "Constant" else None,
     )
 
 
 def _given(attributes: Mapping[str, Any]) -> Constant:
-    """The tensor of a ``Constant``, which one of several attributes gives."""
+    """The tensor of a ``Constant``, which one of several attributes gives; the runtime takes any."""
+    if len(attributes) != 1:
+        raise ValueError(f"it has a constant with {len(attributes)} attributes")
     if "value" in attributes:
         return _constant(attributes["value"].t)
     if "value_ints" in attributes:
