@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -18,8 +19,10 @@ from stallward.actuator.loop import policy_file, policy_loader
 from stallward.actuator.loop.commands import policy_status
 from stallward.actuator.loop.policy_file import find_policy_file
 from stallward.actuator.loop.policy_loader import LoadResult, PolicyLoader, load
+from stallward.actuator.policies import trial
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.policies.trial import TrialOptions, try_policy
+from stallward.actuator.runtime.process_start import interpreter
 from stallward.agent.controllers.partition import PartitionController
 from stallward.agent.errors import PolicyError
 
@@ -215,3 +218,44 @@ def test_a_trial_ends_at_its_bounds_of_memory_and_time(tmp_path: Path) -> None:
     (tmp_path / "none.onnx").write_bytes(b"")
     with pytest.raises(PolicyError, match=r"is empty\. Copy or export it again"):
         try_policy(TrialOptions(path=tmp_path / "none.onnx"))
+
+
+ENDLESS = """
+from pathlib import Path
+from stallward.actuator.policies import trial
+from stallward.agent.controllers import onnx
+
+def endless(_path):
+    while True:
+        pass
+
+onnx.OnnxController = endless
+trial.MOST_CPU_S = 0.0
+trial.main(trial.TrialOptions(path=Path("mine.onnx")))
+"""
+KILLED = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+
+def in_place_of_the_trial(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    monkeypatch.setattr(trial, "command_line", lambda *_: [*interpreter(), "-c", code])
+
+
+def test_a_trial_that_the_kernel_kills_for_memory_says_nothing_of_the_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_the_trial(monkeypatch, KILLED)
+    store, content = PolicyStore(tmp_path), b"a policy"
+    sha256 = hashlib.sha256(content).hexdigest()
+    store.append(sha256, 0, content)
+    with pytest.raises(DaemonError, match=r"could not be tried now.* Try again when more memory"):
+        store.complete(sha256, "mine", lambda path: try_policy(TrialOptions(path=path)))
+    assert store.received_bytes(sha256) == len(content), "it need not be sent again"
+
+
+@pytest.mark.slow
+def test_a_policy_that_takes_too_much_processor_time_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_the_trial(monkeypatch, ENDLESS)
+    with pytest.raises(PolicyError, match=rf"2 s to load.*\(status -{signal.SIGXCPU}\)"):
+        try_policy(TrialOptions(path=tmp_path / "mine.onnx"))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -43,7 +44,7 @@ def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
 
     Raises:
         PolicyError: If it is refused.
-        DaemonError: If the process did not come to an end.
+        DaemonError: If the process did not come to an end by itself or at a bound of its own.
     """
     command = command_line("stallward.actuator.policies.trial", options)
     try:
@@ -68,6 +69,12 @@ def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
     if run.returncode == _REFUSED:
         cause, _, next_step = said.partition("\0")
         raise PolicyError(cause, next_step=next_step)
+    if run.returncode == -signal.SIGKILL:  # no bound of its own does that
+        raise DaemonError(
+            f"The policy {options.path} could not be tried now: the process was killed, as the "
+            "kernel does where memory is short.",
+            next_step="Try again when more memory is free on the node.",
+        )
     if run.returncode != 0:
         raise PolicyError(
             f"The policy {options.path} takes more than {options.most_bytes >> 20} MiB or "
@@ -89,7 +96,8 @@ def main(options: TrialOptions) -> int:
     most_bytes, spent_s = has_bytes + options.most_bytes, time.process_time()
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
     most_s = int(spent_s + MOST_CPU_S) + 1
-    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s))
+    # At the first of the two the kernel sends SIGXCPU, at the second SIGKILL, as for lack of memory.
+    resource.setrlimit(resource.RLIMIT_CPU, (most_s, most_s + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         OnnxController(options.path)
