@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import grpc
 import pytest
@@ -17,6 +20,9 @@ from service_without_loop import WAIT_S, Service
 from stallward.actuator.client import ActuatorClient, Mode
 from stallward.actuator.errors import DaemonError, RequestError
 from stallward.actuator.ipc.channels import frame_tick
+from stallward.actuator.policies.store import PolicyStore
+from stallward.actuator.service import policy_servicer
+from stallward.actuator.service.policy_servicer import PolicyServicer
 from stallward.agent.controllers.policy_file import MAX_POLICY_BYTES
 from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import BASIC
@@ -85,6 +91,60 @@ def test_an_upload_that_broke_off_goes_on(client: ActuatorClient, tmp_path: Path
         assert _offset(stub, sha256) in (0, 1000)
     assert client.push(policy_file(tmp_path, CONTENT), name="mine").sha256 == sha256
     assert stored_file(tmp_path, CONTENT).read_bytes() == CONTENT
+
+
+class Trials:
+    """Stands in for trials: each ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.begun, self.end = threading.Semaphore(0), threading.Semaphore(0)
+        self.running = self.most_running = 0
+
+    def __call__(self, _options: object) -> None:
+        self.running += 1
+        self.most_running = max(self.most_running, self.running)
+        self.begun.release()
+        assert self.end.acquire(timeout=WAIT_S)
+        self.running -= 1
+
+
+async def _parts(content: bytes) -> AsyncIterator[pb.PushPolicyRequest]:
+    sha256 = hashlib.sha256(content).hexdigest()
+    yield pb.PushPolicyRequest(sha256=sha256, name=content.decode(), chunk=content)
+
+
+def test_a_client_that_goes_away_leaves_no_room_for_a_second_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process of the first one is still there."""
+    trials, store = Trials(), PolicyStore(tmp_path)
+    monkeypatch.setattr(policy_servicer, "try_policy", trials)
+
+    async def push_three() -> None:
+        servicer: Any = PolicyServicer(mock.Mock(), store=store)
+        aborts = mock.AsyncMock(side_effect=RuntimeError("refused"))
+        context = mock.Mock(abort=aborts, peer=lambda: "unix:")
+        first = asyncio.create_task(servicer.PushPolicy(_parts(b"first"), context))
+        assert await asyncio.to_thread(trials.begun.acquire, timeout=WAIT_S)
+        second = asyncio.create_task(servicer.PushPolicy(_parts(b"second"), context))
+        third = asyncio.create_task(servicer.PushPolicy(_parts(b"third"), context))
+        await asyncio.sleep(0.1)
+        for gone in (first, second):
+            gone.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await gone
+        with pytest.raises(RuntimeError, match="refused"):
+            await servicer.PushPolicy(_parts(b"first"), context)
+        assert "is being sent already" in aborts.call_args.args[1]
+        await asyncio.sleep(0.1)
+        trials.end.release()
+        assert await asyncio.to_thread(trials.begun.acquire, timeout=WAIT_S)
+        trials.end.release()
+        await third
+
+    asyncio.run(push_three())
+    assert trials.most_running == 1
+    assert [policy.name for policy in store.policies()] == ["first", "third"]
 
 
 def _offset(stub: pb_grpc.ActuatorServiceStub, sha256: str) -> int:

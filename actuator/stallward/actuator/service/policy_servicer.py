@@ -92,13 +92,25 @@ class PolicyServicer(ReportServicer):
                     why = f"A part has {len(part.chunk)} bytes, more than {MAX_CHUNK_BYTES}."
                     await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, why)
                 await self._stored(context, _appending(store, sha256, part))
-            async with self._trying:  # one process, and its memory, at a time
-                policy = await self._stored(
-                    context, lambda: store.complete(sha256, name, lambda path: _try(path, name))
-                )
-        finally:
+            await self._trying.acquire()  # one process, and its memory, at a time
+        except BaseException:
             self._pushing.discard(sha256)
+            raise
+        # To its end, even if the client goes away, because the process does not end with the call.
+        policy = await asyncio.shield(self._complete_push(context, store, sha256, name))
         return pb.PushPolicyResponse(policy=_STORED_POLICY.to_wire(policy))
+
+    async def _complete_push(
+        self, context: _Context, store: PolicyStore, sha256: str, name: str
+    ) -> StoredPolicy:
+        """Try a policy and keep it; then the next one may be tried."""
+        try:
+            return await self._stored(
+                context, lambda: store.complete(sha256, name, lambda path: _try(path, name))
+            )
+        finally:
+            self._trying.release()
+            self._pushing.discard(sha256)
 
     async def _begin_push(self, context: _Context, sha256: str) -> str:
         """Note that a policy is being sent; nobody else may send it meanwhile."""
