@@ -183,6 +183,27 @@ def test_a_start_that_does_not_fit_is_refused() -> None:
     assert "logarithms of other features" in refusal(replace(START.policy, fine=fine))
 
 
+@pytest.mark.parametrize(
+    ("facts", "wrong"),
+    [
+        ({"twins": 5}, "twins"),
+        ({"twins": None}, "twins"),
+        ({"twins": "redis-mix"}, "twins"),
+        ({"twins": ["redis-mix", ["nginx-hogs"]]}, "twins"),
+        ({"start": []}, "start"),
+        ({"start": {"twins": [1, "redis-mix"]}}, "start"),
+        ({"steps": "many", "twins": 5}, "steps, twins"),
+    ],
+)
+def test_a_start_whose_own_training_cannot_be_named_is_refused_at_once(
+    facts: dict[str, Any], wrong: str
+) -> None:
+    assert refusal(slot_policy(provenance=facts)) == (
+        f"What older says of its own training cannot be read: {wrong}. "
+        "Name another policy with --from, or train from the beginning."
+    )
+
+
 def test_a_start_travels_to_the_worker_of_a_seed_by_value() -> None:
     there = pickle.loads(pickle.dumps(partial(train_seed, start=START))).keywords["start"]
     assert there.facts() == START.facts()

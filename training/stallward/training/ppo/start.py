@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -37,8 +38,10 @@ class Start:
         """Refuse a policy that a training with these settings cannot begin with.
 
         Raises:
-            TrainingError: If it has other features or actions, or was trained with other numbers.
+            TrainingError: If it has other features or actions, or was trained with other numbers,
+                or what its file says of its own training cannot be repeated.
         """
+        self._check_provenance()
         policy, settings = self.policy, args.settings
         there = {
             "features": policy.features.name,
@@ -64,6 +67,22 @@ class Start:
                 else "Name another policy with --from, or train from the beginning.",
             )
 
+    def _check_provenance(self) -> None:
+        """Refuse what could not be written after the training."""
+        before = self.policy.provenance
+        start = before.get("start", {})
+        known = {
+            "steps": isinstance(before.get("steps", 0), int),
+            "twins": _are_names(before.get("twins", ())),
+            "start": isinstance(start, Mapping) and _are_names(start.get("twins", ())),
+        }
+        wrong = [name for name, right in known.items() if not right]
+        if wrong:
+            raise TrainingError(
+                f"What {self.name} says of its own training cannot be read: {', '.join(wrong)}.",
+                next_step="Name another policy with --from, or train from the beginning.",
+            )
+
     def shortened(self, args: Args) -> Args:
         """The settings with which the actor learns as well where there are few decisions.
 
@@ -75,3 +94,10 @@ class Start:
         rollouts = args.total_steps / (args.n_envs * args.n_steps)
         most = max(int(_CRITIC_SHARE * rollouts), 1)
         return replace(args, critic_rollouts=min(args.critic_rollouts, most))
+
+
+def _are_names(value: object) -> bool:
+    """Whether a value is a list of names, or a table by names."""
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        return False
+    return all(isinstance(one, str) for one in value)
