@@ -333,6 +333,8 @@ def test_broken_policies_are_refused(tmp_path: Path) -> None:
         replace(random_policy(), w2=np.zeros((3, 64), dtype=np.float32))
     with pytest.raises(TrainingError, match="log scale of a feature is negative"):
         replace(random_policy(), fine=-LOG_SCALES[: BASIC.size])
+    with pytest.raises(TrainingError, match="scale of a feature is not above 0"):
+        replace(random_policy(), scale=np.zeros(BASIC.size, dtype=np.float32))
     with pytest.raises(TrainingError, match="not finite"):
         replace(random_policy(), b2=np.full(sum(ACTION_SIZES), np.nan, dtype=np.float32))
     blocked = tmp_path / "file"

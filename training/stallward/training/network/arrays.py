@@ -126,7 +126,8 @@ class TrainedPolicy:
         """Check shapes and finiteness.
 
         Raises:
-            TrainingError: If an array does not fit the observation or action table.
+            TrainingError: If an array does not fit the observation or action table, or holds what
+                no training gives.
         """
         hidden0, hidden1, inputs = self.w0.shape[0], self.w1.shape[0], self.features.size
         expected = {
@@ -149,6 +150,11 @@ class TrainedPolicy:
         if (self.fine < 0.0).any():
             raise TrainingError(
                 "The policy's log scale of a feature is negative.",
+                next_step="Train again with `stallward train`.",
+            )
+        if not (self.scale > 0.0).all():
+            raise TrainingError(
+                "The policy's scale of a feature is not above 0.",
                 next_step="Train again with `stallward train`.",
             )
 
