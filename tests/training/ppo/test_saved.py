@@ -165,6 +165,37 @@ def test_what_is_not_a_saved_policy_is_refused(tmp_path: Path) -> None:
         load_policy(tmp_path)
 
 
+def packed(members: dict[str, bytes], packing: int) -> bytes:
+    """A zip of these members."""
+    with zipfile.ZipFile(made := io.BytesIO(), "w", packing, compresslevel=1) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return made.getvalue()
+
+
+def members_of(content: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def test_a_small_zip_that_holds_any_amount_is_refused(tmp_path: Path) -> None:
+    save_policy(tmp_path, slot_policy(), ARGS)
+    path = tmp_path / "policy.zip"
+    members = members_of(path.read_bytes())
+    huge = {"data": members["data"] + b" " * (64 << 20)}
+    weights = {"policy.pth": packed(members_of(members["policy.pth"]), zipfile.ZIP_DEFLATED)}
+    for changes, packing, said in (
+        (huge, zipfile.ZIP_DEFLATED, r"data has \d+ bytes, more than 67108864"),
+        ({}, zipfile.ZIP_BZIP2, "data is packed in another way"),
+        (weights, zipfile.ZIP_STORED, "its weights are packed"),
+    ):
+        path.write_bytes(packed({**members, **changes}, packing))
+        with pytest.raises(TrainingError, match=f"does not hold a trained policy: {said}"):
+            read_zip(path)
+    path.write_bytes(packed(members, zipfile.ZIP_DEFLATED))
+    assert same_weights(read_zip(path).parameters, slot_policy().parameters)
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [

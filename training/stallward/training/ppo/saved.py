@@ -57,6 +57,10 @@ _BROKEN: Final = (
 )  # fmt: skip
 """What readers of archives, JSON and tensors raise."""
 _AGAIN: Final = "Train again with `stallward train`."
+_MOST_BYTES: Final = 64 << 20
+"""The largest part of a zip that is read, as large as a policy that a node takes."""
+_ZIP: Final = b"PK\x03\x04"
+"""How weights begin that torch takes for a zip."""
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
@@ -194,17 +198,36 @@ def _contents(path: Path) -> tuple[Any, Mapping[str, torch.Tensor]]:
     """The notes in a zip, ``None`` if it has none, and the weights of its policy."""
     try:
         with zipfile.ZipFile(path) as archive:
-            notes = json.loads(archive.read("data")).get(_NOTES)
-            weights = io.BytesIO(archive.read("policy.pth"))
+            notes = json.loads(_part(archive, "data")).get(_NOTES)
+            weights = _part(archive, "policy.pth")
     except zipfile.BadZipFile as error:
         if not path.read_bytes().startswith(b"PK"):
             raise other_kind_of(path) or error from error
         raise
+    if weights.startswith(_ZIP):  # torch writes it unpacked, and would unpack it without a bound
+        with zipfile.ZipFile(io.BytesIO(weights)) as archive:
+            if any(part.compress_type != zipfile.ZIP_STORED for part in archive.infolist()):
+                raise ValueError("its weights are packed")
     # Some versions of the library let this unpickle anything.
-    state = torch.load(weights, map_location="cpu", weights_only=True)
+    state = torch.load(io.BytesIO(weights), map_location="cpu", weights_only=True)
     if not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise TypeError("its weights are not tensors")
     return notes, state
+
+
+def _part(archive: zipfile.ZipFile, name: str) -> bytes:
+    """A part of a zip.
+
+    Raises:
+        ValueError: If it is too large, or packed in a way that is not unpacked bit by bit.
+    """
+    part = archive.getinfo(name)
+    if part.file_size > _MOST_BYTES:
+        raise ValueError(f"{name} has {part.file_size} bytes, more than {_MOST_BYTES}")
+    if part.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+        raise ValueError(f"{name} is packed in another way than is read")
+    with archive.open(part) as file:
+        return file.read(_MOST_BYTES)
 
 
 def _unreadable(path: Path, error: Exception) -> TrainingError:
