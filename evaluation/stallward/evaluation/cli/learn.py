@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -136,13 +135,8 @@ JudgedOn = Annotated[
     list[str] | None,
     typer.Option(help="Twin by which the seed is chosen, like --twin [shipped, held out]."),
 ]
-
-
-class Features(StrEnum):
-    """What a policy reads of an observation; ``FEATURE_SETS`` in the agent has what it means."""
-
-    BASIC = "basic"
-    PHASES = "phases"
+Features = Literal["basic", "phases"]
+"""What a policy reads of an observation; ``FEATURE_SETS`` in the agent has what it means."""
 
 
 def train(
@@ -164,7 +158,7 @@ def train(
     features: Annotated[
         Features,
         typer.Option(help="What the policy reads; `phases` adds phases of the groups' sizes."),
-    ] = Features.BASIC,
+    ] = "basic",
     start: Annotated[
         str | None,
         typer.Option(
@@ -195,7 +189,7 @@ def train(
             judged_on=judged_on or ["default"],
             thresholds=thresholds or [],
             recipe=recipe,
-            features=features.value,
+            features=features,
             synthetic=composed,
             start=start,
             executor=executor,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -26,7 +25,7 @@ from stallward.papers.experiments.contention import (
     measure_configuration,
     measure_scenario,
 )
-from stallward.papers.experiments.dasec.applications import INSTANCE_APPLICATIONS
+from stallward.papers.experiments.dasec.applications import INSTANCE_APPLICATIONS, Division
 from stallward.papers.experiments.dasec.experiment import (
     DasecExperimentRequest,
     run_dasec_experiment,
@@ -53,10 +52,15 @@ from stallward.papers.experiments.dasec.tables import latency_table, summary_tab
 from stallward.papers.experiments.latd.experiment import LatdExperimentRequest, run_latd_experiment
 from stallward.papers.experiments.latd.page import latd_page
 from stallward.papers.experiments.latd.steps import SWAPPED_HOG
+from stallward.papers.experiments.latd.steps import Part as LatdPart
 from stallward.papers.experiments.latd.tables import memory_table, scenario_table, sweep_table
 from stallward.papers.experiments.latd.workload import Machine
 from stallward.papers.experiments.swap.configurations import find_configuration
-from stallward.papers.experiments.swap.experiment import SwapExperimentRequest, run_swap_experiment
+from stallward.papers.experiments.swap.experiment import (
+    Part,
+    SwapExperimentRequest,
+    run_swap_experiment,
+)
 from stallward.papers.experiments.swap.page import (
     alpha_table,
     case_study_table,
@@ -65,34 +69,7 @@ from stallward.papers.experiments.swap.page import (
 )
 from stallward.training.pipeline.outputs import check_writable
 
-# ---------- The choices of the commands of ``stallward experiment``, and what they show in the end
-
-
-class Part(StrEnum):
-    """Which of a document's experiments."""
-
-    ALL = "all"
-    CASE_STUDY = "case-study"
-    CASE_STUDY_RANDOM = "case-study-random"
-    CASE_STUDY_ZIPF = "case-study-zipf"
-    LARGER = "larger"
-    ALPHA = "alpha"
-
-
-class LatdPart(StrEnum):
-    """Which of the experiments of the latd thesis."""
-
-    ALL = "all"
-    SCENARIOS = "scenarios"
-    UTILISATION = "utilisation"
-    SWAPPINESS = "swappiness"
-
-
-class CpuDivision(StrEnum):
-    """How the CPU is divided."""
-
-    THREAD = "thread"
-    GROUP = "group"
+# ---------- What the commands of ``stallward experiment`` show in the end
 
 
 class Finished(Protocol):
@@ -193,7 +170,7 @@ def contention(
 def swap_assign(
     part: Annotated[
         Part, typer.Option(help="Which of the experiments, and in what order data is used.")
-    ] = Part.ALL,
+    ] = "all",
     repeats: Repeats = 5,
     minutes: Minutes = 120.0,
     out: Out = _DEFAULT_DIR / "swap-assign",
@@ -210,7 +187,7 @@ def swap_assign(
     page has the document's figures and ours. The same command continues where it stopped.
     """
     request = SwapExperimentRequest(
-        out=out, part=part.value, repeats=repeats, minutes=minutes, seed=seed
+        out=out, part=part, repeats=repeats, minutes=minutes, seed=seed
     )
     with output.progress("experiment swap-assign") as report:
         result = run_swap_experiment(request, report)
@@ -264,7 +241,7 @@ def _mib(text: str) -> tuple[int, ...]:
 
 
 def latd(
-    part: Annotated[LatdPart, typer.Option(help="Which of the experiments.")] = LatdPart.ALL,
+    part: Annotated[LatdPart, typer.Option(help="Which of the experiments.")] = "all",
     disk_ops: Annotated[
         int | None,
         typer.Option(min=10, help="Operations a second of the disk.", show_default="as it is"),
@@ -290,7 +267,7 @@ def latd(
     """
     request = LatdExperimentRequest(
         out=out,
-        part=part.value,
+        part=part,
         repeats=repeats,
         minutes=minutes,
         seed=seed,
@@ -340,9 +317,9 @@ def dasec(
         typer.Option(min=1.0, max=600.0, help="With --instances: how long each run is measured."),
     ] = MEASURED_S,
     division: Annotated[
-        CpuDivision,
+        Division,
         typer.Option(help="How the CPU is divided: thread by thread, or between groups first."),
-    ] = CpuDivision.THREAD,
+    ] = "thread",
     repeats: Annotated[
         int | None,
         typer.Option(
@@ -380,7 +357,7 @@ def dasec(
             mixes=parse_mixes(mix),
             loads=parse_loads(load),
             measured_s=seconds,
-            division=division.value,
+            division=division,
             repeats=repeats or REPEATS,
             minutes=minutes,
             seed=seed,
@@ -390,7 +367,7 @@ def dasec(
     request = DasecExperimentRequest(
         out=out or _DEFAULT_DIR / "dasec",
         applications=parse_applications(applications),
-        division=division.value,
+        division=division,
         repeats=repeats or 3,
         minutes=minutes,
         seed=seed,

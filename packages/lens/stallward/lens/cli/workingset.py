@@ -6,11 +6,10 @@ import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from enum import StrEnum
 from io import FileIO
 from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -35,13 +34,6 @@ _STDIN = "-"
 _REPORTED_LINES = 20_000_000
 
 
-class Clock(StrEnum):
-    """What time is counted in."""
-
-    INSTRUCTIONS = "instructions"
-    REFERENCES = "references"
-
-
 def workingset(
     command: Annotated[
         list[str] | None,
@@ -57,7 +49,9 @@ def workingset(
     classes: Annotated[
         str, typer.Option(help="Which references count: some of the four, with commas.")
     ] = "instruction,load,store,modify",
-    clock: Annotated[Clock, typer.Option(help="What time is counted in.")] = Clock.INSTRUCTIONS,
+    clock: Annotated[
+        Literal["instructions", "references"], typer.Option(help="What time is counted in.")
+    ] = "instructions",
     theta: Annotated[
         list[int] | None,
         typer.Option(
@@ -110,7 +104,7 @@ def workingset(
         pages=PageSettings(
             page_bytes=page_bytes,
             classes=tuple(name.strip() for name in classes.split(",")),
-            clock=clock.value,
+            clock=clock,
         ),
         thetas=tuple(theta or DEFAULT_THETAS),
         lru_rate=lru_rate or None,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -23,13 +22,6 @@ from stallward.lens.trace.tables import TABLES
 from stallward.lens.trace.targets import StartedProcess, Target
 from stallward.lens.trace.tick import Layout
 from stallward.lens.trace.waiting import stopping_at_signals
-
-
-class Columns(StrEnum):
-    """Which columns are written."""
-
-    ALL = "all"
-    THESIS = "thesis"
 
 
 def trace(
@@ -50,8 +42,9 @@ def trace(
     ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the rows: .csv or .parquet.")] = None,
     columns: Annotated[
-        Columns, typer.Option(help="All, or those of the thesis's script in its units.")
-    ] = Columns.ALL,
+        Literal["all", "thesis"],
+        typer.Option(help="All, or those of the thesis's script in its units."),
+    ] = "all",
     pss_every: Annotated[
         int,
         typer.Option(
@@ -89,7 +82,7 @@ def trace(
         period_s=1.0 / hz,
         seconds=seconds,
         out=out,
-        thesis=columns is Columns.THESIS,
+        thesis=columns == "thesis",
         quiet=quiet,
     )
     if code:
