@@ -170,6 +170,7 @@ def test_arms_are_interleaved_and_have_a_file_each() -> None:
     assert set(FOUND) == set(ARMS) - {UNPATCHED}
 
 
+@pytest.mark.slow
 def test_the_page_has_pictures_and_says_what_could_not_be_repeated(tmp_path: Path) -> None:
     result = run(tmp_path / "out")
     html = render_experiment_page(compile_page(result))

@@ -93,6 +93,7 @@ def test_what_was_interrupted_goes_on_and_loses_nothing(tmp_path: Path) -> None:
     assert result == load(DasecExperimentResult, tmp_path / "out" / RESULT_FILE)
 
 
+@pytest.mark.slow
 def test_a_part_of_the_runs_has_a_result_and_a_page(tmp_path: Path) -> None:
     """As after any number of minutes."""
     for finished in (1, 2, 5, 30):
@@ -149,6 +150,7 @@ def test_a_node_that_cannot_run_it_says_why_and_loses_nothing(tmp_path: Path) ->
     assert again.done_runs == ALL // 4
 
 
+@pytest.mark.slow
 def test_the_page_has_the_figures_of_the_source_and_ours(tmp_path: Path) -> None:
     result = run(tmp_path / "out", repeats=2)
     page = render_experiment_page(dasec_page(result))
@@ -174,6 +176,7 @@ def test_every_controller_has_a_name_and_a_place_in_the_table(tmp_path: Path) ->
     assert shown == [ARM_LABELS[arm] for arm in ARMS]
 
 
+@pytest.mark.slow
 def test_threads_that_were_not_seen_are_left_out(tmp_path: Path) -> None:
     result = run(tmp_path / "out", InventedApplications(watched=False), repeats=1)
     assert not thread_table(result).rows

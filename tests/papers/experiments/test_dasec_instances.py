@@ -331,6 +331,7 @@ def test_what_was_interrupted_goes_on_at_the_same_rates(tmp_path: Path) -> None:
     assert {len(applications) for applications, *_ in more.ran} == {6}, "the others are there"
 
 
+@pytest.mark.slow
 def test_a_part_of_the_runs_has_a_result_and_a_page(tmp_path: Path) -> None:
     for finished in (1, 2, 5, 20):
         out = tmp_path / str(finished)
@@ -350,6 +351,7 @@ def test_a_folder_with_other_settings_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "other", minutes=0.0)
 
 
+@pytest.mark.slow
 def test_the_page_and_the_list_have_every_instance(tmp_path: Path) -> None:
     result = run(tmp_path / "out", repeats=2)
     page = render_experiment_page(instances_page(result))

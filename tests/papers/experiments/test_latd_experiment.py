@@ -136,6 +136,7 @@ def test_a_folder_of_other_settings_is_refused(tmp_path: Path) -> None:
         run(tmp_path / "out", seed=2)
 
 
+@pytest.mark.slow
 def test_the_page_has_the_figures_of_the_thesis_and_ours(tmp_path: Path) -> None:
     result = run(tmp_path / "out", part="all", repeats=2)
     table = scenario_table(result)
@@ -168,7 +169,7 @@ def test_an_interval_that_is_far_too_wide_leaves_the_values_readable() -> None:
     wide = Interval(value=50.0, low=0.01, high=90_000.0)
     narrow = Interval(value=20.0, low=19.0, high=21.0)
     rows = [
-        BesideRow(label=label, colour="red", ours=ours, theirs=40.0)
+        BesideRow(label=label, colour="var(--c0)", ours=ours, theirs=40.0)
         for label, ours in (("wide", wide), ("narrow", narrow))
     ]
     drawn = beside_chart(rows, unit=" ms", log=True, label="latencies")
@@ -184,6 +185,7 @@ def test_a_page_of_one_sweep_alone_can_be_written(tmp_path: Path, part: str) -> 
     assert page.count("<svg") == 1
 
 
+@pytest.mark.slow
 def test_lookups_that_were_not_counted_are_unknown_not_zero(tmp_path: Path) -> None:
     result = run(tmp_path / "out", InventedDetector(counts=False), repeats=1)
     assert result.scenarios["anon"].figures.miss_share.value is None

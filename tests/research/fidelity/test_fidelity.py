@@ -398,7 +398,7 @@ def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) ->
 @pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit: Measured) -> None:
     page = render_page(perfect_fit.result)
-    assert page.count("<circle") == 2 * 3, "latency and work of each arm"
+    assert page.count(": live ") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
     signals = sum(len(row.distances.twin) for row in perfect_fit.result.table.arms)
     assert page.count("live from live ") == signals, "a cell for each"

@@ -21,6 +21,7 @@ from stallward.evaluation.assess.assessment import (
     free_seconds,
 )
 from stallward.evaluation.assess.readings import Readings
+from stallward.evaluation.report.drawing import axes, draw, hue, rule, svg_of
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -28,7 +29,6 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import axes, dots, draw, line
 from stallward.evaluation.results.interval import Interval
 
 CAUSES: Final = {
@@ -275,23 +275,21 @@ def _timeline(parts: Sequence[Readings]) -> tuple[PageChart, ...]:
         min(float(p95_ms[judged].min()), target_ms),
         max(float(p95_ms[judged].max()), target_ms),
     )
-    frame = axes(
+    drawn = axes(
         (0.0, 0.8 * low),
         (max(float(minutes[-1]), 1e-3), 1.3 * high),
         ("recorded time, minutes", "p95, ms"),
         log=(False, True),
-        width=1040.0,
+        size=(1040.0, 330.0),
     )
-    draw(frame, minutes[judged], p95_ms[judged], "var(--line)")
-    frame.parts.append(
-        line(frame.x.start, frame.y(target_ms), frame.x.end, frame.y(target_ms), class_="slo")
-    )
+    draw(drawn, minutes[judged], p95_ms[judged], "var(--line)")
+    rule(drawn, y=target_ms)
     left = seconds.missed
     for cause, sign in causes_of(seconds).items():
         at = np.flatnonzero(sign & left)
         left = left & ~sign
         at = at[:: max(-(-at.size // _MOST_DOTS), 1)]
-        x, y = frame.x.many(minutes[at]), frame.y.many(p95_ms[at])
-        frame.parts.append(dots(x, y, 2.5, stroke=_COLOURS[cause]))
+        colour = hue(_COLOURS[cause])
+        drawn.plot(minutes[at], p95_ms[at], ".", color=colour, markersize=8, markeredgewidth=0)
     label = "The p95 of each second, with what missed the target"
-    return (PageChart(svg=frame.svg(label)),)
+    return (PageChart(svg=svg_of(drawn, label)),)

@@ -24,6 +24,12 @@ def render_template(name: str, **values: object) -> str:
     return _environment().get_template(name).render(values) + "\n"
 
 
+def standalone(svg: str) -> str:
+    """A picture of a page as a file of its own, with the page's style."""
+    style = f"{asset('report.css')}svg {{ font-family: system-ui, sans-serif; }}"
+    return svg.replace(">", f"><style>{style}</style>", 1)
+
+
 def put_page(path: Path, page: str) -> None:
     """Write a page so that a reader sees either the old page or all of the new one."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -42,13 +48,13 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals["asset"] = _asset
+    environment.globals["asset"] = asset
     environment.filters["short"] = short
     environment.filters["px"] = pixels
     return environment
 
 
-def _asset(name: str) -> str:
+def asset(name: str) -> str:
     """The text of a shipped file that pages include."""
     return (_assets() / name).read_text(encoding="utf-8")
 

@@ -114,6 +114,14 @@ def number(value: float | None, kind: Kind) -> str:
     return f"{value:.0f}" if value >= 99.5 else f"{value:.1f}" if value >= 9.95 else f"{value:.2f}"
 
 
+def short_count(value: float) -> str:
+    """A count of things or of time in few characters: 1.5 M."""
+    for size, name in ((1e9, " G"), (1e6, " M"), (1e3, " k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{name}"
+    return f"{value:.3g}"
+
+
 def seconds(value: float) -> str:
     """A duration to a tenth of a second, such as ``7.6 s`` or ``30 s``."""
     return f"{round(value, 1):g} s"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from importlib import resources
 from pathlib import Path
 
 from stallward.evaluation.report.experiment_page import ExperimentPage
+from stallward.evaluation.report.page import standalone
 
 
 def write_pictures(folder: Path, page: ExperimentPage) -> None:
@@ -13,12 +13,12 @@ def write_pictures(folder: Path, page: ExperimentPage) -> None:
     folder.mkdir(exist_ok=True)
     for old in folder.glob("*.svg"):
         old.unlink()
-    style = (resources.files("stallward.evaluation.report") / "report.css").read_text("utf-8")
     number = 0
     for section in page.sections:
         for chart in section.charts:
             number += 1
             words = f"{section.title} {chart.title}".lower().replace("θ", "theta")
             name = "-".join("".join(c if c.isalnum() else " " for c in words).split())
-            content = chart.svg.replace(">", f"><style>{style}</style>", 1)
-            (folder / f"{number:02d}-{name}.svg").write_text(content, encoding="utf-8")
+            (folder / f"{number:02d}-{name}.svg").write_text(
+                standalone(chart.svg), encoding="utf-8"
+            )

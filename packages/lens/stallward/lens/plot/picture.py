@@ -10,9 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from stallward.evaluation.report.drawing import hue
 from stallward.lens.plot.panel import Panel
 
-COLOURS: Final = ("#2a6fb0", "#d9822b", "#3f9142", "#c23b3b", "#7a5aa6", "#8c6d46", "#666666")
+COLOURS: Final = tuple(hue(f"var(--c{number})") for number in (1, 0, 2, 3, 6, 4, 5))
 _WIDTH: Final = 9.0
 _HEIGHT: Final = 2.1
 """Inches of a panel."""

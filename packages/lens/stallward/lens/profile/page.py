@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.profile import ApplicationProfile, ProfileRun
+from stallward.evaluation.report.drawing import axes, draw, mark, rule, svg_of
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -14,7 +15,6 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import axes, draw, line, mark
 from stallward.lens.profile.text import headline, profile_rows
 
 _MIB: Final = 1 << 20
@@ -73,21 +73,20 @@ def _by_limit(profile: ApplicationProfile, figure: str) -> PageChart:
     sizes = np.array([run.limit_bytes / _MIB for run, _ in limited], dtype=np.float64)
     values = np.array([found for _, found in limited], dtype=np.float64)
     names = {"slowdown": "slowdown", "stall_share": "share of the time that waits for memory"}
-    frame = axes(
+    drawn = axes(
         (0.0, 0.0),
         (1.08 * float(sizes.max(initial=1.0)), 1.08 * max(float(values.max(initial=0.0)), 0.01)),
         ("limit, MiB", names[figure]),
     )
-    needed = frame.x(profile.working_set_bytes / _MIB)
-    frame.parts.append(line(needed, frame.y.end, needed, frame.y.start, class_="rule"))
+    rule(drawn, x=profile.working_set_bytes / _MIB)
     if sizes.size:
-        draw(frame, sizes, values, "var(--c1)")
+        draw(drawn, sizes, values, "var(--c1)")
     for (run, found), size in zip(limited, sizes.tolist(), strict=True):
         label = f"{size:,.0f} MiB: {found:.3g}"
         colour = _FITS if run.fits else _TOO_LITTLE
-        mark(frame, (size, found), colour, label, hollow=not run.fits)
+        mark(drawn, (size, found), colour, label, hollow=not run.fits)
     title = names[figure].capitalize()
-    return PageChart(title=title, svg=frame.svg(title))
+    return PageChart(title=title, svg=svg_of(drawn, title))
 
 
 def _demand(profile: ApplicationProfile) -> PageChart:
@@ -100,14 +99,13 @@ def _demand(profile: ApplicationProfile) -> PageChart:
         "in swap": [one.swap_bytes for one in points],
     }
     highest = max(max(column, default=0) for column in columns.values()) / _MIB
-    frame = axes(
+    drawn = axes(
         (0.0, 0.0),
         (max(float(times.max(initial=0.0)), 1e-3), 1.08 * max(highest, 1.0)),
         ("time, s", "MiB"),
-        width=1040.0,
+        size=(1040.0, 330.0),
     )
     for name, column in columns.items():
         if times.size:
-            draw(frame, times, np.array(column, dtype=np.float64) / _MIB, _PARTS[name])
-    label = "Memory over time"
-    return PageChart(svg=frame.svg(label))
+            draw(drawn, times, np.array(column, dtype=np.float64) / _MIB, _PARTS[name])
+    return PageChart(svg=svg_of(drawn, "Memory over time"))

@@ -7,18 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from stallward.evaluation.report.svg import (
-    Scale,
-    line,
-    linear_ticks,
-    log10,
-    log_ticks,
-    polyline,
-    svg,
-    tag,
-    text,
-    title,
-)
+from stallward.evaluation.report.drawing import axes, draw, mark, row_axes, rule, svg_of, whisker
 from stallward.evaluation.results.interval import Interval
 
 
@@ -32,52 +21,25 @@ class BesideRow:
     theirs: float | None
 
 
-def beside_chart(rows: Sequence[BesideRow], *, unit: str, log: bool, label: str) -> str:
+def beside_chart(shown: Sequence[BesideRow], *, unit: str, log: bool, label: str) -> str:
     """Figures of the document (hollow) beside ours (filled, with 95 % intervals)."""
-    row, width, left = 34.0, 500.0, 96.0
-    height = row * len(rows) + 40
-    low, high = shown_range([one.ours for one in rows], [one.theirs for one in rows])
-    x = Scale(
-        low=0.8 * low if log else 0.0,
-        high=(1.4 if log else 1.1) * high,
-        start=left,
-        end=width - 16,
-        warp=log10 if log else np.asarray,
+    low, high = shown_range([one.ours for one in shown], [one.theirs for one in shown])
+    drawn = row_axes(
+        [one.label for one in shown],
+        0.8 * low if log else 0.0,
+        (1.4 if log else 1.1) * high,
+        f"{{x:g}}{unit}",
+        log=log,
     )
-    ticks = log_ticks(x.low, x.high) if log else linear_ticks(0.0, x.high, 5)
-    parts = [line(left, height - 34, width - 16, height - 34, class_="axis")]
-    for value in ticks:
-        parts.append(line(x(value), 4, x(value), height - 34, class_="grid"))
-        parts.append(text(x(value), height - 18, f"{value:g}{unit}", class_="mid"))
-    for i, one in enumerate(rows):
-        middle = 20 + row * i
-        parts.append(text(left - 8, middle + 4, one.label, class_="name end"))
-        parts.append(_ours(one, x, middle, unit))
+    for place, one in enumerate(shown):
         if one.theirs is not None:
-            circle = tag(
-                "circle",
-                title(f"{one.label}, published: {one.theirs:g}{unit}"),
-                cx=x(one.theirs),
-                cy=middle + 8,
-                r=5,
-                fill="var(--card)",
-                stroke="var(--ink)",
-                stroke_width=2,
-            )
-            parts.append(circle)
-    return svg(width, height, parts, label=label)
-
-
-def _ours(row: BesideRow, x: Scale, y: float, unit: str) -> str:
-    value = row.ours.value
-    if value is None:
-        return ""
-    whisker = ""
-    if row.ours.low is not None and row.ours.high is not None:
-        ink = {"stroke": row.colour, "stroke_width": 2}
-        whisker = line(x(row.ours.low), y - 4, x(row.ours.high), y - 4, **ink)
-    tooltip = title(f"{row.label}, here: {value:.3g}{unit}")
-    return tag("g", whisker, tag("circle", tooltip, cx=x(value), cy=y - 4, r=5, fill=row.colour))
+            what = f"{one.label}, published: {one.theirs:g}{unit}"
+            mark(drawn, (one.theirs, place + 0.25), "var(--ink)", what, hollow=True)
+        if one.ours.value is not None:
+            what = f"{one.label}, here: {one.ours.value:.3g}{unit}"
+            whisker(drawn, place - 0.1, one.ours, one.colour, across=True)
+            mark(drawn, (one.ours.value, place - 0.1), one.colour, what, hollow=False)
+    return svg_of(drawn, label)
 
 
 def shown_range(
@@ -107,56 +69,56 @@ def sweep_chart(
     lines: Sequence[SweepLine],
     *,
     axis: str,
-    share: bool,
     label: str,
+    share: bool = False,
+    unit: str = "ms",
+    values: Sequence[float] = (),
+    ends: tuple[float, float] | None = None,
+    width: float = 760.0,
     marked: float | None = None,
     note: str = "",
 ) -> str:
-    """Latencies against a value that is swept, with 95 % intervals.
+    """Figures against a value that is swept, with 95 % intervals.
 
     Args:
         lines: What is drawn.
         axis: What is swept.
-        share: Whether values are shares, which are written in per cent.
         label: What the picture shows.
+        share: Whether values are shares, which are written in per cent.
+        unit: The unit of the figures.
+        values: The values that the axis has; those of the lines if empty.
+        ends: The lowest and the highest figure that the axis must show; those of the lines if
+            ``None``.
+        width: The width of the picture.
         marked: The value that the document names, if any.
         note: What it says of that.
     """
-    width, height = 760.0, 300.0
-    values = sorted({value for one in lines for value in one.points})
-    low, high = shown_range([figure for one in lines for figure in one.points.values()])
-    y = Scale(low=0.7 * low, high=1.5 * high, start=height - 48, end=10, warp=log10)
-    step = (width - 110) / max(len(values) - 1, 1)
-    at = {value: 72 + step * i for i, value in enumerate(values)}
-    parts = [line(52, height - 48, width - 14, height - 48, class_="axis")]
-    for value in log_ticks(y.low, y.high):
-        parts.append(line(52, y(value), width - 14, y(value), class_="grid"))
-        parts.append(text(46, y(value) + 4, f"{value:g}", class_="end"))
-    for value, x in at.items():
-        written = f"{100 * value:.0f} %" if share else f"{value:g}"
-        parts.append(text(x, height - 30, written, class_="mid"))
-    parts.append(text(width / 2, height - 8, axis, class_="mid"))
-    parts.append(text(0, 10, "ms"))
+    values = sorted(values or {value for one in lines for value in one.points})
+    low, high = ends or shown_range([figure for one in lines for figure in one.points.values()])
+    at = {value: float(place) for place, value in enumerate(values)}
+    drawn = axes(
+        (-0.4, max(0.7 * low, 1e-3)),
+        (max(len(values), 1) - 0.6, max(1.5 * high, 1e-2)),
+        (axis, unit),
+        log=(False, True),
+        size=(width, 300.0),
+    )
+    written = [f"{100 * value:.0f} %" if share else f"{value:g}" for value in values]
+    drawn.set_xticks(list(at.values()), written)
+    drawn.grid(visible=False, axis="x")
     if marked is not None and marked in at:
-        parts.append(line(at[marked], 10, at[marked], height - 48, class_="slo"))
-        parts.append(text(at[marked] - 6, 20, note, class_="end"))
+        rule(drawn, note, x=at[marked])
     for number, one in enumerate(lines):
-        shift = 4.0 * (number - (len(lines) - 1) / 2)
-        parts.append(_sweep_line(one, at, shift, y))
-    return svg(width, height, parts, label=label)
-
-
-def _sweep_line(one: SweepLine, at: Mapping[float, float], shift: float, y: Scale) -> str:
-    known = {value: figure for value, figure in one.points.items() if figure.value}
-    xs = np.array([at[value] + shift for value in known])
-    ys = np.array([y(figure.value or y.low) for figure in known.values()])
-    if not xs.size:
-        return ""
-    parts = [polyline(xs, ys, stroke=one.colour, stroke_width=2)]
-    for x, height, (value, figure) in zip(xs, ys, known.items(), strict=True):
-        if figure.low is not None and figure.high is not None:
-            ink = {"stroke": one.colour, "stroke_width": 1.4}
-            parts.append(line(float(x), y(figure.low), float(x), y(figure.high), **ink))
-        tooltip = title(f"{one.label} at {value:g}: {figure.value:.3g} ms")
-        parts.append(tag("circle", tooltip, cx=float(x), cy=float(height), r=4, fill=one.colour))
-    return tag("g", *parts)
+        shift = 0.03 * (number - (len(lines) - 1) / 2)
+        points = {
+            at[value] + shift: (value, figure)
+            for value, figure in sorted(one.points.items())
+            if figure.value
+        }
+        heights = np.array([figure.value for _, figure in points.values()], dtype=np.float64)
+        draw(drawn, np.array(list(points)), heights, one.colour)
+        for (x, (value, figure)), height in zip(points.items(), heights.tolist(), strict=True):
+            what = f"{one.label} at {value:g}: {height:.3g} {unit}".rstrip()
+            whisker(drawn, x, figure, one.colour)
+            mark(drawn, (x, height), one.colour, what, hollow=False)
+    return svg_of(drawn, label)

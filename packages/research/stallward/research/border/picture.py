@@ -2,37 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from stallward.evaluation.report.svg import (
-    STYLE,
-    Scale,
-    dots,
-    line,
-    linear_ticks,
-    log10,
-    log_ticks,
-    polyline,
-    svg,
-    tag,
-    text,
-)
+from stallward.evaluation.report.charts import COLOURS
+from stallward.evaluation.report.drawing import axes_in, figure_of, hue, rule, svg_of
+from stallward.evaluation.report.page import standalone
 from stallward.research.border.levels import LevelFigures
 
-_WIDTH: Final = 960.0
-_HEIGHT: Final = 350.0
-_PANEL: Final = 250.0
-_LEFTS: Final = (56.0, 376.0, 696.0)
-_TOP: Final = 76.0
-_BOTTOM: Final = 276.0
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 _GAP: Final = 0.5
 """The distance between loans and other levels, in the distance between two loans."""
-_COLOURS: Final = ("#1f5fbf", "#b3261e", "#c9741a", "#2e7d4f", "#7a4fb5", "#66717d")
 
 
 def draw(
@@ -48,27 +33,29 @@ def draw(
         groups: The names of the background groups.
         target_ms: The latency target.
     """
-    parts = [tag("style", STYLE), tag("rect", width=_WIDTH, height=_HEIGHT, rx=8, fill="#ffffff")]
-    parts.append(
-        text(_LEFTS[0], 24.0, f"{scenario}: loans of the application's memory", class_="h")
+    picture = figure_of(960.0, 350.0)
+    picture.set_facecolor(hue("var(--card)"))
+    title = f"{scenario}: loans of the application's memory"
+    picture.text(
+        0.06, 0.94, title, fontsize=15, weight="bold", color=hue("var(--ink)"), parse_math=False
     )
     latencies = {
         "p99": [level.p99_ms for level in figures],
         "p95": [level.p95_ms for level in figures],
     }
-    parts += _panel(0, "Latency, ms", figures, latencies, mark=target_ms)
+    _panel(picture, 0, "Latency, ms", figures, latencies, mark=target_ms)
     work = {
         name: _over_most([level.work_per_s[index] for level in figures])
         for index, name in enumerate(groups)
     }
-    parts += _panel(1, "Work, share of the most", figures, work, linear=True)
+    _panel(picture, 1, "Work, share of the most", figures, work, linear=True)
     swap = {
         "out": [level.swap_out_pages_per_s for level in figures],
         "in": [level.swap_in_pages_per_s for level in figures],
     }
-    parts += _panel(2, "Swap traffic, pages/s", figures, swap)
+    _panel(picture, 2, "Swap traffic, pages/s", figures, swap)
     label = f"Latency, work and swap traffic of {scenario} at each level of the border"
-    return svg(_WIDTH, _HEIGHT, parts, label=label) + "\n"
+    return standalone(svg_of(picture, label)) + "\n"
 
 
 def _over_most(values: Sequence[float]) -> list[float]:
@@ -77,61 +64,51 @@ def _over_most(values: Sequence[float]) -> list[float]:
 
 
 def _panel(
+    picture: Figure,
     index: int,
     title: str,
     figures: Sequence[LevelFigures],
-    lines: dict[str, list[float]],
+    lines: Mapping[str, Sequence[float]],
     *,
     mark: float | None = None,
     linear: bool = False,
-) -> list[str]:
-    left = _LEFTS[index]
-    right = left + _PANEL
+) -> None:
     loans = np.array([level.label.endswith("%") for level in figures])
     places = np.cumsum([0.0, *(1.0 + _GAP * (a != b) for a, b in pairwise(loans))])
-    x = Scale(low=0.0, high=max(places[-1], 1.0), start=left + 8.0, end=right - 8.0)
-    known = np.array([v for values in lines.values() for v in values if np.isfinite(v)])
-    y, ticks = _y_scale(known, mark, linear=linear)
-    parts = [text(left, 46.0, title)]
-    for value in ticks:
-        parts.append(line(left, y(value), right, y(value), stroke="#e6e9ed"))
-        parts.append(text(left - 6.0, y(value) + 4.0, f"{value:g}", class_="s e"))
-    if mark is not None:
-        parts.append(line(left, y(mark), right, y(mark), stroke="#66717d", stroke_dasharray="5 4"))
-        parts.append(text(right, y(mark) - 4.0, "target", class_="s e"))
-    for place, level, lent in zip(x.many(places), figures, loans, strict=True):
-        at = _BOTTOM + 18.0
-        if lent:
-            parts.append(text(place, at, level.label.removesuffix(" %"), class_="s m"))
-        else:
-            turn = f"rotate(-40 {place + 4.0:.1f} {at:.1f})"
-            parts.append(text(place + 4.0, at, level.label, class_="s e", transform=turn))
-    middle = (left + x(places[loans][-1])) / 2.0 if loans.any() else left
-    parts.append(text(middle, _BOTTOM + 38.0, "lent, % of its demand", class_="s m"))
-    written = left
-    for key, (name, values) in enumerate(lines.items()):
-        colour = _COLOURS[key % len(_COLOURS)]
-        numbers = np.array(values, dtype=np.float64)
-        there = np.isfinite(numbers)
-        joined = there & loans
-        across, up = x.many(places), y.many(np.where(there, numbers, y.low))
-        parts.append(polyline(across[joined], up[joined], stroke=colour, stroke_width=2.0))
-        parts.append(dots(across[there], up[there], 3.2, stroke=colour))
-        parts.append(text(written, 64.0, name, class_="s", style=f"fill:{colour}"))
-        written += 8.0 * len(name) + 12.0
-    return parts
-
-
-def _y_scale(
-    known: NDArray[np.float64], mark: float | None, *, linear: bool
-) -> tuple[Scale, list[float]]:
-    marks = [] if mark is None else [mark]
-    high = float(max([*known, *marks, 1e-3]))
-    if linear:
-        y = Scale(low=0.0, high=1.08 * high, start=_BOTTOM, end=_TOP)
-        return y, linear_ticks(0.0, y.high, 5)
-    low = float(min([*(value for value in known if value > 0.0), *marks, high]))
-    y = Scale(
-        low=max(0.8 * low, high / 1e4), high=1.25 * high, start=_BOTTOM, end=_TOP, warp=log10
+    known = [v for values in lines.values() for v in values if np.isfinite(v)]
+    low, high = _ends([*known, *([] if mark is None else [mark])], linear=linear)
+    drawn = axes_in(
+        picture,
+        (0.06 + index / 3, 0.24, 0.26, 0.5),
+        (-0.3, low),
+        (max(places[-1], 1.0) + 0.3, high),
+        ("lent, % of its demand", ""),
+        log=(False, not linear),
     )
-    return y, log_ticks(y.low, y.high)
+    drawn.set_title(title, fontsize=12, loc="left", y=1.16)
+    drawn.set_xticks(places, [level.label.removesuffix(" %") for level in figures])
+    drawn.grid(visible=False, axis="x")
+    for word, lent in zip(drawn.get_xticklabels(), loans, strict=True):
+        if not lent:
+            word.set(rotation=40, rotation_mode="anchor", horizontalalignment="right")
+    if mark is not None:
+        rule(drawn, "target", y=mark)
+    for number, (name, values) in enumerate(lines.items()):
+        colour = f"var(--c{number % COLOURS})"
+        heights = np.clip(np.array(values, dtype=np.float64), low, high)
+        joined = np.isfinite(heights) & loans
+        drawn.plot(places[joined], heights[joined], color=hue(colour), linewidth=2)
+        drawn.plot(places, heights, ".", color=hue(colour), markersize=10, label=name)
+    drawn.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 0.98), ncols=len(lines), frameon=False,
+        fontsize=12, borderaxespad=0.0, handletextpad=0.2, columnspacing=1.0,
+    )  # fmt: skip
+
+
+def _ends(values: Sequence[float], *, linear: bool) -> tuple[float, float]:
+    """The lowest and the highest value that an axis has to show."""
+    high = max([*values, 1e-3])
+    if linear:
+        return 0.0, 1.08 * high
+    low = min([*(value for value in values if value > 0.0), high])
+    return max(0.8 * low, high / 1e4), 1.25 * high

@@ -7,6 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from stallward.evaluation.report.drawing import axes, draw, mark, svg_of
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageCell,
@@ -14,7 +15,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import axes, draw, mark, short_count
+from stallward.evaluation.report.text import short_count
 from stallward.lens.resident.report.result import ResidentResult
 from stallward.lens.resident.series import ResidentSeries
 
@@ -140,7 +141,7 @@ def _over_time(series: ResidentSeries, names: tuple[str, ...], label: str) -> Pa
     times = series.column("time")
     columns = {name: series.column(name) for name in names}
     highest = max(float(np.nanmax(one, initial=1.0)) for one in columns.values())
-    frame = axes(
+    drawn = axes(
         (0.0, 0.0),
         (max(float(times[-1]), 1e-9), 1.05 * highest),
         (f"time, {series.clock}", "pages"),
@@ -151,21 +152,21 @@ def _over_time(series: ResidentSeries, names: tuple[str, ...], label: str) -> Pa
         if name == "referenced":
             known &= steps == np.nanmax(steps)  # shorter windows see less
         if known.any():
-            draw(frame, times[known], column[known], _COLOURS[name])
-    return PageChart(title=label, svg=frame.svg(label))
+            draw(drawn, times[known], column[known], _COLOURS[name])
+    return PageChart(title=label, svg=svg_of(drawn, label))
 
 
 def _windows(result: ResidentResult) -> PageChart:
     lengths = np.array([one.window for one in result.windows])
     means = np.array([one.mean_pages for one in result.windows])
-    frame = axes(
+    drawn = axes(
         (0.0, 0.0),
         (1.05 * float(lengths.max()), 1.1 * max(float(means.max()), 1.0)),
         ("window, s", "pages touched"),
     )
-    draw(frame, lengths, means, _COLOURS["referenced"])
+    draw(drawn, lengths, means, _COLOURS["referenced"])
     for one in result.windows:
         label = f"{short_count(one.mean_pages)} pages in {one.window:.3g} s ({one.windows} times)"
-        mark(frame, (one.window, one.mean_pages), _COLOURS["referenced"], label, hollow=True)
+        mark(drawn, (one.window, one.mean_pages), _COLOURS["referenced"], label, hollow=True)
     label = "Against the window"
-    return PageChart(title=label, svg=frame.svg(label))
+    return PageChart(title=label, svg=svg_of(drawn, label))

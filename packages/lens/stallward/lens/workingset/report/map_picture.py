@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from stallward.evaluation.report.svg import Scale, line, linear_ticks, short_count, svg, tag, text
+from stallward.evaluation.report.svg import Scale, line, linear_ticks, svg, tag, text
+from stallward.evaluation.report.text import short_count
 from stallward.lens.workingset.reference_map import WHOLE, AddressRange, ReferenceMap
 
 _LEFT: Final = 128.0

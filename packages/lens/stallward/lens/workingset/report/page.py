@@ -11,7 +11,7 @@ from stallward.evaluation.report.experiment_page import (
     PageSection,
     PageTable,
 )
-from stallward.evaluation.report.svg import short_count
+from stallward.evaluation.report.text import short_count
 from stallward.lens.workingset.analysis import Analysis
 from stallward.lens.workingset.lackey_kernel import CLASS_NAMES
 from stallward.lens.workingset.report.charts import (

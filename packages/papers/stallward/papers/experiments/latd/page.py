@@ -6,21 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from stallward.evaluation.report.charts import Style, cdf_chart, styles
+from stallward.evaluation.report.drawing import axes, draw, hue, rule, svg_of
 from stallward.evaluation.report.experiment_page import ExperimentPage, PageChart, PageSection
-from stallward.evaluation.report.svg import (
-    Scale,
-    dots,
-    line,
-    linear_ticks,
-    log10,
-    log_ticks,
-    polyline,
-    svg,
-    text,
-)
 from stallward.evaluation.results.interval import Interval
 from stallward.papers.experiments.charts import BesideRow, SweepLine, beside_chart, sweep_chart
 from stallward.papers.experiments.latd.analysis import QUANTILES
@@ -48,7 +37,6 @@ from stallward.papers.experiments.latd.workload import MIB, ZONE_MIB
 
 # ---------- The pictures of the experiments of the latd thesis.
 
-Array = NDArray[np.float64]
 MEMORY_COLOURS: Final = {
     "zone in use": "var(--ref0)",
     "detector": "var(--c1)",
@@ -56,9 +44,7 @@ MEMORY_COLOURS: Final = {
     "page cache": "var(--c2)",
 }
 """What a picture of memory draws -> its colour."""
-_PANEL_WIDTH: Final = 500.0
-_PANEL_HEIGHT: Final = 210.0
-_LEFT: Final = 52.0
+_PANEL: Final = (500.0, 230.0)
 
 
 def time_panel(found: ScenarioFigures, colour: str, low_ms: float, high_ms: float) -> str:
@@ -66,52 +52,23 @@ def time_panel(found: ScenarioFigures, colour: str, low_ms: float, high_ms: floa
     request_s = np.array(found.request_s)
     latency_ms = np.array(found.latency_ms[: request_s.size])
     last_s = float(request_s.max()) if request_s.size else 1.0
-    x = Scale(low=0.0, high=last_s, start=_LEFT, end=_PANEL_WIDTH - 10)
-    y = _log_scale(low_ms, high_ms)
-    parts = _log_grid(y)
-    parts += [
-        text(x(value), _PANEL_HEIGHT - 10, f"{value:g} s", class_="mid")
-        for value in linear_ticks(0.0, last_s, 5)
-    ]
-    parts.append(dots(x.many(request_s), y.many(latency_ms), 1.8, stroke=colour, opacity=0.75))
-    return svg(_PANEL_WIDTH, _PANEL_HEIGHT, parts, label="Latency over time in ms")
-
-
-def _log_scale(low: float, high: float) -> Scale:
-    return Scale(low=low, high=high, start=_PANEL_HEIGHT - 28, end=10, warp=log10)
-
-
-def _log_grid(y: Scale) -> list[str]:
-    parts = []
-    for value in log_ticks(y.low, y.high):
-        parts.append(line(_LEFT, y(value), _PANEL_WIDTH - 10, y(value), class_="grid"))
-        parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
-    parts.append(text(0, 10, "ms"))
-    return parts
+    drawn = axes(
+        (0.0, low_ms), (max(last_s, 1e-3), high_ms), ("s", "ms"), log=(False, True), size=_PANEL
+    )
+    drawn.plot(request_s, latency_ms, ".", color=hue(colour), alpha=0.75, markersize=4)
+    return svg_of(drawn, "Latency over time in ms")
 
 
 def memory_panel(memory: MemorySeries) -> str:
     """Resident sets and page cache against the images that were asked for."""
-    last = max(memory.images, default=1)
-    x = Scale(low=0.0, high=float(max(last, 1)), start=_LEFT, end=_PANEL_WIDTH - 10)
-    y = Scale(low=0.0, high=1.06 * ZONE_MIB, start=_PANEL_HEIGHT - 28, end=8)
-    parts = []
-    for value in linear_ticks(0.0, ZONE_MIB, 4):
-        parts.append(line(_LEFT, y(value), _PANEL_WIDTH - 10, y(value), class_="grid"))
-        parts.append(text(_LEFT - 6, y(value) + 4, f"{value:g}", class_="end"))
-    parts.append(text(0, 8, "MiB"))
-    parts.append(line(_LEFT, y(ZONE_MIB), _PANEL_WIDTH - 10, y(ZONE_MIB), class_="rule"))
-    parts += [
-        text(x(value), _PANEL_HEIGHT - 10, f"{value:g}", class_="mid")
-        for value in linear_ticks(0.0, x.high, 5)
-    ]
+    last = float(max((*memory.images, 1)))
+    drawn = axes((0.0, 0.0), (last, 1.06 * ZONE_MIB), ("images", "MiB"), size=_PANEL)
+    rule(drawn, y=ZONE_MIB)
     images = np.array(memory.images, dtype=np.float64)
     series = (memory.used_bytes, memory.detector_bytes, memory.hog_bytes, memory.cache_bytes)
     for colour, values in zip(MEMORY_COLOURS.values(), series, strict=True):
-        if images.size:
-            mib = np.array(values) / MIB
-            parts.append(polyline(x.many(images), y.many(mib), stroke=colour, stroke_width=2))
-    return svg(_PANEL_WIDTH, _PANEL_HEIGHT, parts, label="Memory over images in MiB")
+        draw(drawn, images, np.array(values) / MIB, colour)
+    return svg_of(drawn, "Memory over images in MiB")
 
 
 def sweep_line(
