@@ -14,7 +14,6 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
-from stallward.evaluation.report.experiment_page import PageCell
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
 from stallward.papers.experiments.dasec.instances.page import method_notes
@@ -95,10 +94,9 @@ def _cells_row(names: Sequence[str], ratios: Sequence[Interval | None]) -> str:
     return f"| {' | '.join([*names, *figures])} |"
 
 
-def _lower(cell: PageCell) -> str:
+def _lower(share: str) -> str:
     """A share and its interval as the pages write them: ``42 % [28..54]``."""
-    interval = cell.interval.removesuffix(" %").replace(" to ", "..")
-    return f"{cell.value} [{interval}]" if interval else cell.value
+    return share.replace(" (", " [").replace(" to ", "..").replace(" %)", "]")
 
 
 def put(page: str, new: str) -> str:

@@ -11,6 +11,14 @@ import pytest
 from example_results import arm, comparison
 from jinja2 import UndefinedError
 
+from stallward.actuator.cli.output import table_lines
+from stallward.evaluation.report.experiment_page import (
+    ExperimentPage,
+    PageCell,
+    PageSection,
+    PageTable,
+    render_experiment_page,
+)
 from stallward.evaluation.report.html import render_report
 from stallward.evaluation.report.page import render_template
 from stallward.evaluation.report.text import Opening
@@ -67,6 +75,20 @@ def test_a_difference_is_grey_if_its_interval_contains_no_effect() -> None:
     page = render_report(result, latencies, {})
     assert page.count('<td class="sure">') == 2
     assert page.count('<td class="unsure">') == 3
+
+
+def test_a_table_of_a_page_has_intervals_below_its_figures() -> None:
+    rows = [("a<b", PageCell("3 ms", "2 to 4")), ("c", "-")]
+    table = PageTable(headers=("arm", "p95"), rows=rows)
+    page = render_experiment_page(
+        ExperimentPage(
+            experiment="x", source="", headline="", sections=[PageSection(title="", table=table)]
+        )
+    )
+    assert "<td>a&lt;b<small>&nbsp;</small></td>" in page
+    assert "<td>3 ms<small>2 to 4</small></td>" in page
+    assert "<td>c</td><td>-</td>" in page
+    assert table_lines(table.headers, table.rows)[2] == "a<b  3 ms (2 to 4)"
 
 
 def test_a_template_without_a_value_is_an_error() -> None:

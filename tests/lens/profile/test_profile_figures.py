@@ -18,7 +18,7 @@ from stallward.lens.profile.figures import make_profile
 from stallward.lens.profile.measure import ProfileSettings, measure_profile
 from stallward.lens.profile.observed import ObservedRun, Subject
 from stallward.lens.profile.page import profile_page
-from stallward.lens.profile.text import headline, profile_rows
+from stallward.lens.profile.text import headline, profile_table
 from stallward.lens.profile.touched_pages import Touched
 
 MIB = 1 << 20
@@ -181,9 +181,9 @@ def test_a_profile_can_be_read_back_and_told(tmp_path: Path) -> None:
     profile = measure_profile(subject([]), ProfileSettings(), node="a node")
     save(tmp_path / "app.json", profile)
     assert read_profile(tmp_path / "app.json") == profile
-    headers, rows = profile_rows(profile)
-    assert {len(row) for row in rows} == {len(headers)}
-    assert rows[0][0] == "1,024 (ample)"
+    table = profile_table(profile)
+    assert {len(row) for row in table.rows} == {len(table.headers)}
+    assert table.rows[0][0] == "1,024 (ample)"
     assert "app needs" in headline(profile)
     assert "costs 160 us" in headline(profile)
 

@@ -76,7 +76,7 @@ def test_a_controller_is_summed_up_over_applications_and_ratios(tmp_path: Path) 
     assert dasec.mean_lower.value == pytest.approx(0.5)
     assert dasec.p99_lower.value == pytest.approx(0.5)
     assert dasec.batch_lower.value == pytest.approx(0.0)
-    rows = {row[0]: row for row in summary_table(result).texts}
+    rows = {row[0]: row for row in summary_table(result).rows}
     assert rows["source: DASEC"][1:3] == ("46 %", "52 %")
     assert rows["only latency"][1].startswith("40 %")
     assert "the mean latency is 50 % lower (source: 46 % lower)" in headline(result)
@@ -163,7 +163,7 @@ def test_the_page_has_the_figures_of_the_source_and_ours(tmp_path: Path) -> None
         NOT_REPEATED[0][:40],
     ):
         assert text in page
-    counts = {row[:3]: row[3:] for row in thread_table(result).texts}
+    counts = {row[:3]: row[3:] for row in thread_table(result).rows}
     assert counts["ordered", "2", "none"] == (
         "4", "0.10", "0.40", "1.0", "20 %", "0 %", "5 %"
     )  # fmt: skip
@@ -172,7 +172,7 @@ def test_the_page_has_the_figures_of_the_source_and_ours(tmp_path: Path) -> None
 def test_every_controller_has_a_name_and_a_place_in_the_table(tmp_path: Path) -> None:
     assert list(ARM_LABELS) == list(ARMS)
     result = run(tmp_path / "out", repeats=1, applications=("classifier",))
-    shown = [row[2] for row in latency_table(result).texts if row[1] == "4"]
+    shown = [row[2] for row in latency_table(result).rows if row[1] == "4"]
     assert shown == [ARM_LABELS[arm] for arm in ARMS]
 
 

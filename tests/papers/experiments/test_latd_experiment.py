@@ -63,7 +63,7 @@ def test_the_scenarios_have_their_figures(tmp_path: Path) -> None:
 
 def test_memory_is_compared_before_and_after_the_hog_starts(tmp_path: Path) -> None:
     result = run(tmp_path / "out", repeats=1)
-    rows = {row[0]: row for row in memory_table(result).texts}
+    rows = {row[0]: row for row in memory_table(result).rows}
     assert rows["anon"][1:4] == ("184 to 92", "300 to 200", "1736 to 868")
     assert rows["isolated"][3] == "", "there is no hog"
 
@@ -141,7 +141,7 @@ def test_the_page_has_the_figures_of_the_thesis_and_ours(tmp_path: Path) -> None
     result = run(tmp_path / "out", part="all", repeats=2)
     table = scenario_table(result)
     theirs = {
-        row[0]: (row[6], row[7], row[9]) for row in table.texts if any((row[6], row[7], row[9]))
+        row[0]: (row[6], row[7], row[9]) for row in table.rows if any((row[6], row[7], row[9]))
     }
     assert theirs == {
         "isolated": ("40 ms", "1 x", "9 %"),

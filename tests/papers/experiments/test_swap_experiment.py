@@ -103,7 +103,7 @@ def test_runs_without_counted_faults_stay_readable(tmp_path: Path) -> None:
     assert old is not None
     assert before.case_study is not None
     assert old.arms["both"].total_s == before.case_study.arms["both"].total_s
-    assert {row[-1] for row in case_study_table(old).texts[2:]} == {"- / - / -"}
+    assert {row[-1] for row in case_study_table(old).rows[2:]} == {"- / - / -"}
     both = run(tmp_path / "out", repeats=2).case_study
     assert both is not None
     assert both.arms["both"].major_faults == {"T1": 1000, "T2": 2000, "T3": 3000}
@@ -166,11 +166,11 @@ def test_the_page_has_the_documents_figures_and_ours(tmp_path: Path) -> None:
     result = run(tmp_path / "out")
     assert result.case_study is not None
     table = case_study_table(result.case_study)
-    theirs = dict(zip(table.headers, table.texts[1], strict=True))
+    theirs = dict(zip(table.headers, table.rows[1], strict=True))
     assert theirs["T1"] == "13.82 s"
     assert theirs["total"] == "49.49 s"
-    assert [row[0] for row in table.texts[2:]] == [*result.case_study.arms]
-    assert {row[-1] for row in table.texts[2:]} == {"1,000 / 2,000 / 3,000"}
+    assert [row[0] for row in table.rows[2:]] == [*result.case_study.arms]
+    assert {row[-1] for row in table.rows[2:]} == {"1,000 / 2,000 / 3,000"}
     assert "the document has 16.6 %" in headline(result)
 
 
@@ -185,8 +185,8 @@ def test_given_shares_run_with_every_order(tmp_path: Path) -> None:
     assert found["alpha 0.3"].runs == 3
     assert found["alpha 0.3"].lower.value == pytest.approx(1 - 18 / 24, abs=0.03)
     table = alpha_table(result.alpha)
-    assert [row[:2] for row in table.texts[7:9]] == [("random", "none"), ("random", "alpha 0")]
-    assert table.texts[7][-1] == "1,000 / 2,000 / 3,000"
+    assert [row[:2] for row in table.rows[7:9]] == [("random", "none"), ("random", "alpha 0")]
+    assert table.rows[7][-1] == "1,000 / 2,000 / 3,000"
     assert "With the order zipf the total is lowest for alpha 0.3" in headline(result)
     page = render_experiment_page(swap_page(result))
     assert page.count("<svg") == 3

@@ -112,8 +112,8 @@ def test_work_is_the_mean_share_of_the_groups_own_rates() -> None:
     assert targets["spearman"] == JudgedTarget(value=None, target=0.9, met=None)
     assert targets["background_error_median"].met
     table = FidelityTable(arms=(row.row(),), not_run=(), summary=summary, targets=targets)
-    headers, rows, _ = fidelity_rows(table)
-    assert dict(zip(headers, rows[0], strict=True))["p95 live ms"] == "-"
+    shown, _ = fidelity_rows(table)
+    assert dict(zip(shown.headers, shown.rows[0], strict=True))["p95 live ms"] == "-"
 
 
 def _served(latency_ms: float, units: float, seed: int = 0) -> BlockMeasures:
@@ -385,13 +385,13 @@ def test_a_fidelity_is_read_back_as_it_was_written(perfect_fit: Measured) -> Non
 @pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) -> None:
     table = perfect_fit.result.table
-    headers, rows, notes = fidelity_rows(table)
-    assert len(rows) == 3
-    assert all(len(row) == len(headers) for row in rows)
+    shown, notes = fidelity_rows(table)
+    assert len(shown.rows) == 3
+    assert all(len(row) == len(shown.headers) for row in shown.rows)
     assert any("right sign" in note and "(target 1.00: met)" in note for note in notes)
-    signal_headers, signals = signal_rows(table)
-    assert {row[0] for row in signals} == set(table.arms[0].distances.twin)
-    assert all(len(row) == len(signal_headers) for row in signals)
+    signals = signal_rows(table)
+    assert {row[0] for row in signals.rows} == set(table.arms[0].distances.twin)
+    assert all(len(row) == len(signals.headers) for row in signals.rows)
 
 
 @pytest.mark.slow
@@ -460,7 +460,7 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
         result = measure_fidelity(recordings, fits=Fits(generations=1), executor=IN_THIS_PROCESS)
         assert ("ppo" in [row.arm for row in result.table.arms]) == is_recorded_one
         assert list(result.table.not_run) == ([] if is_recorded_one else ["detector-anon ppo"])
-        notes = [note for note in fidelity_rows(result.table)[2] if "not run" in note]
+        notes = [note for note in fidelity_rows(result.table)[1] if "not run" in note]
         assert len(notes) == (0 if is_recorded_one else 1), "an arm is left out without a note"
         with_twin = measure_fidelity(recordings, twins=[twin], executor=IN_THIS_PROCESS)
         assert with_twin.table.not_run == result.table.not_run

@@ -24,7 +24,6 @@ from stallward.evaluation.assess.readings import Readings
 from stallward.evaluation.report.drawing import axes, draw, hue, rule, svg_of
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
-    PageCell,
     PageChart,
     PageSection,
     PageTable,
@@ -96,10 +95,6 @@ _REASONS: Final[dict[ReasonKind, Callable[[Reason], str]]] = {
 }
 
 
-Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
-"""The headers and the rows."""
-
-
 def answer(found: Assessment) -> str:
     """The answer in a line."""
     return f"Does it help here? {_VERDICTS[found.verdict]}"
@@ -114,19 +109,23 @@ def lines_of(found: Assessment) -> list[str]:
     """The whole screen."""
     lines = [*record_lines(found)]
     if found.applications:
-        lines += output.table_lines(*application_table(found))
+        lines += _table_lines(application_table(found))
     lines.append("")
     if found.missed_s:
-        lines += [*output.table_lines(*cause_table(found)), signs_line(found), ""]
+        lines += [*_table_lines(cause_table(found)), signs_line(found), ""]
     lines.append(advice_line(found.advice))
     if found.advice is not None:
-        lines += [*output.table_lines(*slot_table(found.advice)), _ADVICE_ALONE]
+        lines += [*_table_lines(slot_table(found.advice)), _ADVICE_ALONE]
     lines += ["", answer(found)]
     for reason in reasons(found):
         lines += textwrap.wrap(reason, 98, initial_indent="  - ", subsequent_indent="    ")
     if found.verdict in (Verdict.HELPS_LIKELY, Verdict.MAY_HELP):
         lines += ["By how much, an experiment on the node says:", f"  {_EXPERIMENT}"]
     return lines
+
+
+def _table_lines(table: PageTable) -> list[str]:
+    return output.table_lines(table.headers, table.rows)
 
 
 def record_lines(found: Assessment) -> tuple[str, str]:
@@ -143,9 +142,9 @@ def record_lines(found: Assessment) -> tuple[str, str]:
     return f"{recorded}{target}", f"missed the target: {missed}"
 
 
-def application_table(found: Assessment) -> Table:
+def application_table(found: Assessment) -> PageTable:
     """How often each of several applications missed its target; the worst of them."""
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             one.name,
             "-" if one.target_ms is None else f"{one.target_ms:.3g}",
@@ -155,18 +154,20 @@ def application_table(found: Assessment) -> Table:
         )
         for one in found.applications[:_MOST_SHOWN]
     ]
-    return ("application", "target ms", "s with requests", "missed s", "missed"), rows
+    headers = ("application", "target ms", "s with requests", "missed s", "missed")
+    return PageTable(headers=headers, rows=rows)
 
 
-def cause_table(found: Assessment) -> Table:
+def cause_table(found: Assessment) -> PageTable:
     """What the missed seconds show signs of."""
-    rows: list[tuple[str, ...]] = []
+    rows = []
     for one in found.causes:
         share = one.of_missed
         interval = "-" if share.low is None or share.high is None else _range(share)
         figures = (_percent(share.value), interval, _percent(one.of_met))
         rows.append((CAUSES[one.cause], f"{one.missed_s}", *figures))
-    return ("sign of", "missed s", "of missed", "95 %", "of met"), rows
+    headers = ("sign of", "missed s", "of missed", "95 %", "of met")
+    return PageTable(headers=headers, rows=rows)
 
 
 def signs_line(found: Assessment) -> str:
@@ -186,9 +187,9 @@ def advice_line(advice: Advice | None) -> str:
     )
 
 
-def slot_table(advice: Advice) -> Table:
+def slot_table(advice: Advice) -> PageTable:
     """What would have been done to each slot, and what that costs it."""
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (
             slot.name,
             _mib(slot.held_bytes),
@@ -198,7 +199,8 @@ def slot_table(advice: Advice) -> Table:
         )
         for slot in advice.slots
     ]
-    return ("slot", "MiB", "paused: missed / all", "limited: missed / all", "MiB taken"), rows
+    headers = ("slot", "MiB", "paused: missed / all", "limited: missed / all", "MiB taken")
+    return PageTable(headers=headers, rows=rows)
 
 
 def _range(share: Interval) -> str:
@@ -238,29 +240,24 @@ def assessment_page(found: Assessment, parts: Sequence[Readings]) -> ExperimentP
             "first cause that it shows a sign of." + (_OF_SEVERAL if several else ""),
             key={CAUSES[cause]: colour for cause, colour in _COLOURS.items()},
             charts=_timeline(parts),
-            table=None if several is None else _table(several),
+            table=several,
             notes=(missed,),
         ),
         PageSection(
             title="What missed seconds show",
-            table=_table(cause_table(found)),
+            table=cause_table(found),
             notes=(signs_line(found),),
         ),
         PageSection(
             title="What would have been done",
             what=advice_line(found.advice),
-            table=None if found.advice is None else _table(slot_table(found.advice)),
+            table=None if found.advice is None else slot_table(found.advice),
         ),
         PageSection(title=answer(found), notes=tuple(reasons(found))),
     ]
     return ExperimentPage(
         experiment="assess", source=record, headline=answer(found), sections=sections
     )
-
-
-def _table(table: Table) -> PageTable:
-    headers, rows = table
-    return PageTable(headers=headers, rows=tuple(tuple(map(PageCell, row)) for row in rows))
 
 
 def _timeline(parts: Sequence[Readings]) -> tuple[PageChart, ...]:

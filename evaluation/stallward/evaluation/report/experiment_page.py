@@ -5,34 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from stallward.evaluation.report.page import put_page, render_template
 
 
-@dataclass(frozen=True, slots=True)
-class PageCell:
-    """A figure of a table, and its interval."""
+class PageCell(str):
+    """A figure and its interval, which a page shows below it and a terminal in brackets."""
+
+    def __new__(cls, value: str, interval: str) -> Self:
+        """Both in one line."""
+        cell = super().__new__(cls, f"{value} ({interval})" if interval else value)
+        cell.value, cell.interval = value, interval
+        return cell
 
     value: str
-    interval: str = ""
-
-    @property
-    def text(self) -> str:
-        """Both in one line."""
-        return f"{self.value} ({self.interval})" if self.interval else self.value
+    interval: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageTable:
-    """A table of a page."""
+    """A table of a page or a terminal; a cell with an interval is a :class:`PageCell`."""
 
-    headers: tuple[str, ...]
-    rows: tuple[tuple[PageCell, ...], ...]
-
-    @property
-    def texts(self) -> list[tuple[str, ...]]:
-        """The cells as text."""
-        return [tuple(cell.text for cell in row) for row in self.rows]
+    title: str = ""
+    headers: Sequence[str]
+    rows: Sequence[tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from stallward.evaluation.report.charts import (
     trade_chart,
     work_chart,
 )
+from stallward.evaluation.report.experiment_page import PageCell
 from stallward.evaluation.report.page import put_page, render_template
 from stallward.evaluation.report.text import (
     APPLICATION_HEADERS,
@@ -194,20 +195,11 @@ def _load(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
-    """A figure of a table, as text, and whether its interval holds an effect."""
-
-    value: str
-    interval: str
-    certain: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
     """A row of the table of conditions; a cell is ``None`` where a figure makes no sense."""
 
     style: Style
-    cells: tuple[Cell | None, ...]
+    cells: tuple[PageCell | None, ...]
     marks: str = ""
     """Signs behind the name, which the method explains."""
 
@@ -218,7 +210,8 @@ class ContrastRow:
 
     arm: str
     against: str
-    cells: tuple[Cell, ...]
+    cells: tuple[tuple[PageCell, bool], ...]
+    """Each figure, and whether its interval holds an effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,8 +299,8 @@ def _marks(arm: ArmResult) -> str:
     return lifted + (" †" if arm.facts.ended_processes else "")
 
 
-def _cell(figure: Interval, kind: Kind, *, certain: bool = True) -> Cell:
-    return Cell(value=number(figure.value, kind), interval=span(figure, kind), certain=certain)
+def _cell(figure: Interval, kind: Kind) -> PageCell:
+    return PageCell(number(figure.value, kind), span(figure, kind))
 
 
 def _contrast(pair: Contrast) -> ContrastRow:
@@ -316,11 +309,7 @@ def _contrast(pair: Contrast) -> ContrastRow:
         arm=pair.arm,
         against=pair.against,
         cells=tuple(
-            _cell(
-                column.of(pair),
-                column.kind,
-                certain=column.of(pair).excludes(column.no_effect),
-            )
+            (_cell(column.of(pair), column.kind), column.of(pair).excludes(column.no_effect))
             for column in _CONTRASTS
         ),
     )

@@ -7,7 +7,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallward.evaluation.report.svg import pixels
 from stallward.evaluation.report.text import short
 
 if TYPE_CHECKING:
@@ -50,7 +49,6 @@ def _environment() -> Environment:
     )
     environment.globals["asset"] = asset
     environment.filters["short"] = short
-    environment.filters["px"] = pixels
     return environment
 
 

@@ -99,7 +99,7 @@ def show_experiment(
         output.print_json(to_json(result))
         return
     for table in tables:
-        output.table(table.headers, table.texts)
+        output.table(table.headers, table.rows)
         output.line()
     output.line(page.headline)
     if result.done_runs < result.planned_runs:

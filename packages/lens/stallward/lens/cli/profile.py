@@ -21,7 +21,7 @@ from stallward.lens.profile.measure import ProfileSettings, measure_profile
 from stallward.lens.profile.observed import Subject
 from stallward.lens.profile.page import profile_page
 from stallward.lens.profile.scenario_run import RunLength, scenario_subject
-from stallward.lens.profile.text import headline, profile_rows
+from stallward.lens.profile.text import headline, profile_table
 from stallward.training.pipeline.outputs import check_writable
 
 _MIB = 1 << 20
@@ -104,7 +104,8 @@ def profile(
     if as_json:
         output.print_json(to_json(found))
         return
-    output.table(*profile_rows(found))
+    table = profile_table(found)
+    output.table(table.headers, table.rows)
     output.line()
     output.line(headline(found))
     output.line(f"{path}  {path.with_suffix('.html')}")

@@ -164,7 +164,7 @@ def _reporter(*, quiet: bool) -> Callable[[Look], None]:
 def _print(result: ResidentResult, out: Path) -> None:
     table = mapping_table(result, _MOST_ROWS)
     output.line()
-    output.table(table.headers, table.texts)
+    output.table(table.headers, table.rows)
     output.line()
     output.line(headline(result))
     output.line(f"{out / 'result.json'}  {out / 'report.html'}")

@@ -179,7 +179,7 @@ def _reporter() -> Callable[[int], None]:
 
 def _print(result: WorkingsetResult, out: Path) -> None:
     for table in (policy_table(result), window_table(result)):
-        output.table(table.headers, table.texts)
+        output.table(table.headers, table.rows)
         output.line()
     output.line(headline(result))
     output.line(f"{out / 'result.json'}  {out / 'report.html'}")

@@ -8,14 +8,8 @@ import numpy as np
 
 from stallward.agent.profile import ApplicationProfile, ProfileRun
 from stallward.evaluation.report.drawing import axes, draw, mark, rule, svg_of
-from stallward.evaluation.report.experiment_page import (
-    ExperimentPage,
-    PageCell,
-    PageChart,
-    PageSection,
-    PageTable,
-)
-from stallward.lens.profile.text import headline, profile_rows
+from stallward.evaluation.report.experiment_page import ExperimentPage, PageChart, PageSection
+from stallward.lens.profile.text import headline, profile_table
 
 _MIB: Final = 1 << 20
 _PARTS: Final = {
@@ -29,7 +23,6 @@ _FITS, _TOO_LITTLE = "var(--c2)", "var(--c0)"
 
 def profile_page(profile: ApplicationProfile) -> ExperimentPage:
     """The whole page."""
-    headers, rows = profile_rows(profile)
     told = profile.alone_s is not None
     return ExperimentPage(
         experiment="profile",
@@ -46,9 +39,7 @@ def profile_page(profile: ApplicationProfile) -> ExperimentPage:
                     *([_by_limit(profile, "slowdown")] if told else []),
                     _by_limit(profile, "stall_share"),
                 ),
-                table=PageTable(
-                    headers=tuple(headers), rows=tuple(tuple(map(PageCell, row)) for row in rows)
-                ),
+                table=profile_table(profile),
             ),
             PageSection(
                 title="With ample memory, over time",

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from stallward.agent.profile import ApplicationProfile, ProfileRun
+from stallward.evaluation.report.experiment_page import PageTable
 
 _MIB = 1 << 20
 
@@ -14,12 +13,12 @@ def mib(size_bytes: float) -> str:
     return f"{size_bytes / _MIB:,.0f}"
 
 
-def profile_rows(profile: ApplicationProfile) -> tuple[Sequence[str], list[tuple[str, ...]]]:
+def profile_table(profile: ApplicationProfile) -> PageTable:
     """A row for each run."""
     headers = (
         "limit MiB", "memory", "in swap", "read back/s", "stall", "time", "p95 ms", "slowdown", "",
     )  # fmt: skip
-    return headers, [_row(run) for run in profile.runs]
+    return PageTable(headers=headers, rows=[*map(_row, profile.runs)])
 
 
 def _row(run: ProfileRun) -> tuple[str, ...]:

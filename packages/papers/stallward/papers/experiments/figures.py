@@ -80,40 +80,41 @@ def one_minus(ratio: Interval) -> Interval:
 # ---------- Figures with their intervals as cells of the pages
 
 
-def percent(figure: Interval, digits: int = 0) -> PageCell:
+def percent(figure: Interval, digits: int = 0) -> str:
     """A share with its interval."""
-    if figure.value is None:
-        return PageCell("-")
-    text = f"{100 * figure.value:.{digits}f} %"
-    if figure.low is None or figure.high is None:
-        return PageCell(text)
-    return PageCell(text, f"{100 * figure.low:.{digits}f} to {100 * figure.high:.{digits}f} %")
+    return _shown(figure, f".{digits}f", " %", times=100.0)
 
 
-def seconds(figure: Interval) -> PageCell:
+def seconds(figure: Interval) -> str:
     """A time with its interval, to a hundredth of a second."""
-    return _number(figure, 2, " s")
+    return _shown(figure, ".2f", " s")
 
 
-def milliseconds(figure: Interval) -> PageCell:
+def milliseconds(figure: Interval) -> str:
     """A latency in ms with its interval; below 10 ms with a decimal."""
-    return _number(figure, 0 if (figure.value or 0.0) >= 10.0 else 1, " ms")
+    return _shown(figure, ".0f" if (figure.value or 0.0) >= 10.0 else ".1f", " ms")
 
 
-def ratio(figure: Interval) -> PageCell:
+def three_digits(figure: Interval) -> str:
+    """A figure with its interval, each to three digits."""
+    return _shown(figure, ".3g")
+
+
+def ratio(figure: Interval) -> str:
     """A ratio near 1 with its interval."""
-    return _number(figure, 2, "")
+    return _shown(figure, ".2f")
 
 
-def factor(figure: Interval) -> PageCell:
+def factor(figure: Interval) -> str:
     """A ratio with its interval."""
-    return _number(figure, 1, " x")
+    return _shown(figure, ".1f", " x")
 
 
-def _number(figure: Interval, digits: int, unit: str) -> PageCell:
+def _shown(figure: Interval, form: str, unit: str = "", *, times: float = 1.0) -> str:
     if figure.value is None:
-        return PageCell("-")
+        return "-"
+    value = f"{times * figure.value:{form}}{unit}"
     if figure.low is None or figure.high is None:
-        return PageCell(f"{figure.value:.{digits}f}{unit}")
-    interval = f"{figure.low:.{digits}f} to {figure.high:.{digits}f}"
-    return PageCell(f"{figure.value:.{digits}f}{unit}", interval)
+        return value
+    interval = f"{times * figure.low:{form}} to {times * figure.high:{form}}"
+    return PageCell(value, interval + unit if unit == " %" else interval)

@@ -99,11 +99,10 @@ def fidelity(
         if table is None:
             continue
         output.line(title)
-        headers, rows, notes = fidelity_rows(table)
-        output.table(headers, rows)
-        output.line()
-        output.table(*signal_rows(table))
-        output.line()
+        shown, notes = fidelity_rows(table)
+        for each in (shown, signal_rows(table)):
+            output.table(each.headers, each.rows)
+            output.line()
         for text in notes:
             output.line(text)
     output.line(f"{out / 'fidelity.json'}  {out / 'fidelity.html'}")

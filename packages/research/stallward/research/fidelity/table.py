@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from stallward.evaluation.report.experiment_page import PageTable
 from stallward.evaluation.report.text import number
 from stallward.research.fidelity.result import (
     ArmRow,
@@ -36,11 +37,9 @@ _HEADERS: Final = (
 )
 
 
-def fidelity_rows(
-    table: FidelityTable,
-) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
-    """Headers, rows and closing lines of the table."""
-    return _HEADERS, [_row(arm) for arm in table.arms], fidelity_notes(table)
+def fidelity_rows(table: FidelityTable) -> tuple[PageTable, list[str]]:
+    """The table and its closing lines."""
+    return PageTable(headers=_HEADERS, rows=[*map(_row, table.arms)]), fidelity_notes(table)
 
 
 def _row(arm: ArmRow) -> tuple[str, ...]:
@@ -103,16 +102,14 @@ def _replaced(not_run: Sequence[str]) -> list[str]:
     return [f"recorded, but not run: their policy has been replaced since ({', '.join(not_run)})"]
 
 
-def signal_rows(
-    table: FidelityTable,
-) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Headers and rows with the distance of every signal, as means over arms."""
+def signal_rows(table: FidelityTable) -> PageTable:
+    """The table with the distance of every signal, as means over arms."""
     means = mean_distances(table.arms)
-    rows: list[tuple[str, ...]] = [
+    rows = [
         (name, _error(twin), _error(means.replay.get(name)), _error(means.floor.get(name)))
         for name, twin in means.twin.items()
     ]
-    return ("signal", *_DISTANCES), rows
+    return PageTable(headers=("signal", *_DISTANCES), rows=rows)
 
 
 def mean_distances(arms: Sequence[ArmRow]) -> Distances:

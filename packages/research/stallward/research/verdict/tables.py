@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from stallward.evaluation.blocks.request import MOST_STEAL_SHARE
+from stallward.evaluation.report.experiment_page import PageTable
 from stallward.evaluation.report.text import Kind, cell
 from stallward.research.verdict.result import JudgedFigure, ScenarioVerdict, Verdict
 from stallward.research.verdict.targets import (
@@ -25,16 +25,7 @@ _EVERY_ARM: Final = (
 _SHARES: Final = frozenset({How.LEVEL, How.IMPACT, How.LESS, How.MORE})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
-    """A table with its title."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
+def verdict_tables(verdict: Verdict) -> tuple[PageTable, ...]:
     """The tables: the policy by scenario, every arm, and arms compared with themselves."""
     scenarios = verdict.scenarios
     overall = verdict.arms[POLICY]
@@ -65,20 +56,20 @@ def verdict_tables(verdict: Verdict) -> tuple[Table, ...]:
     ]
     described = ", ".join(_scenario_in_words(name, one) for name, one in scenarios.items())
     return (
-        Table(
+        PageTable(
             title=f"{POLICY}, {described}",
             headers=("figure", "target", "over all", "", *scenarios),
-            rows=tuple(policy),
+            rows=policy,
         ),
-        Table(
+        PageTable(
             title="Every arm, over all scenarios",
             headers=("arm", *(figure.title for figure in shown)),
-            rows=tuple(arms),
+            rows=arms,
         ),
-        Table(
+        PageTable(
             title=_repeats_in_words(verdict),
             headers=("arm", *(figure.title for figure in REPEAT_FIGURES)),
-            rows=tuple(repeats),
+            rows=repeats,
         ),
     )
 

@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from stallward.evaluation.report.drawing import axes, draw, mark, svg_of
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
-    PageCell,
     PageChart,
     PageSection,
     PageTable,
@@ -61,24 +60,17 @@ def mapping_table(result: ResidentResult, most: int = _MOST_ROWS) -> PageTable:
     unit = result.page_bytes
     return PageTable(
         headers=("mapping", "mapped MiB", "present", "peak", "swapped", "touched"),
-        rows=tuple(
-            tuple(
-                map(
-                    PageCell,
-                    (
-                        _short(one.name),
-                        mib(one.mapped_pages, unit),
-                        mib(one.present_pages, unit),
-                        mib(one.peak_present_pages, unit),
-                        mib(one.swapped_pages, unit),
-                        "-"
-                        if one.mean_referenced_pages is None
-                        else mib(one.mean_referenced_pages, unit),
-                    ),
-                )
+        rows=[
+            (
+                _short(one.name),
+                mib(one.mapped_pages, unit),
+                mib(one.present_pages, unit),
+                mib(one.peak_present_pages, unit),
+                mib(one.swapped_pages, unit),
+                "-" if one.mean_referenced_pages is None else mib(one.mean_referenced_pages, unit),
             )
             for one in result.mappings[:most]
-        ),
+        ],
     )
 
 

@@ -55,25 +55,25 @@ def policy_table(result: WorkingsetResult) -> PageTable:
             "least C": one.cheapest,
         }
         rows += [
-            (PageCell(f"{name}, {what}"), *_cells(point))
+            (f"{name}, {what}", *_cells(point))
             for what, point in points.items()
             if point is not None
         ]
     return PageTable(
         headers=("", "θ or pages", "mean size x", "g", "g / x", "faults", "C / T"),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
-def _cells(point: CurvePoint) -> tuple[PageCell, ...]:
+def _cells(point: CurvePoint) -> tuple[str, ...]:
     error = f"± {short_count(point.standard_error)}" if point.standard_error else ""
     return (
-        PageCell(f"{point.parameter:,}"),
-        PageCell(f"{point.mean_pages:.1f}"),
-        PageCell(short_count(point.lifetime)),
-        PageCell(short_count(point.lifetime / point.mean_pages)),
+        f"{point.parameter:,}",
+        f"{point.mean_pages:.1f}",
+        short_count(point.lifetime),
+        short_count(point.lifetime / point.mean_pages),
         PageCell(f"{point.faults:,.0f}", error),
-        PageCell(short_count(point.space_time)),
+        short_count(point.space_time),
     )
 
 
@@ -84,7 +84,7 @@ def window_table(result: WorkingsetResult) -> PageTable:
             "θ", "mean", "peak", "faults", "modes, pages", "phases", "of the time",
             "C / T", "with mean size",
         ),
-        rows=tuple(tuple(map(PageCell, _window(one))) for one in result.windows),
+        rows=tuple(map(_window, result.windows)),
     )  # fmt: skip
 
 

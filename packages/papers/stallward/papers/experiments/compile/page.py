@@ -10,7 +10,6 @@ import numpy as np
 from stallward.evaluation.report.drawing import axes, hue, svg_of, tip
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
-    PageCell,
     PageChart,
     PageSection,
     PageTable,
@@ -146,9 +145,9 @@ def arms_table(result: CompileResult) -> PageTable:
     ends = (result.sizes[0], result.sizes[-1])
     rows = [
         (
-            PageCell(arm),
-            PageCell(FOUND[arm].section),
-            PageCell(FOUND[arm].found),
+            arm,
+            FOUND[arm].section,
+            FOUND[arm].found,
             ratio(result.ratios[arm]),
             *(ratio(size.arms[arm].ratio) for size in ends),
         )
@@ -163,7 +162,7 @@ def arms_table(result: CompileResult) -> PageTable:
             "time over unpatched, all sizes",
             *(f"at {size.zone_mib} MiB" for size in ends),
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
@@ -233,12 +232,12 @@ def why_table(size: SizeFigures) -> PageTable:
         headers=("arm", "time, s", "major faults", "disk requests", "disk, MiB", "CPUs idle"),
         rows=tuple(
             (
-                PageCell(arm),
-                PageCell(f"{one.mean_s.value:.1f}" if one.mean_s.value is not None else "-"),
-                PageCell(f"{one.major_faults:,.0f}"),
-                PageCell(f"{one.disk_requests:,.0f}"),
-                PageCell(f"{one.disk_mib:,.0f}"),
-                PageCell(f"{100 * one.idle_share:.0f} %"),
+                arm,
+                f"{one.mean_s.value:.1f}" if one.mean_s.value is not None else "-",
+                f"{one.major_faults:,.0f}",
+                f"{one.disk_requests:,.0f}",
+                f"{one.disk_mib:,.0f}",
+                f"{100 * one.idle_share:.0f} %",
             )
             for arm, one in size.arms.items()
         ),

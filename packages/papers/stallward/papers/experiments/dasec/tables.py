@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stallward.evaluation.report.experiment_page import PageCell, PageTable
-from stallward.evaluation.results.interval import Interval
+from stallward.evaluation.report.experiment_page import PageTable
 from stallward.papers.experiments.dasec.published import MEAN_LOWER, P99_LOWER
 from stallward.papers.experiments.dasec.result import (
     CellFigures,
@@ -11,25 +10,25 @@ from stallward.papers.experiments.dasec.result import (
     ThreadFigures,
 )
 from stallward.papers.experiments.dasec.texts import ARM_LABELS, FOLLOWED
-from stallward.papers.experiments.figures import factor, percent, ratio
+from stallward.papers.experiments.figures import factor, percent, ratio, three_digits
 
 
 def summary_table(result: DasecExperimentResult) -> PageTable:
     """Each controller over all applications and ratios, beside the source."""
     theirs = (
-        PageCell("source: DASEC"),
-        PageCell(f"{100 * MEAN_LOWER:.0f} %"),
-        PageCell(f"{100 * P99_LOWER:.0f} %"),
-        PageCell(""),
-        PageCell(""),
+        "source: DASEC",
+        f"{100 * MEAN_LOWER:.0f} %",
+        f"{100 * P99_LOWER:.0f} %",
+        "",
+        "",
     )
     ours = (
         (
-            PageCell(ARM_LABELS[arm]),
+            ARM_LABELS[arm],
             percent(one.mean_lower),
             percent(one.p99_lower),
             percent(one.batch_lower),
-            PageCell(str(one.cases)),
+            str(one.cases),
         )
         for arm, one in result.summary.items()
     )
@@ -65,35 +64,24 @@ def latency_table(result: DasecExperimentResult) -> PageTable:
             "served",
             "batch / none",
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
-def _latency_row(
-    application: str, number: int, arm: str, figures: CellFigures
-) -> tuple[PageCell, ...]:
+def _latency_row(application: str, number: int, arm: str, figures: CellFigures) -> tuple[str, ...]:
     return (
-        PageCell(application),
-        PageCell(str(number)),
-        PageCell(arm),
-        _ms(figures.mean_ms),
-        _ms(figures.p50_ms),
-        _ms(figures.p99_ms),
+        application,
+        str(number),
+        arm,
+        three_digits(figures.mean_ms),
+        three_digits(figures.p50_ms),
+        three_digits(figures.p99_ms),
         factor(figures.mean_times_alone),
         factor(figures.p99_times_alone),
-        ratio(figures.p99_ratio) if number else PageCell(""),
-        PageCell(f"{100 * figures.answered_share:.0f} %"),
-        ratio(figures.batch_ratio) if number else PageCell(""),
+        ratio(figures.p99_ratio) if number else "",
+        f"{100 * figures.answered_share:.0f} %",
+        ratio(figures.batch_ratio) if number else "",
     )
-
-
-def _ms(figure: Interval) -> PageCell:
-    """A latency, which may be far below a millisecond, to three digits."""
-    if figure.value is None:
-        return PageCell("-")
-    if figure.low is None or figure.high is None:
-        return PageCell(f"{figure.value:.3g}")
-    return PageCell(f"{figure.value:.3g}", f"{figure.low:.3g} to {figure.high:.3g}")
 
 
 def thread_table(result: DasecExperimentResult) -> PageTable:
@@ -123,14 +111,14 @@ def thread_table(result: DasecExperimentResult) -> PageTable:
             "interrupted",
             "lacks share",
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
 def _thread_row(
     application: str, number: int, arm: str, threads: ThreadFigures
-) -> tuple[PageCell, ...]:
-    texts = (
+) -> tuple[str, ...]:
+    return (
         application,
         str(number),
         arm,
@@ -142,4 +130,3 @@ def _thread_row(
         f"{100 * threads.interrupted_share:.0f} %",
         f"{100 * threads.lacking_share:.0f} %",
     )
-    return tuple(map(PageCell, texts))

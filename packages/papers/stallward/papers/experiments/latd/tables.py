@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from stallward.evaluation.report.experiment_page import PageCell, PageTable
+from stallward.evaluation.report.experiment_page import PageTable
 from stallward.papers.experiments.figures import factor, milliseconds, percent
 from stallward.papers.experiments.latd.published import NOTHING, PUBLISHED
 from stallward.papers.experiments.latd.result import (
@@ -22,7 +22,7 @@ def scenario_table(result: LatdExperimentResult) -> PageTable:
         figures, theirs = found.figures, PUBLISHED.get(name, NOTHING)
         rows.append(
             (
-                PageCell(name),
+                name,
                 milliseconds(figures.p50_ms),
                 milliseconds(figures.p95_ms),
                 milliseconds(figures.p98_ms),
@@ -47,26 +47,26 @@ def scenario_table(result: LatdExperimentResult) -> PageTable:
             "missed",
             "thesis",
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
-def _published(value: float | None, unit: str) -> PageCell:
-    return PageCell("" if value is None else f"{value:g}{unit}")
+def _published(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:g}{unit}"
 
 
 def memory_table(result: LatdExperimentResult) -> PageTable:
     """The scenarios: memory, and what became of the hog."""
     rows = [
         (
-            PageCell(name),
+            name,
             _from_to(found.figures.detector_bytes),
             _from_to(found.figures.cache_bytes),
             _from_to(found.figures.hog_bytes),
             percent(found.figures.zone_miss_share, 1),
-            PageCell(_work(found.figures)),
-            PageCell(f"{100 * found.figures.stopped_share:.0f} %"),
-            PageCell(f"{found.figures.terminated} of {found.figures.runs}"),
+            _work(found.figures),
+            f"{100 * found.figures.stopped_share:.0f} %",
+            f"{found.figures.terminated} of {found.figures.runs}",
         )
         for name, found in result.scenarios.items()
     ]
@@ -81,13 +81,13 @@ def memory_table(result: LatdExperimentResult) -> PageTable:
             "stopped",
             "hog ended",
         ),
-        rows=tuple(rows),
+        rows=rows,
     )
 
 
-def _from_to(sizes: tuple[int, int]) -> PageCell:
+def _from_to(sizes: tuple[int, int]) -> str:
     before, after = (size / MIB for size in sizes)
-    return PageCell(f"{before:.0f} to {after:.0f}" if before or after else "")
+    return f"{before:.0f} to {after:.0f}" if before or after else ""
 
 
 def _work(figures: SettingFigures) -> str:
@@ -100,19 +100,19 @@ def sweep_table(
     """A sweep as a table: name of a hog -> its points."""
     rows = [
         (
-            PageCell(name),
-            PageCell(f"{100 * one.value:.0f} %" if share else f"{one.value:g}"),
+            name,
+            f"{100 * one.value:.0f} %" if share else f"{one.value:g}",
             milliseconds(one.figures.p50_ms),
             milliseconds(one.figures.p95_ms),
             milliseconds(one.figures.p98_ms),
             factor(one.figures.times_isolated),
             percent(one.figures.miss_share, 1),
-            PageCell(f"{100 * one.figures.used_share_most:.1f} %"),
+            f"{100 * one.figures.used_share_most:.1f} %",
         )
         for name, found in points.items()
         for one in found
     ]
     return PageTable(
         headers=("hog", value, "p50", "p95", "p98", "p95 / alone", "missed", "zone in use"),
-        rows=tuple(rows),
+        rows=rows,
     )

@@ -10,7 +10,6 @@ from typing import Final
 from stallward.evaluation.report.drawing import hue, mark, row_axes, svg_of, tip, whisker
 from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
-    PageCell,
     PageChart,
     PageSection,
     PageTable,
@@ -244,8 +243,8 @@ def headline(result: SwapExperimentResult) -> str:
         arms = result.case_study.arms
         parts.append(
             f"In the case study direct swap access lowers the total response time by "
-            f"{percent(arms[DIRECT].lower).text}, with scheduling by contention by "
-            f"{percent(arms[BOTH].lower).text}; the document has {100 * MOST_BY_SWAP:.1f} %."
+            f"{percent(arms[DIRECT].lower)}, with scheduling by contention by "
+            f"{percent(arms[BOTH].lower)}; the document has {100 * MOST_BY_SWAP:.1f} %."
         )
     both = result.larger_summary.get(BOTH)
     if both is not None and both.most_lower is not None:
@@ -258,7 +257,7 @@ def headline(result: SwapExperimentResult) -> str:
         best = min(given, key=lambda arm: given[arm].total_s.value or math.inf)
         parts.append(
             f"With the order {order} the total is lowest for {best}: "
-            f"{percent(given[best].lower).text} lower than without management."
+            f"{percent(given[best].lower)} lower than without management."
         )
     return " ".join(parts) or "No repeat is complete yet."
 
@@ -279,30 +278,29 @@ def _arm_headers(names: Sequence[str]) -> tuple[str, ...]:
     return ("management", *names, "total", "lower than without", faults)
 
 
-def _arm_row(arm: str, figures: ArmFigures) -> tuple[PageCell, ...]:
+def _arm_row(arm: str, figures: ArmFigures) -> tuple[str, ...]:
     faults = [figures.major_faults.get(name) for name in figures.response_s]
     return (
-        PageCell(arm),
+        arm,
         *map(seconds, figures.response_s.values()),
         seconds(figures.total_s),
-        percent(figures.lower) if arm != UNMANAGED else PageCell(""),
-        PageCell(" / ".join("-" if count is None else f"{count:,.0f}" for count in faults)),
+        percent(figures.lower) if arm != UNMANAGED else "",
+        " / ".join("-" if count is None else f"{count:,.0f}" for count in faults),
     )
 
 
-def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[PageCell, ...]:
+def _published_row(label: str, runs: tuple[PublishedRun, ...]) -> tuple[str, ...]:
     def total(of: Iterable[PublishedRun]) -> float:
         return sum(run.total_s for run in of) / 3
 
     lower = 1.0 - total(runs) / total(WITHOUT)
-    texts = (
+    return (
         label,
         *(f"{value:.2f} s" for value in means(runs).values()),
         f"{total(runs):.2f} s",
         f"{100 * lower:.1f} %" if runs is WITH else "",
         "",
     )
-    return tuple(map(PageCell, texts))
 
 
 def _case_study(found: ConfigurationFigures) -> PageSection:
@@ -350,7 +348,7 @@ def alpha_table(studies: Sequence[ConfigurationFigures]) -> PageTable:
     return PageTable(
         headers=("order", *_arm_headers(names)),
         rows=tuple(
-            (PageCell(order), *_arm_row(arm, figures))
+            (order, *_arm_row(arm, figures))
             for order, one in _by_order(studies).items()
             for arm, figures in one.arms.items()
         ),
@@ -404,7 +402,7 @@ def _degrees(found: ConfigurationFigures) -> PageSection:
         what="Measured before any controller ran. The higher the degree, the higher the priority.",
         table=PageTable(
             headers=("application", "needs", "sub-tasks", "alone", "together", "degree w(n)"),
-            rows=tuple(tuple(map(PageCell, row)) for row in rows),
+            rows=rows,
         ),
     )
 
@@ -413,10 +411,10 @@ def larger_table(result: SwapExperimentResult) -> PageTable:
     """The larger experiment: each arm over all configurations."""
     rows = tuple(
         (
-            PageCell(arm),
+            arm,
             percent(one.lower),
             percent(replace(UNKNOWN, value=one.most_lower)),
-            PageCell(one.most_lower_in),
+            one.most_lower_in,
             percent(one.lower_lengthened),
             percent(replace(UNKNOWN, value=one.most_lower_lengthened)),
         )

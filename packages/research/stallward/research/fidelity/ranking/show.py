@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from stallward.evaluation.report.charts import COLOURS
-from stallward.evaluation.report.page import put_page, render_template
+from stallward.evaluation.report.experiment_page import (
+    ExperimentPage,
+    PageChart,
+    PageSection,
+    PageTable,
+    render_experiment_page,
+    write_experiment_page,
+)
 from stallward.evaluation.report.text import number
 from stallward.research.fidelity.result import RankingResult, ScenarioRanking
-from stallward.research.fidelity.scatter import Dot, latency_scatter, work_scatter
+from stallward.research.fidelity.scatter import SHADED, Dot, latency_scatter, work_scatter
 from stallward.research.fidelity.table import judged
 
 _FITTED: Final = {True: "yes", False: "no", None: "-"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownTable:
-    """A table with its headers."""
-
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-def scenario_table(result: RankingResult) -> ShownTable:
+def scenario_table(result: RankingResult) -> PageTable:
     """A row for each scenario."""
     headers = ("scenario", "fitted", "arms", "signs right", "rank p99", "rank work")
     rows = [
@@ -39,10 +37,10 @@ def scenario_table(result: RankingResult) -> ShownTable:
         )
         for name, one in result.scenarios.items()
     ]
-    return ShownTable(headers=headers, rows=tuple(rows))
+    return PageTable(headers=headers, rows=rows)
 
 
-def arm_table(result: RankingResult) -> ShownTable:
+def arm_table(result: RankingResult) -> PageTable:
     """A row for each arm of each scenario."""
     headers = (
         "scenario", "arm", "p99 live ms", "p99 twin ms", "err p99", "work live", "work twin",
@@ -62,10 +60,10 @@ def arm_table(result: RankingResult) -> ShownTable:
         for name, one in result.scenarios.items()
         for arm in one.arms
     ]
-    return ShownTable(headers=headers, rows=tuple(rows))
+    return PageTable(headers=headers, rows=rows)
 
 
-def wrong_table(result: RankingResult) -> ShownTable:
+def wrong_table(result: RankingResult) -> PageTable:
     """A row for each certain effect that has another sign on the twin."""
     headers = ("scenario", "measure", "arm", "against", "live ratio", "twin ratio")
     rows = [
@@ -80,7 +78,7 @@ def wrong_table(result: RankingResult) -> ShownTable:
         for name, one in result.scenarios.items()
         for effect in one.wrong
     ]
-    return ShownTable(headers=headers, rows=tuple(rows))
+    return PageTable(headers=headers, rows=rows)
 
 
 def ranking_notes(result: RankingResult) -> list[str]:
@@ -108,28 +106,43 @@ def ranking_notes(result: RankingResult) -> list[str]:
 
 def write_ranking_page(result: RankingResult, path: Path) -> None:
     """Write the page of a ranking."""
-    put_page(path, render_ranking_page(result))
+    write_experiment_page(_page(result), path)
 
 
 def render_ranking_page(result: RankingResult) -> str:
     """The whole page. Pure."""
+    return render_experiment_page(_page(result))
+
+
+def _page(result: RankingResult) -> ExperimentPage:
     colours = {name: f"var(--c{k % COLOURS})" for k, name in enumerate(result.scenarios)}
     counted, right = result.summary.rank_signs_counted, result.summary.rank_signs_right
-    return render_template(
-        "ranking.html.j2",
+    latency = latency_scatter(_dots(result, colours, "ms"), "p99")
+    work = work_scatter(_dots(result, colours, "share"))
+    return ExperimentPage(
+        experiment="fidelity",
+        source="arms ranked live and on the twin",
         headline=(
             "No difference between two arms is certain live"
             if right is None
             else f"The twin has the sign of {round(right * counted)} of {counted} certain effects"
         ),
-        scenarios=colours,
-        latency_chart=latency_scatter(_dots(result, colours, "ms"), "p99"),
-        work_chart=work_scatter(_dots(result, colours, "share")),
-        notes=ranking_notes(result),
-        tables=[
-            ("Scenarios", scenario_table(result)),
-            ("Arms", arm_table(result)),
-            ("Certain effects with another sign on the twin", wrong_table(result)),
+        sections=[
+            PageSection(
+                title="Twin against live",
+                what=SHADED,
+                key=colours,
+                charts=(
+                    PageChart(title="p99 latency, ms", svg=latency),
+                    PageChart(title="Background work", svg=work),
+                ),
+                notes=tuple(ranking_notes(result)),
+            ),
+            PageSection(title="Scenarios", table=scenario_table(result)),
+            PageSection(title="Arms", table=arm_table(result)),
+            PageSection(
+                title="Certain effects with another sign on the twin", table=wrong_table(result)
+            ),
         ],
     )
 

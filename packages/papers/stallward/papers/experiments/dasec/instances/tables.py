@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from typing import Final
 
-from stallward.evaluation.report.experiment_page import PageCell, PageTable
+from stallward.evaluation.report.experiment_page import PageTable
 from stallward.evaluation.results.interval import Interval
 from stallward.papers.experiments.dasec.instances.result import (
     ArmFigures,
@@ -74,16 +74,16 @@ def over_cells_table(result: InstancesResult) -> PageTable:
     theirs = (f"{100 * MEAN_LOWER:.0f} %", f"{100 * P99_LOWER:.0f} %", "")
     ours = (
         (
-            PageCell(ARM_LABELS[arm]),
+            ARM_LABELS[arm],
             percent(one_minus(one.mean_ratio)),
             percent(one_minus(one.p99_ratio)),
-            PageCell(str(one.cells)),
+            str(one.cells),
         )
         for arm, one in result.summary.items()
     )
     return PageTable(
         headers=("controller", "mean lower", "p99 lower", "cells"),
-        rows=((PageCell("source: DASEC"), *map(PageCell, theirs)), *ours),
+        rows=(("source: DASEC", *theirs), *ours),
     )
 
 
@@ -105,8 +105,9 @@ def cells_table(result: InstancesResult) -> PageTable:
         ),
         rows=tuple(
             (
-                *(PageCell(text) for text in (instances_of(cell), f"{100 * cell.load:.0f} %")),
-                PageCell(ARM_LABELS[arm]),
+                instances_of(cell),
+                f"{100 * cell.load:.0f} %",
+                ARM_LABELS[arm],
                 *_used(figures),
                 _ms(figures.mean_ms),
                 _ms(figures.p99_ms),
@@ -126,10 +127,10 @@ def instances_table(result: InstancesResult) -> PageTable:
         headers=("instances", "load", "controller", "instance", "mean, ms", "p99, ms"),
         rows=tuple(
             (
-                PageCell(instances_of(cell)),
-                PageCell(f"{100 * cell.load:.0f} %"),
-                PageCell(ARM_LABELS[arm]),
-                PageCell(f"{one.application} {number}"),
+                instances_of(cell),
+                f"{100 * cell.load:.0f} %",
+                ARM_LABELS[arm],
+                f"{one.application} {number}",
                 _ms(one.mean_ms),
                 _ms(one.p99_ms),
             )
@@ -145,14 +146,14 @@ def instances_of(cell: CellFigures) -> str:
     return f"{cell.instances} {cell.mix}"
 
 
-def _used(figures: ArmFigures) -> tuple[PageCell, ...]:
+def _used(figures: ArmFigures) -> tuple[str, ...]:
     cpu = figures.cpu
     return tuple(map(_share, (cpu.services, cpu.generators, cpu.machine)))
 
 
-def _share(share: float) -> PageCell:
-    return PageCell(f"{100 * share:.0f} %")
+def _share(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
-def _ms(figure: Interval) -> PageCell:
-    return PageCell("-" if figure.value is None else f"{figure.value:.3g}")
+def _ms(figure: Interval) -> str:
+    return "-" if figure.value is None else f"{figure.value:.3g}"
