@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import typer
 
@@ -55,6 +55,7 @@ from stallward.papers.experiments.latd.steps import SWAPPED_HOG
 from stallward.papers.experiments.latd.steps import Part as LatdPart
 from stallward.papers.experiments.latd.tables import memory_table, scenario_table, sweep_table
 from stallward.papers.experiments.latd.workload import Machine
+from stallward.papers.experiments.runs import ExperimentResult
 from stallward.papers.experiments.swap.configurations import find_configuration
 from stallward.papers.experiments.swap.experiment import (
     Part,
@@ -72,20 +73,8 @@ from stallward.training.pipeline.outputs import check_writable
 # ---------- What the commands of ``stallward experiment`` show in the end
 
 
-class Finished(Protocol):
-    """What the results of all experiments say."""
-
-    @property
-    def done_runs(self) -> int:
-        """How many runs are finished."""
-
-    @property
-    def planned_runs(self) -> int:
-        """How many are planned."""
-
-
 def show_experiment(
-    result: Finished,
+    result: ExperimentResult,
     page: ExperimentPage,
     tables: Sequence[PageTable],
     out: Path,

@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import numpy as np
 
+from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.errors import PlanError
 from stallward.evaluation.results.serialise import RESUME_OR_RENAME, claim, load_if_there, save
 from stallward.training.progress import Report
@@ -32,6 +33,19 @@ class ExperimentRequest:
     """After how long no further run is begun."""
     seed: int = 1
     """Seeds the order of the runs, and what is random in them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExperimentResult:
+    """What the results of all experiments say."""
+
+    schema: int = 1
+    node: NodeInfo
+    seed: int
+    done_runs: int
+    planned_runs: int
+    stolen_share_worst: float
+    """Share of steal time in the worst run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.experiments.runs import ExperimentResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,14 +67,9 @@ class PowerFit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileResult:
+class CompileResult(ExperimentResult):
     """All that was measured so far."""
 
-    schema: int = 1
-    node: NodeInfo
-    seed: int
-    done_runs: int
-    planned_runs: int
     peak_bytes: int
     """The most that a compilation had in memory and swap in any run."""
     sizes: tuple[SizeFigures, ...]
@@ -85,5 +81,3 @@ class CompileResult:
     """The document's fit, to the unpatched kernel; ``None`` for fewer than five runs."""
     free_fit: PowerFit | None
     """The same with the power that fits best."""
-    stolen_share_worst: float
-    """Share of steal time in the worst run."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.experiments.runs import ExperimentResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,21 +96,14 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DasecExperimentResult:
+class DasecExperimentResult(ExperimentResult):
     """All that was measured so far."""
 
-    schema: int = 1
-    node: NodeInfo
-    seed: int
     division: str
     """How the CPU was divided: ``thread`` or ``group``."""
-    done_runs: int
-    planned_runs: int
     alone: Mapping[str, CellFigures]
     """Name of an application -> its figures alone."""
     beside: Mapping[str, tuple[RatioFigures, ...]]
     """Name of an application -> its figures beside more and more batch threads."""
     summary: Mapping[str, ArmSummary]
     """Name of a controller -> its summary, of all but the first."""
-    stolen_share_worst: float
-    """Share of steal time in the worst run."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.experiments.runs import ExperimentResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +121,13 @@ class SweepPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatdExperimentResult:
+class LatdExperimentResult(ExperimentResult):
     """All that was measured so far."""
 
-    schema: int = 1
-    node: NodeInfo
-    seed: int
-    done_runs: int
-    planned_runs: int
     scenarios: Mapping[str, ScenarioFigures]
     """Name of a scenario -> what was found; those without a finished run are left out."""
     utilisation: Mapping[str, tuple[SweepPoint, ...]]
     """Name of a hog -> the latency against the share of the memory that is wanted."""
     swappiness: tuple[SweepPoint, ...]
-    stolen_share_worst: float
-    """Share of steal time in the worst run."""
     not_counted: str = ""
     """Why page-cache lookups were not counted; empty if they were."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.experiments.runs import ExperimentResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +91,9 @@ class ArmSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SwapExperimentResult:
+class SwapExperimentResult(ExperimentResult):
     """All that was measured so far."""
 
-    schema: int = 1
-    node: NodeInfo
-    seed: int
-    done_runs: int
-    planned_runs: int
     case_study: ConfigurationFigures | None
     """``None`` before its first repeat is complete."""
     larger: tuple[ConfigurationFigures, ...]
@@ -106,5 +102,3 @@ class SwapExperimentResult:
     """Name of an arm -> its summary over ``larger``."""
     alpha: tuple[ConfigurationFigures, ...] = ()
     """The case studies with given shares in swap, of which a repeat is complete."""
-    stolen_share_worst: float
-    """Share of steal time in the worst run."""

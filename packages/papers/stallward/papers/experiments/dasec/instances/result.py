@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from stallward.env.recording.run_info import NodeInfo
 from stallward.evaluation.results.interval import Interval
+from stallward.papers.experiments.runs import ExperimentResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,22 +111,15 @@ class OverCells:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class InstancesResult:
+class InstancesResult(ExperimentResult):
     """All that was measured so far."""
 
-    schema: int = 1
-    node: NodeInfo
-    seed: int
     division: str
     """How the CPU was divided: ``thread`` or ``group``."""
     measured_s: float
     """How long each run was measured."""
-    done_runs: int
-    planned_runs: int
     costs: Mapping[str, RequestCost]
     """Name of an application -> the CPU time of a request, from which the rates follow."""
     cells: tuple[CellFigures, ...]
     summary: Mapping[str, OverCells]
     """Name of a controller -> its figures over all cells, of all but the first."""
-    stolen_share_worst: float
-    """Share of steal time in the worst run."""
