@@ -75,7 +75,7 @@ def test_what_was_counted_while_nobody_looked_says_nothing() -> None:
     progress.update(sample(group()), 0.1)
     progress.update(sample(group(user_s=600.0)), 0.0)
     progress.update(sample(group(user_s=600.5, kernel_s=0.5)), 1.0)
-    assert progress.shares() == (pytest.approx(0.5),)
+    assert progress.shares() == pytest.approx((0.5,))
 
 
 def test_a_counter_that_began_anew_takes_nothing_away() -> None:
