@@ -94,11 +94,12 @@ def test_an_upload_that_broke_off_goes_on(client: ActuatorClient, tmp_path: Path
 
 
 class Trials:
-    """Stands in for trials: each ends when it is told to."""
+    """Stands in for trials: each ends when it is told to, and the first policy is bad."""
 
     def __init__(self) -> None:
         self.begun, self.end = threading.Semaphore(0), threading.Semaphore(0)
         self.running = self.most_running = 0
+        self.ended = 0
 
     def __call__(self, _options: object) -> None:
         self.running += 1
@@ -106,6 +107,9 @@ class Trials:
         self.begun.release()
         assert self.end.acquire(timeout=WAIT_S)
         self.running -= 1
+        self.ended += 1
+        if self.ended == 1:
+            raise PolicyError("The first one is bad.")
 
 
 async def _parts(content: bytes) -> AsyncIterator[pb.PushPolicyRequest]:
@@ -136,15 +140,18 @@ def test_a_client_that_goes_away_leaves_no_room_for_a_second_trial(
         with pytest.raises(RuntimeError, match="refused"):
             await servicer.PushPolicy(_parts(b"first"), context)
         assert "is being sent already" in aborts.call_args.args[1]
+        aborts.reset_mock()
         await asyncio.sleep(0.1)
         trials.end.release()
         assert await asyncio.to_thread(trials.begun.acquire, timeout=WAIT_S)
         trials.end.release()
         await third
 
+        assert not aborts.called, "a call that is over cannot be refused any more"
+
     asyncio.run(push_three())
     assert trials.most_running == 1
-    assert [policy.name for policy in store.policies()] == ["first", "third"]
+    assert [policy.name for policy in store.policies()] == ["third"]
 
 
 def _offset(stub: pb_grpc.ActuatorServiceStub, sha256: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -97,16 +97,17 @@ class PolicyServicer(ReportServicer):
             self._pushing.discard(sha256)
             raise
         # To its end, even if the client goes away, because the process does not end with the call.
-        policy = await asyncio.shield(self._complete_push(context, store, sha256, name))
+        # The call is over then: its context must not be used, and nobody hears of a failure.
+        trial = asyncio.create_task(self._complete_push(store, sha256, name))
+        trial.add_done_callback(lambda done: done.cancelled() or done.exception())
+        policy = await self._answered(context, asyncio.shield(trial))
         return pb.PushPolicyResponse(policy=_STORED_POLICY.to_wire(policy))
 
-    async def _complete_push(
-        self, context: _Context, store: PolicyStore, sha256: str, name: str
-    ) -> StoredPolicy:
+    async def _complete_push(self, store: PolicyStore, sha256: str, name: str) -> StoredPolicy:
         """Try a policy and keep it; then the next one may be tried."""
         try:
-            return await self._stored(
-                context, lambda: store.complete(sha256, name, lambda path: _try(path, name))
+            return await asyncio.to_thread(
+                store.complete, sha256, name, lambda path: _try(path, name)
             )
         finally:
             self._trying.release()
@@ -239,8 +240,12 @@ class PolicyServicer(ReportServicer):
 
     async def _stored(self, context: _Context, work: Callable[[], _T]) -> _T:
         """Do something with the store, on a thread because disks may be slow."""
+        return await self._answered(context, asyncio.to_thread(work))
+
+    async def _answered(self, context: _Context, work: Awaitable[_T]) -> _T:
+        """Wait for something with the store; a call for which it fails is refused."""
         try:
-            return await asyncio.to_thread(work)
+            return await work
         except (DaemonError, PolicyError, PolicyStoreError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await self.refusals.refuse(context, code, str(error))
