@@ -154,6 +154,34 @@ def test_a_client_that_goes_away_leaves_no_room_for_a_second_trial(
     assert [policy.name for policy in store.policies()] == ["third"]
 
 
+def test_a_client_that_goes_away_is_not_refused_what_cannot_be_rolled_back(tmp_path: Path) -> None:
+    """gRPC ends the process where a call is refused that is over."""
+
+    async def roll_back() -> None:
+        answered = asyncio.Event()
+
+        async def ask(*_values: object, **_command: object) -> None:
+            await answered.wait()  # and then the loop is being restarted
+
+        link = mock.Mock(ask=ask, status=lambda: pb.StatusResponse(mode=pb.MODE_ACTIVE))
+        servicer: Any = PolicyServicer(link, store=PolicyStore(tmp_path))
+        aborts = mock.AsyncMock(side_effect=RuntimeError("refused"))
+        context = mock.Mock(abort=aborts, peer=lambda: "unix:")
+        gone = asyncio.create_task(servicer.RollBack(pb.RollBackRequest(), context))
+        await asyncio.sleep(0.1)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        answered.set()
+        await asyncio.sleep(0.1)
+        assert not aborts.called
+        with pytest.raises(RuntimeError, match="refused"):
+            await servicer.RollBack(pb.RollBackRequest(), context)
+        assert aborts.call_args.args[0] is grpc.StatusCode.UNAVAILABLE
+
+    asyncio.run(roll_back())
+
+
 def _offset(stub: pb_grpc.ActuatorServiceStub, sha256: str) -> int:
     answer = stub.PushOffset(pb.PushOffsetRequest(sha256=sha256), timeout=WAIT_S)
     return int(answer.received_bytes)

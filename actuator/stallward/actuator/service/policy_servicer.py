@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -23,6 +23,7 @@ from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.policies.trial import TrialOptions, try_policy
 from stallward.actuator.service.latency_reports import LatencyReports
 from stallward.actuator.service.loop_link import ANSWER_S, LOAD_ANSWER_S, LoopLink
+from stallward.actuator.service.refused import to_its_end
 from stallward.actuator.service.report_servicer import ReportServicer
 from stallward.agent.errors import PolicyError
 from stallward.proto.codec import Codec
@@ -96,18 +97,19 @@ class PolicyServicer(ReportServicer):
         except BaseException:
             self._pushing.discard(sha256)
             raise
-        # To its end, even if the client goes away, because the process does not end with the call.
-        # The call is over then: its context must not be used, and nobody hears of a failure.
-        trial = asyncio.create_task(self._complete_push(store, sha256, name))
-        trial.add_done_callback(lambda done: done.cancelled() or done.exception())
-        policy = await self._answered(context, asyncio.shield(trial))
+        # The process of a trial does not end with the call.
+        policy = await to_its_end(
+            context, lambda context: self._complete_push(context, store, sha256, name)
+        )
         return pb.PushPolicyResponse(policy=_STORED_POLICY.to_wire(policy))
 
-    async def _complete_push(self, store: PolicyStore, sha256: str, name: str) -> StoredPolicy:
+    async def _complete_push(
+        self, context: _Context, store: PolicyStore, sha256: str, name: str
+    ) -> StoredPolicy:
         """Try a policy and keep it; then the next one may be tried."""
         try:
-            return await asyncio.to_thread(
-                store.complete, sha256, name, lambda path: _try(path, name)
+            return await self._stored(
+                context, lambda: store.complete(sha256, name, lambda path: _try(path, name))
             )
         finally:
             self._trying.release()
@@ -174,8 +176,7 @@ class PolicyServicer(ReportServicer):
         self, request: pb.RollBackRequest, context: _Context
     ) -> pb.RollBackResponse:
         """Activate the policy that was active before this one, or turn the policy off."""
-        # To its end, even if the client goes away: else no policy might decide.
-        return await asyncio.shield(self._roll_back(context))
+        return await to_its_end(context, self._roll_back)  # else no policy might decide
 
     async def _roll_back(self, context: _Context) -> pb.RollBackResponse:
         store = await self._needed_store(context)
@@ -240,12 +241,8 @@ class PolicyServicer(ReportServicer):
 
     async def _stored(self, context: _Context, work: Callable[[], _T]) -> _T:
         """Do something with the store, on a thread because disks may be slow."""
-        return await self._answered(context, asyncio.to_thread(work))
-
-    async def _answered(self, context: _Context, work: Awaitable[_T]) -> _T:
-        """Wait for something with the store; a call for which it fails is refused."""
         try:
-            return await work
+            return await asyncio.to_thread(work)
         except (DaemonError, PolicyError, PolicyStoreError) as error:
             code = next(code for kind, code in _CODES if isinstance(error, kind))
             await self.refusals.refuse(context, code, str(error))

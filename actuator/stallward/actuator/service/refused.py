@@ -6,13 +6,14 @@ and tell nobody.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -79,6 +80,50 @@ class Refusals:
         self.note(code.name, why, context.peer())
         await context.abort(code, why)
         raise AssertionError  # abort raises
+
+
+# ---------- Work that outlives its call: a call that is over must not be refused, or gRPC ends the process
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class _Outlived:
+    """Stands in for the context of a call: a refusal is raised, not sent."""
+
+    client: str
+
+    def peer(self) -> str:
+        """Who called."""
+        return self.client
+
+    async def abort(self, code: grpc.StatusCode, why: str) -> NoReturn:
+        """Leave the refusal to whoever waits for the work."""
+        raise _RefusedLaterError(code, why)
+
+
+class _RefusedLaterError(Exception):
+    """A refusal of a call that may be over."""
+
+    def __init__(self, code: grpc.StatusCode, why: str) -> None:
+        super().__init__(why)
+        self.code, self.why = code, why
+
+
+async def to_its_end(context: Context, work: Callable[[Context], Awaitable[_T]]) -> _T:
+    """Do something to its end, even if the client goes away; nobody hears of a failure then.
+
+    Args:
+        context: The call.
+        work: What is done, given a context through which it may refuse the call.
+    """
+    task = asyncio.ensure_future(work(cast("Context", _Outlived(context.peer()))))
+    task.add_done_callback(lambda done: done.cancelled() or done.exception())
+    try:
+        return await asyncio.shield(task)
+    except _RefusedLaterError as refusal:
+        await context.abort(refusal.code, refusal.why)
+        raise AssertionError from refusal  # abort raises
 
 
 # ---------- Refuses what no servicer can answer: messages that cannot be read, and calls that do not exist
