@@ -252,6 +252,24 @@ def test_a_trial_that_the_kernel_kills_for_memory_says_nothing_of_the_policy(
     assert store.received_bytes(sha256) == len(content), "it need not be sent again"
 
 
+WITHOUT_RUNTIME = """
+import sys
+from pathlib import Path
+from stallward.actuator.policies import trial
+
+sys.modules["onnxruntime"] = None
+sys.exit(trial.main(trial.TrialOptions(path=Path("mine.onnx"))))
+"""
+
+
+def test_a_node_without_onnx_runtime_says_so_of_a_pushed_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place_of_the_trial(monkeypatch, WITHOUT_RUNTIME)
+    with pytest.raises(DaemonError, match=r"not installed\. Install stallward\[node\]"):
+        try_policy(TrialOptions(path=tmp_path / "mine.onnx"))
+
+
 @pytest.mark.slow
 def test_a_policy_that_takes_too_much_processor_time_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

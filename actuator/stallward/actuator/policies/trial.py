@@ -27,6 +27,7 @@ MOST_CPU_S: Final = 2.0
 LIMIT_S: Final = 15.0
 """How long the process may take in all, on a node that is short of everything."""
 _REFUSED: Final = 3
+_NO_RUNTIME: Final = 4
 _PAGE_BYTES: Final = resource.getpagesize()
 
 
@@ -69,6 +70,11 @@ def try_policy(options: TrialOptions, *, limit_s: float = LIMIT_S) -> None:
     if run.returncode == _REFUSED:
         cause, _, next_step = said.partition("\0")
         raise PolicyError(cause, next_step=next_step)
+    if run.returncode == _NO_RUNTIME:
+        raise DaemonError(
+            f"The policy {options.path} could not be tried: ONNX Runtime is not installed.",
+            next_step="Install stallward[node].",
+        )
     if run.returncode == -signal.SIGKILL:  # no bound of its own does that
         raise DaemonError(
             f"The policy {options.path} could not be tried now: the process was killed, as the "
@@ -91,7 +97,10 @@ def main(options: TrialOptions) -> int:
 
     with contextlib.suppress(OSError):  # the loop's own score would spare it
         Path("/proc/self/oom_score_adj").write_text("500")
-    import_runtime()
+    try:
+        import_runtime()
+    except ImportError:
+        return _NO_RUNTIME
     has_bytes = int(Path("/proc/self/statm").read_text().split()[0]) * _PAGE_BYTES
     most_bytes, spent_s = has_bytes + options.most_bytes, time.process_time()
     resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
