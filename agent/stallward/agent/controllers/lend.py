@@ -24,7 +24,7 @@ from stallward.agent.controllers.partition import (
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import Sample
 from stallward.agent.sharing.border_search import BorderSearch, BorderThresholds
-from stallward.agent.sharing.elapsed import elapsed_since
+from stallward.agent.sharing.counter_rate import elapsed_since
 from stallward.agent.sharing.levels import DIVIDED, NO_LIMITS, loan
 
 SHARES: Final = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45)

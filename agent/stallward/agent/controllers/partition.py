@@ -62,8 +62,8 @@ from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import GroupSample, Sample, SlotState
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
+from stallward.agent.sharing.counter_rate import elapsed_since
 from stallward.agent.sharing.division import Division, Turns, Want
-from stallward.agent.sharing.elapsed import elapsed_since
 from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
 from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others

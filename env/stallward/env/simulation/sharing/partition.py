@@ -21,7 +21,7 @@ from stallward.agent.desired import (
     SLOTS,
 )
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
-from stallward.agent.sharing.elapsed import LONGEST_S
+from stallward.agent.sharing.counter_rate import LONGEST_S
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
