@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import time
 from pathlib import Path
@@ -11,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from stallward.actuator.errors import ConfigError, SensorError
+from stallward.actuator.latency import line_source
 from stallward.actuator.latency.line_format import LineFormat
-from stallward.actuator.latency.line_source import TICK_BYTES, LineSource
+from stallward.actuator.latency.line_source import PIECE_BYTES, TICK_PIECES, LineSource
 
 MS = LineFormat(latency="0", latency_unit_s=1e-3)
 
@@ -154,18 +156,120 @@ def test_bad_lines_are_counted_and_the_rest_is_used(tmp_path: Path) -> None:
     source.close()
 
 
-def test_the_work_of_a_tick_is_bounded_and_old_news_skipped(tmp_path: Path) -> None:
+def test_old_news_is_skipped(tmp_path: Path) -> None:
     path = tmp_path / "lines"
     source = LineSource(path, MS)
     line = b"5.000\n"
-    path.write_bytes(line * (TICK_BYTES // 2))
-    assert source.read(0.0).completed_total <= TICK_BYTES // len(line)
-    path.write_bytes(line * TICK_BYTES * 8)
+    path.write_bytes(line * PIECE_BYTES * 8)
     for tick in range(40):
         after = source.read(0.1 + tick / 100).completed_total
     assert source.counts.lost == 1
-    assert after < 3 * TICK_BYTES // len(line)
+    assert after <= PIECE_BYTES // len(line)
     assert source.counts.malformed == 0
+    source.close()
+
+
+def test_the_work_of_a_tick_is_bounded_although_the_writer_never_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_source, "TICK_CPU_S", 60.0)
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    source = LineSource(path, MS)
+    read_sizes: list[int] = []
+
+    def endless(fd: int, size: int) -> bytes:
+        read_sizes.append(size)
+        return b"5".ljust(1023) + b"\n" * (size - 1023)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "read", endless)
+        source.read(0.0)
+    assert read_sizes == [PIECE_BYTES] * TICK_PIECES
+    source.close()
+
+
+def test_no_more_is_read_while_lines_wait_for_processor_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_source, "TICK_CPU_S", 1e-4)
+    path = tmp_path / "lines"
+    source = LineSource(path, MS)
+    lines = 2 * PIECE_BYTES // 4
+    path.write_bytes(b"5.0\n" * lines)
+    assert source.read(0.0).completed_total < lines // 2
+    for tick in range(lines):
+        if source.read(tick / 1000).completed_total == lines:
+            break
+    assert (source.counts.accepted, source.counts.malformed, source.counts.lost) == (lines, 0, 0)
+    source.close()
+
+
+BUSY_TICK = 500
+"""Requests of half a second, the time between two ticks of a calm node, at 1,000 a second."""
+
+
+def test_a_busy_log_is_read_to_its_end_in_each_tick_of_a_calm_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_source, "TICK_CPU_S", 60.0)
+    path = tmp_path / "lines"
+    source = LineSource(path, MS)
+    for tick in range(1, 21):
+        with path.open("ab") as log:
+            log.write(((b"%d " % tick).ljust(249, b"x") + b"\n") * BUSY_TICK)
+        sample = source.read(tick / 2)
+        assert sample.max_ms == pytest.approx(tick)
+        assert sample.completed_total == tick * BUSY_TICK
+    assert source.counts.lost == 0
+    source.close()
+
+
+def test_an_application_that_writes_much_to_a_fifo_does_not_wait_for_the_next_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(line_source, "TICK_CPU_S", 60.0)
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    source = LineSource(path, MS)
+    writer = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a write that would wait raises
+    for tick in range(1, 21):
+        for _ in range(BUSY_TICK):
+            os.write(writer, (b"%d " % tick).ljust(199, b"x") + b"\n")
+        sample = source.read(tick / 2)
+        assert sample.max_ms == pytest.approx(tick)
+        assert sample.completed_total == tick * BUSY_TICK
+    os.close(writer)
+    source.close()
+
+
+def test_a_fifo_that_holds_more_already_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    monkeypatch.setattr(line_source, "_LAG_BYTES", 2 * PIECE_BYTES)
+    writer = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4 * PIECE_BYTES)
+    source = LineSource(path, MS)
+    assert fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ) == 4 * PIECE_BYTES
+    os.close(writer)
+    source.close()
+
+
+def test_a_fifo_that_may_not_be_enlarged_is_read_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forbidden(*arguments: int) -> int:
+        raise PermissionError(arguments)
+
+    monkeypatch.setattr(fcntl, "fcntl", forbidden)
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    source = LineSource(path, MS)
+    with path.open("wb", buffering=0) as writer:
+        writer.write(b"3\n")
+        assert source.read(0.0).completed_total == 1
     source.close()
 
 

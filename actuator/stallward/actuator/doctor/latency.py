@@ -25,7 +25,7 @@ from stallward.actuator.latency.config import (
 from stallward.actuator.latency.counts import LatencyCounts, Tally, too_coarse
 from stallward.actuator.latency.feed import MAX_LATENCY_MS
 from stallward.actuator.latency.line_format import format_of
-from stallward.actuator.latency.line_source import LineReader, Piece, Start
+from stallward.actuator.latency.line_source import TICK_CPU_S, LineReader, Piece, Start
 from stallward.actuator.latency.prometheus.histogram import HistogramParser
 from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
@@ -187,7 +187,7 @@ def _read_tail(config: LinesLatency) -> LatencyCounts | None:
     if not reader.is_behind:
         return None
     while reader.is_behind and time.monotonic() < until_s:
-        reader.take_latencies()
+        reader.take_latencies(time.thread_time() + TICK_CPU_S)
     return reader.tally.counts()
 
 

@@ -5,6 +5,8 @@ Reading never blocks, and the work of a tick is bounded. The file may appear lat
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import signal
 import stat
@@ -24,10 +26,13 @@ from stallward.actuator.latency.line_format import TOO_LONG, LineFormat, format_
 from stallward.actuator.latency.window import LatencyWindow
 from stallward.agent.sample import LatencySample
 
-TICK_BYTES: Final = 65536
-"""At most this much is read per tick."""
-_LAG_BYTES: Final = 16 * TICK_BYTES
-"""A backlog beyond this is skipped: old latencies must not pass for new ones."""
+PIECE_BYTES: Final = 65536
+"""At most this much is read at once."""
+TICK_PIECES: Final = 16
+"""At most so many pieces are read per tick."""
+_LAG_BYTES: Final = TICK_PIECES * PIECE_BYTES
+"""A backlog beyond this is skipped: old latencies must not pass for new ones. The pipe of a FIFO
+holds as much, so that its writer, the application, need not wait for the next tick."""
 _FINGERPRINT_BYTES: Final = 256
 """How much of what was read last is compared with the file before more of it is read."""
 
@@ -79,7 +84,7 @@ class LogFile:
         self._open(at_end=True)  # lines that were written before are too old
 
     def read(self) -> Piece:
-        """Read at most :data:`TICK_BYTES` of new content.
+        """Read at most :data:`PIECE_BYTES` of new content.
 
         After a failure, such as ESTALE of NFS, the file of that name is opened again.
 
@@ -89,7 +94,7 @@ class LogFile:
         try:
             if self._fd < 0 and not self._open(at_end=False):
                 return Piece(b"", self._start)
-            content = self._read_regular() if self._regular else os.read(self._fd, TICK_BYTES)
+            content = self._read_regular() if self._regular else os.read(self._fd, PIECE_BYTES)
             if not content:
                 self._follow()
         except BlockingIOError:
@@ -107,12 +112,12 @@ class LogFile:
         if size < self._offset:
             self._rewind()
         if size - self._offset > _LAG_BYTES:
-            self._skip_to(size - TICK_BYTES)
+            self._skip_to(size - PIECE_BYTES)
         content = self._read_on()
         if content is None:  # other content is where ours was
             self._rewind()
             if size > _LAG_BYTES:
-                self._skip_to(size - TICK_BYTES)
+                self._skip_to(size - PIECE_BYTES)
             content = self._read_on() or b""
         self._offset += len(content)
         self._last = (self._last + content)[-_FINGERPRINT_BYTES:]
@@ -121,7 +126,7 @@ class LogFile:
     def _read_on(self) -> bytes | None:
         """Read what follows; ``None`` if what was read last is not in front of it any more."""
         known = len(self._last)
-        both = os.pread(self._fd, known + TICK_BYTES, self._offset - known)
+        both = os.pread(self._fd, known + PIECE_BYTES, self._offset - known)
         return both[known:] if both[:known] == self._last else None
 
     def _rewind(self) -> None:
@@ -164,6 +169,8 @@ class LogFile:
                 "neither a file nor a FIFO",
                 next_step="Give the file or FIFO to which the application writes its requests.",
             )
+        if not self._regular:
+            _enlarge_pipe(fd)
         before, self._identity = self._identity, (status.st_dev, status.st_ino)
         self._fd = fd
         if self._identity == before and self._regular:
@@ -186,6 +193,13 @@ class LogFile:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _enlarge_pipe(fd: int) -> None:
+    """Let a FIFO hold what a tick reads at most; one that holds more is left as it is."""
+    with contextlib.suppress(OSError):  # a user may have too many large pipes
+        if fcntl.fcntl(fd, fcntl.F_GETPIPE_SZ) < _LAG_BYTES:
+            fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _LAG_BYTES)
 
 
 # ---------- Ends searches of a regular expression that take too long
@@ -310,13 +324,17 @@ class LineReader:
         lines.reverse()
         self._waiting = lines
 
-    def take_latencies(self) -> list[float]:
-        """Take in lines until none is left or the budget of a tick is spent; returns latencies."""
+    def take_latencies(self, until_s: float) -> list[float]:
+        """Take in lines until none is left or time is up; at least one. Returns latencies.
+
+        Args:
+            until_s: This thread's processor time at which the budget of the tick is spent.
+        """
         if self._searches is None:
-            self._take_some(_LINES_PER_LOOK)
+            self._take_some(_LINES_PER_LOOK, until_s)
         else:
             try:
-                self._searches.run(lambda: self._take_some(1))
+                self._searches.run(lambda: self._take_some(1, until_s))
             except SearchTooLongError:
                 self.tally.note_malformed(self._present, why="the pattern takes too long")
         latencies, self._latencies = self._latencies, []
@@ -324,9 +342,8 @@ class LineReader:
         self.tally.resolution.take(latencies)
         return latencies
 
-    def _take_some(self, lines_per_look: int) -> None:
+    def _take_some(self, lines_per_look: int, until_s: float) -> None:
         """Take in lines until the budget is spent; may be ended at any point."""
-        until_s = time.thread_time() + TICK_CPU_S
         while self._waiting:
             for _ in range(min(lines_per_look, len(self._waiting))):
                 self._present = self._waiting.pop()
@@ -376,6 +393,9 @@ class LineSource:
     def read(self, now_s: float | None = None) -> LatencySample:
         """Read the lines since the last call and return the window's latencies.
 
+        Of many lines it reads :data:`TICK_PIECES` pieces, or what it has processor time for
+        (:data:`TICK_CPU_S`); the rest waits for the next call.
+
         Args:
             now_s: The time by CLOCK_MONOTONIC; read if not given.
 
@@ -383,16 +403,26 @@ class LineSource:
             SensorError: If the file cannot be read, or is not a file any more.
         """
         now_s = time.monotonic() if now_s is None else now_s
+        until_s = time.thread_time() + TICK_CPU_S
         try:
-            if not self._reader.is_behind:
-                self._reader.split(self._file.read())
+            self._take(now_s, until_s)
+            for _ in range(TICK_PIECES):
+                if self._reader.is_behind or time.thread_time() >= until_s:
+                    break
+                piece = self._file.read()
+                self._reader.split(piece)
+                self._take(now_s, until_s)
+                if len(piece.content) < PIECE_BYTES:
+                    break
         except SensorError as error:
             self.fault = str(error)
             raise
         self.fault = ""
-        if self._reader.is_behind:
-            self._window.add_points(now_s, self._reader.take_latencies())
         return self._window.sample(now_s)
+
+    def _take(self, now_s: float, until_s: float) -> None:
+        if self._reader.is_behind:
+            self._window.add_points(now_s, self._reader.take_latencies(until_s))
 
     @property
     def counts(self) -> LatencyCounts:
