@@ -135,6 +135,24 @@ def test_a_command_that_takes_too_long_is_killed_with_what_it_started(script: st
     assert time.monotonic() - began_s < 30.0
 
 
+def test_what_a_command_leaves_behind_with_its_output_open_is_killed(tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    script = f"sleep 60 & echo $! > {number}; echo 1"
+    assert _fault(_command(script, timeout_s=2.0)) is WorkFault.LATE
+    child, deadline_s = int(number.read_text()), time.monotonic() + 20.0
+    while _runs(child):
+        assert time.monotonic() < deadline_s, "what the command has started still runs"
+        time.sleep(0.01)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
 def test_a_command_gets_nothing_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET", "1")
     assert make_reader(_command('echo "${SECRET:-7}"')).read() == {"": 7.0}

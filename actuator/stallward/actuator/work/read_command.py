@@ -115,6 +115,8 @@ class CommandReader:
             self._kill(process)
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        if process.poll() is None:
+        # If only the command itself has ended, it keeps its number until it is waited for: poll()
+        # would do that, and what it has started would be left.
+        if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
