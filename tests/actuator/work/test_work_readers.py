@@ -34,6 +34,11 @@ def _fault(work: ReadWork) -> WorkFault:
         ("v2 of step7: 15", None, 15.0),
         ("rchar: 1\nwchar: 42\n", "wchar", 42.0),
         ("total_more=9\ntotal=3.5\n", "total", 3.5),
+        ("jobs2\t1\njobs\t5\n", "jobs", 5.0),
+        ("  jobs:\t-5\n", "jobs", -5.0),
+        ("jobs:failed 1\njobs:done 5\n", "jobs:done", 5.0),
+        ("jobs:done: 5\n", "jobs:done", 5.0),
+        ("kind=a 1\nkind=b=5\n", "kind=b", 5.0),
         ("-1\n", None, -1.0),
     ],
 )

@@ -46,6 +46,8 @@ class FileReader:
 
     def __init__(self, work: FileWork) -> None:
         self._path, self._name = work.path, work.name
+        self._begin = re.compile(rf"\s*{re.escape(work.name or '')}(?![^\s:=])")
+        """What the line begins with; the name may hold a colon or ``=`` itself."""
 
     def read(self) -> dict[str, float]:
         """Return the counter.
@@ -57,9 +59,9 @@ class FileReader:
         if self._name is None:
             return {"": first_number(text)}
         for line in text.splitlines():
-            word, _, rest = line.replace("=", " ").replace(":", " ").strip().partition(" ")
-            if word == self._name:
-                return {"": first_number(rest)}
+            begin = self._begin.match(line)
+            if begin is not None:
+                return {"": first_number(line[begin.end() :])}
         raise WorkError(f"has no line that begins with {self._name}", fault=WorkFault.ABSENT)
 
     def close(self) -> None:
