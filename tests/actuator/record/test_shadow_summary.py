@@ -130,6 +130,25 @@ def test_ticks_without_a_shadow_and_gaps_are_passed_over() -> None:
     assert tally.summary() is None
 
 
+@pytest.mark.parametrize("wanted", [NOTHING, PAUSED, None])
+@pytest.mark.parametrize("after", [1, 100_000])
+def test_a_gap_is_no_part_of_a_time_in_which_they_differed(
+    after: int, wanted: DesiredState | None
+) -> None:
+    differing = [tick(k, NOTHING, PAUSED) for k in range(1000, 1011)]
+    later = [tick(after + k, NOTHING, wanted) for k in range(6)]  # after a reboot, or much later
+    lengths_s = [span.length_s for span in summarised([*differing, *later]).spans]
+    expected_s = [1.0, 0.5] if wanted is PAUSED else [1.0]
+    assert lengths_s == [pytest.approx(length_s) for length_s in expected_s]
+
+
+def test_times_in_which_they_differed_add_up_to_the_share() -> None:
+    wishes = [PAUSED if k % 10 in (3, 4, 5) else NOTHING for k in range(40)]
+    summary = summarised([tick(k, NOTHING, wanted) for k, wanted in enumerate(wishes)])
+    whole_s = summary.differs_share * summary.seconds
+    assert sum(span.length_s for span in summary.spans) == pytest.approx(whole_s)
+
+
 def test_ticks_at_which_the_policy_failed_are_counted_apart() -> None:
     good = [tick(k, NOTHING, NOTHING) for k in range(11)]
     bad = [tick(k, NOTHING, None, failed=True) for k in range(11, 16)]

@@ -105,16 +105,15 @@ class ShadowTally:
         before, self._before = self._before, record
         failed = record.reasons.watched_fault is not None
         shadow = record.shadow
-        if before is None or (shadow is None and not failed):
-            self._end_span(record)
+        if before is None:
             return
         passed_s = record.time_s - before.time_s
-        if not 0.0 < passed_s <= LONGEST_TICK_S:
-            self._end_span(record)
+        if (shadow is None and not failed) or not 0.0 < passed_s <= LONGEST_TICK_S:
+            self._end_span(before)
             return
         self.shadow_s += passed_s
         if shadow is None or shadow.leased:
-            self._end_span(record)
+            self._end_span(before)
             return
         self.compared_s += passed_s
         decided, wanted = record.decision.decision.desired, shadow.decision.desired
@@ -135,12 +134,12 @@ class ShadowTally:
             if latency is not None and latency.p95_ms is not None:
                 self._worst_p95_ms = max(self._worst_p95_ms or 0.0, latency.p95_ms)
         else:
-            self._end_span(record)
+            self._end_span(before)
 
-    def _end_span(self, record: TickRecord) -> None:
+    def _end_span(self, last: TickRecord) -> None:
         began, self._began = self._began, None
         if began is not None:
-            length_s = record.time_s - began.time_s
+            length_s = last.time_s - began.time_s
             heapq.heappush(self._spans, (length_s, began.wall_time_s, self._worst_p95_ms))
             if len(self._spans) > _MOST_SPANS:
                 heapq.heappop(self._spans)
