@@ -283,6 +283,26 @@ def test_ticks_under_an_earlier_target_are_left_out() -> None:
     assert assess([readings_of_ticks(ticks, "here")]).recorded_s == 619
 
 
+def test_ticks_of_an_earlier_slot_are_left_out_even_if_there_were_as_many() -> None:
+    ticks = ticks_of(day())
+    for tick in ticks[:100]:
+        tick.sample.slots[0].name = "edge/indexer"
+    assert assess([readings_of_ticks(ticks, "here")]).recorded_s == 619
+
+
+def test_a_slot_of_pods_stays_the_same_when_its_pods_come_and_go() -> None:
+    pods = (
+        "kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice",
+        "stallward-unbound/batch",
+        "kubepods/burstable/pod2",
+        "pods:batch",
+    )
+    ticks = ticks_of(day())
+    for number, tick in enumerate(ticks):
+        tick.sample.slots[0].name = pods[number // 100 % 4]
+    assert assess([readings_of_ticks(ticks, "here")]).recorded_s == 719
+
+
 def test_a_policy_in_advice_mode_is_asked_where_the_controller_is_none() -> None:
     ticks = ticks_of(all_of(day(), controller="none", paused=False))
     for tick in ticks:
