@@ -125,6 +125,14 @@ def test_in_other_modes_nothing_is_told_and_after_them_the_first_advice_is(mode:
     assert len(told(adviser, tick(4, PAUSED))) == 1
 
 
+def test_changes_before_another_mode_are_not_counted_with_those_after_it() -> None:
+    adviser = Adviser(1000.0, 100.0)
+    told(adviser, *(tick(k, PAUSED if k % 2 else RELEASED) for k in range(8)))
+    told(adviser, tick(8, RELEASED, mode=Mode.SHADOW))
+    (first,) = told(adviser, tick(9, RELEASED))
+    assert first.left_out == 0
+
+
 def test_what_a_lease_wants_is_no_advice() -> None:
     adviser = Adviser(0.0, 100.0)
     assert told(adviser, tick(0, PAUSED, leased=True), tick(1, None)) == []

@@ -68,6 +68,7 @@ class Adviser:
         if record.mode is not Mode.ADVICE:
             self._told = self._last = None
             self._told_s = float("-inf")
+            self._changes = 0
             self._earlier.clear()
             return None
         stall = self._stall_share(record.sample)
