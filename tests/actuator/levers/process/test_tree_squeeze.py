@@ -16,7 +16,7 @@ from stallward.actuator.kernel.process_spec import ProcessesConfig
 from stallward.actuator.kernel.process_trees import Forest, ProcessTree
 from stallward.actuator.levers.base.lever import ExemptProcesses, Lever
 from stallward.actuator.levers.base.originals import Originals
-from stallward.actuator.levers.process.page_advice import why_no_advice
+from stallward.actuator.levers.process.page_advice import private_ranges, why_no_advice
 from stallward.actuator.levers.process.tree_squeeze import TreeSqueeze
 from stallward.actuator.levers.tree_slot import TreeSlot
 from stallward.actuator.record.lever_result import LeverResult
@@ -117,6 +117,20 @@ def test_a_paused_tree_is_paged_out_and_a_running_one_is_made_cold(holder: Setti
     assert "stay resident" in result.error, "nothing was really paged out"
     assert lever.limit_bytes is None, "and so it is not said to hold"
     assert not lever.held
+
+
+@needs_advice
+def test_all_ranges_of_a_running_process_are_made_cold(
+    holder: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = "stallward.actuator.levers.process.tree_squeeze"
+    monkeypatch.setattr(f"{module}._RANGES_PER_CALL", 1)
+    lever = holder.squeeze()
+    lever.apply(limited(16, paused=False), 100.0)
+    finished(lever)
+    maps = [(PROC / str(pid) / "maps").read_bytes() for pid in holder.tree.pids()]
+    ranges = [size for one in maps for _, size in private_ranges(one)]
+    assert sorted(size for _, size in holder.calls) == sorted(ranges)
 
 
 @needs_advice

@@ -196,11 +196,14 @@ class TreeSqueeze(WorkerLever["_Request"]):
             if pid in exempt:
                 continue
             for _ in self._advise_on(pid, advice):
-                now = _resident(self._proc, pid) if advice == _PAGEOUT else 0
-                left -= held[pid] - now
-                held[pid] = now
+                if advice == _PAGEOUT:
+                    now = _resident(self._proc, pid)
+                    left -= held[pid] - now
+                    held[pid] = now
                 if left <= limit_bytes or superseded():
                     break
+            if advice == _COLD:
+                left -= held[pid]  # how many of its pages a call marked is not known
 
     def _advise_on(self, pid: int, advice: int) -> Iterator[None]:
         """Advise on one process, yielding between two calls."""
