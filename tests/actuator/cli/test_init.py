@@ -5,15 +5,18 @@ from __future__ import annotations
 import shlex
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
+from stallward.actuator.config.first_config import ChosenWorkload
 from stallward.actuator.config.load import load_config
 from stallward.actuator.doctor.survey import Survey, Workload, survey
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.kernel.process_spec import CommandPattern
 from stallward.evaluation.cli import main
 
 MISTAKE = 2
@@ -73,6 +76,32 @@ def test_what_runs_is_found_with_its_memory_ports_and_logs(programs: tuple[int, 
     assert log in service.logs
     assert service.memory_bytes >= 24 * MIB
     assert any("initjob" in one.programs for one in found.workloads)
+
+
+@pytest.mark.usefixtures("ungrouped")
+@pytest.mark.parametrize("script", [False, True])
+def test_a_long_name_is_whole_and_its_pattern_finds_the_program(
+    tmp_path: Path, *, script: bool
+) -> None:
+    name = "init-metrics-exporter"
+    path = tmp_path / name
+    python = Path(sys.executable).resolve()
+    if script:
+        path.write_text(f"#!{python} -S\n{JOB}")
+        path.chmod(0o755)
+    else:
+        path.symlink_to(python)
+    command = [str(path)] if script else [str(path), "-I", "-S", "-c", JOB]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        (job,) = (one for one in survey(DEFAULT_PATHS).workloads if one.name.startswith(name[:15]))
+        assert job.name == name
+        line = Path(f"/proc/{process.pid}/cmdline").read_text().rstrip("\0").replace("\0", " ")
+        target = ChosenWorkload(name=name, is_group=False, memory_bytes=MIB).target
+        pattern = tomllib.loads(target)["processes"]["command"]
+        assert CommandPattern(pattern).found_in(line)
+        process.kill()
 
 
 @pytest.mark.usefixtures("ungrouped")

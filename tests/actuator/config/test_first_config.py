@@ -10,6 +10,7 @@ import pytest
 
 from stallward.actuator.config.first_config import ChosenWorkload, first_config
 from stallward.actuator.config.load import parse_config
+from stallward.actuator.kernel.process_spec import CommandPattern
 
 MIB = 1 << 20
 
@@ -46,11 +47,17 @@ def test_a_group_is_named_as_it_is(name: str) -> None:
 def test_programs_in_no_group_are_found_by_their_command() -> None:
     config = parse_config(first_config([program("nginx")], [program("g++")], acts=True))
     assert config.applications[0].processes is not None
-    pattern = config.applications[0].processes.command
-    assert pattern is not None
+    pattern = CommandPattern(config.applications[0].processes.command or "")
     for line in ("nginx: master process /usr/sbin/nginx", "/usr/sbin/nginx -g daemon", "nginx"):
-        assert re.search(pattern, line)
-    assert not re.search(pattern, "/usr/bin/mynginxer")
+        assert pattern.found_in(line)
+    for line in ("/usr/bin/mynginxer", "vi /etc/nginx.conf", "/usr/bin/nginx-exporter"):
+        assert not pattern.found_in(line)
+    processes = config.background[0].processes
+    assert processes is not None
+    pattern = CommandPattern(processes.command or "")
+    for line in ("/usr/bin/g++ -c a.cc", "g++"):
+        assert pattern.found_in(line)
+    assert not pattern.found_in("/usr/bin/gcc -c a.cc")
     assert not config.control.dry_run
 
 

@@ -38,7 +38,8 @@ class ChosenWorkload:
         """The line that names it."""
         if self.is_group:
             return f"group = {toml_text(self.name)}"
-        pattern = rf"(^|/){re.escape(self.name)}\b"
+        # Behind the name come arguments, or in a title that the program gave itself a colon.
+        pattern = rf"(^|/){re.escape(self.name)}([\s:]|$)"
         return f"processes = {{ command = {toml_text(pattern)} }}"
 
 

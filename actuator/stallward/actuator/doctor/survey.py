@@ -18,15 +18,22 @@ from typing import Final
 
 from stallward.actuator.errors import KernelFileError
 from stallward.actuator.kernel.cgroups import OWN_PREFIX
-from stallward.actuator.kernel.files import read_text
+from stallward.actuator.kernel.files import read_start, read_text
 from stallward.actuator.kernel.hierarchies import detect
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.process_roots import COMMAND_BYTES
 
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 LEAST_BYTES: Final = 8 << 20
 """What holds less is not listed, unless it listens on a port: web servers are small."""
 _LISTENS: Final = "0A"
 """TCP_LISTEN (include/net/tcp_states.h)."""
+_CUT_AT: Final = 15
+"""The kernel keeps so many bytes of a program's name in /proc/PID/comm (TASK_COMM_LEN)."""
+_FIRST_WORDS: Final = 3
+"""Where a script is named: behind its interpreter, which may have one argument."""
+_LONGEST_NAME: Final = 255
+"""NAME_MAX: nothing longer is the name of a file."""
 _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 _LOG: Final = re.compile(r".*access.*\.log", re.IGNORECASE)
 
@@ -85,7 +92,7 @@ def survey(paths: Paths, least_bytes: int = LEAST_BYTES) -> Survey:
     found: dict[tuple[bool, str], Workload] = {}
     for pid in _pids(paths.proc):
         folder = paths.proc / str(pid)
-        program, memory_bytes = _text(folder / "comm"), _resident_bytes(folder)
+        program, memory_bytes = _program(folder), _resident_bytes(folder)
         if not program or not memory_bytes:
             continue  # it has ended, or is a thread of the kernel
         group = _group_of(folder, hierarchy.kind)
@@ -120,6 +127,23 @@ def _text(path: Path) -> str:
         return (read_text(path) or "").strip()
     except KernelFileError:
         return ""
+
+
+def _program(folder: Path) -> str:
+    """The name of a process's program: whole if its command line has it, where the kernel cut it."""
+    name = _text(folder / "comm")
+    if len(name.encode()) < _CUT_AT:
+        return name
+    try:
+        line = read_start(folder / "cmdline", COMMAND_BYTES) or b""
+    except KernelFileError:
+        return name
+    words = line.decode("utf-8", "replace").replace("\0", " ").split()
+    for word in words[:_FIRST_WORDS]:
+        last = word.rpartition("/")[2].rstrip(":")  # a title has a colon behind the name
+        if last.startswith(name) and len(last.encode()) <= _LONGEST_NAME:
+            return last
+    return name
 
 
 def _resident_bytes(folder: Path) -> int:
