@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from stallward.actuator.latency.window import LatencyWindow
 from stallward.actuator.record.frames import FRAMES_NAME, FrameWriter
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import load_run
@@ -81,11 +82,10 @@ def ticks_of(moments: Sequence[Moment]) -> list[pb.TickRecord]:
         total.node.swap_total_bytes = now.swap_mib * MIB
         tick.sample.CopyFrom(total)
         if now.p95_ms is not None:
-            tick.sample.latency.p95_ms = now.p95_ms
-            longest_ms = now.p95_ms + luck.random()
+            shown_ms = [now.p95_ms, now.p95_ms + luck.random()]
             if now.step_ms is not None:
-                longest_ms = now.step_ms * round(longest_ms / now.step_ms)
-            tick.sample.latency.max_ms = longest_ms
+                shown_ms = [now.step_ms * round(one_ms / now.step_ms) for one_ms in shown_ms]
+            tick.sample.latency.p95_ms, tick.sample.latency.max_ms = shown_ms
         state = tick.sample.slot_states.add(paused=now.acts)
         if now.least_mib is not None:
             state.least_limit_bytes = now.least_mib * MIB
@@ -251,6 +251,27 @@ def test_a_sign_that_is_as_frequent_where_the_target_is_met_explains_nothing() -
     memory = found.causes[0]
     assert (memory.of_missed.value, memory.of_met) == (1.0, 1.0)
     assert [one.kind for one in found.reasons] == [ReasonKind.AS_USUAL]
+
+
+@pytest.mark.parametrize("histogram", [False, True])
+def test_steps_are_coarse_and_the_buckets_of_a_histogram_are_not(*, histogram: bool) -> None:
+    bounds = np.array([0.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0])
+    rng, ticks = np.random.default_rng(1), ticks_of(day())
+    for tick in ticks:
+        window, median_ms = LatencyWindow(), tick.sample.latency.p95_ms / 2.0
+        latencies_ms = rng.lognormal(np.log(median_ms), 0.4, 100).clip(1.0, 900.0)
+        if histogram:
+            counts, _ = np.histogram(latencies_ms, bounds)
+            spans = np.stack((bounds[:-1], bounds[1:], counts), axis=1)[counts > 0]
+            window.add_spans(1.0, spans, float(latencies_ms.sum()))
+        else:
+            window.add_points(1.0, (10.0 * np.ceil(latencies_ms / 10.0)).tolist())
+        sample = window.sample(1.0)
+        assert sample.p95_ms is not None
+        assert sample.max_ms is not None
+        tick.sample.latency.p95_ms, tick.sample.latency.max_ms = sample.p95_ms, sample.max_ms
+    found = assess([readings_of_ticks(ticks, "here")])
+    assert kinds(found) == (set() if histogram else {ReasonKind.COARSE})
 
 
 def test_two_reasons_give_the_worse_answer_and_it_stands_first() -> None:

@@ -179,14 +179,14 @@ def by_weight(reasons: Iterable[Reason]) -> tuple[Reason, ...]:
     return tuple(sorted(reasons, key=lambda one: -order.index(one.kind.verdict)))
 
 
-def about_the_record(seconds: Seconds, acted_share: float, longest_ms: Array) -> Iterator[Reason]:
+def about_the_record(seconds: Seconds, acted_share: float, sampled_ms: Array) -> Iterator[Reason]:
     """Whether the record can say anything.
 
     Args:
         seconds: The seconds without control.
         acted_share: The share of the recorded time that is left out because the daemon acted.
-        longest_ms: The longest latencies, which are the source's own numbers; a p95 may lie between
-            two of them.
+        sampled_ms: The longest latencies and the p95. Both are the source's own numbers, except that
+            of a histogram the p95 lies within a bucket. So its bounds are not taken for steps.
     """
     if acted_share > MOST_ACTED_SHARE:
         yield Reason(kind=ReasonKind.ACTED, found=acted_share, bound=MOST_ACTED_SHARE)
@@ -201,7 +201,7 @@ def about_the_record(seconds: Seconds, acted_share: float, longest_ms: Array) ->
     elif not seconds.missed.any():
         yield Reason(kind=ReasonKind.NOTHING_MISSED, found=0.0, bound=judged_s)
     resolution, target_ms = Resolution(), float(np.nanmin(seconds.target_ms))
-    resolution.take(longest_ms.tolist())
+    resolution.take(sampled_ms.tolist())
     if target_ms < LEAST_STEPS * resolution.step_ms:
         bound = LEAST_STEPS * resolution.step_ms
         yield Reason(kind=ReasonKind.COARSE, found=target_ms, bound=bound)
@@ -389,9 +389,11 @@ def assess(parts: Sequence[Readings]) -> Assessment:
         if number > 0.0
     }
     advice = _advice(seconds, names, tuple(asked))
-    longest_ms = np.concatenate([part.of("latency_max_ms") for part in parts])
+    sampled_ms = np.concatenate(
+        [part.of(name) for part in parts for name in ("latency_max_ms", "latency_p95_ms")]
+    )
     reasons = [
-        *about_the_record(seconds, acted_s / recorded_s, longest_ms),
+        *about_the_record(seconds, acted_s / recorded_s, sampled_ms),
         *about_the_node(seconds, float(parts[-1].of("node_swap_total_bytes")[-1])),
     ]
     short_of_missed = _interval(short, missed)
