@@ -78,6 +78,24 @@ def text_of(part: dict[str, Experiment]) -> str:
     return "\n".join(report_lines(report_on_fleet(part), {}))
 
 
+@pytest.mark.parametrize("idle", [False, True])
+def test_work_of_which_an_arm_did_none_in_a_block_is_not_significant(*, idle: bool) -> None:
+    rng, part = np.random.default_rng(5), fleet(lambda _: 1.0)
+    for name, one in part.items():
+        blocks = [
+            replace(block, background_cores=0.5 + 0.1 * block.arm + rng.normal(0.0, 0.01))
+            for block in one.blocks
+        ]
+        if idle and name == "n1":
+            blocks = [
+                replace(block, background_cores=0.0) if block.arm and block.pair == 0 else block
+                for block in blocks
+            ]
+        part[name] = replace(one, blocks=tuple(blocks))
+    (report,) = report_on_fleet(part).treatments
+    assert report.significant[PrimaryMeasure.WORK] is not idle
+
+
 def test_an_effect_on_all_nodes_is_found_and_said() -> None:
     part = fleet(lambda _: 0.8)
     report = report_on_fleet(part)

@@ -55,6 +55,7 @@ def run(
     p95_ms: Callable[[Arm], float],
     attainment: Callable[[Arm], float] = lambda _: 1.0,
     latencies: Callable[[Arm], LatencyHistogram | None] = lambda _: None,
+    cores: Callable[[Arm, int], float | None] = lambda _arm, _pair: None,
 ) -> ExperimentState:
     while state.running:
         number = len(state.blocks)
@@ -69,6 +70,7 @@ def run(
             worst_ms=1.0,
             batches=(attainment(arm),) * 6,
             latencies=latencies(arm),
+            background_cores=cores(arm, number // 2),
         )
         state = state.with_block(block)
     return state
@@ -235,6 +237,18 @@ def test_it_stops_once_the_p99_of_blocks_certainly_differs() -> None:
     ratios = state.log_ratios(PrimaryMeasure.BLOCK_P99)
     assert sum(ratios) / len(ratios) == pytest.approx(15 * LOG_WIDTH, rel=0.2)
     assert set(state.log_ratios(PrimaryMeasure.P95)) == {0.0}
+
+
+@pytest.mark.parametrize("idle", [None, Arm.BASELINE, Arm.TREATMENT])
+def test_work_is_not_certain_where_an_arm_did_none_in_some_blocks(idle: Arm | None) -> None:
+    rng = random.Random(3)
+
+    def cores(arm: Arm, pair: int) -> float:
+        return 0.0 if arm is idle and pair % 2 == 0 else 1.0 + 0.2 * arm + rng.gauss(0.0, 0.02)
+
+    wanted = replace(plan(certain=True), primary=PrimaryMeasure.WORK)
+    state = run(started(wanted), lambda _: 10.0, cores=cores)
+    assert state.progress is (Progress.CERTAIN if idle is None else Progress.COMPLETE)
 
 
 def test_a_block_with_few_requests_is_lost() -> None:

@@ -84,6 +84,26 @@ def test_an_effect_is_found_and_said() -> None:
     assert report_rows(report)[0][0] == "typical p95 of a second (primary)"
 
 
+@pytest.mark.parametrize("certain", [False, True])
+@pytest.mark.parametrize("idle", [False, True])
+def test_work_of_which_an_arm_did_none_in_a_block_is_not_significant(
+    *, certain: bool, idle: bool
+) -> None:
+    plan = replace(PLAN, primary=PrimaryMeasure.WORK, stop_when_certain=certain)
+    seen, rng = experiment(plan, noisy(1.0)), random.Random(2)
+    blocks = [
+        replace(one, background_cores=0.5 + 0.1 * one.arm + rng.gauss(0.0, 0.01))
+        for one in seen.blocks
+    ]
+    if idle:
+        blocks = [
+            replace(one, background_cores=0.0) if one.arm and one.pair % 2 else one
+            for one in blocks
+        ]
+    report = report_on(replace(seen, blocks=tuple(blocks)))
+    assert report.significant[PrimaryMeasure.WORK] is not idle
+
+
 def slower(effect_buckets: int, seed: int = 1) -> Callable[[Arm], LatencyHistogram]:
     """A thousand requests a block, of which one in thirty is slow."""
     rng = random.Random(seed)

@@ -94,7 +94,8 @@ class ExperimentState:
         last = self.blocks[-MOST_LOST_IN_A_ROW:]
         if len(last) == MOST_LOST_IN_A_ROW and all(one.loss is not Loss.NONE for one in last):
             return Progress.LOSSES
-        if self.plan.stop_when_certain and len(self.blocks) % 2 == 0:
+        judged = self.plan.stop_when_certain and len(self.blocks) % 2 == 0
+        if judged and all_have_ratios(self.blocks, self.plan.primary):
             low, high = mean_bounds(self.log_ratios(self.plan.primary))
             if low > 0.0 or high < 0.0:
                 return Progress.CERTAIN
@@ -125,6 +126,15 @@ def log_ratios(blocks: Iterable[BlockResult], measure: PrimaryMeasure) -> tuple[
         for baseline, treatment in paired(blocks, measure)
         if baseline > 0.0 and treatment > 0.0
     )
+
+
+def all_have_ratios(blocks: Iterable[BlockResult], measure: PrimaryMeasure) -> bool:
+    """Whether each pair in which both blocks count has a ratio with a logarithm.
+
+    Where the background of an arm did no work at all it has none. The other pairs then leave out
+    the largest differences, so nothing is certain.
+    """
+    return all(min(pair) > 0.0 for pair in paired(blocks, measure))
 
 
 def paired(

@@ -10,7 +10,7 @@ import numpy as np
 
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, ExperimentPlan, PrimaryMeasure
-from stallward.actuator.experiments.state import paired
+from stallward.actuator.experiments.state import all_have_ratios, paired
 from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.latency_histogram import LatencyHistogram, merged
 from stallward.evaluation.errors import MeasureError
@@ -156,7 +156,10 @@ def _significant(
             if fixed
             else primary.always.excludes(1.0)
         )
-    return significant
+    return {
+        measure: found and all_have_ratios(experiment.blocks, measure)
+        for measure, found in significant.items()
+    }
 
 
 def _arm(blocks: tuple[BlockResult, ...], arm: Arm) -> ArmBlocks:

@@ -10,7 +10,7 @@ import numpy as np
 
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.plan import Arm, Candidate, ExperimentPlan, PrimaryMeasure
-from stallward.actuator.experiments.state import Progress, log_ratios
+from stallward.actuator.experiments.state import Progress, all_have_ratios, log_ratios
 from stallward.actuator.experiments.wire import Experiment
 from stallward.evaluation.errors import MeasureError
 from stallward.evaluation.experiments.analysis import holm
@@ -117,7 +117,11 @@ def report_on_fleet(part: Mapping[str, Experiment]) -> FleetReport:
                 treatment=next(iter(nodes.values())).plan.treatment,
                 nodes={name: _node(one) for name, one in nodes.items()},
                 ratios=pooled[key],
-                significant={measure: significant[key, measure] for measure in pooled[key]},
+                significant={
+                    measure: significant[key, measure]
+                    and all(all_have_ratios(one.blocks, measure) for one in nodes.values())
+                    for measure in pooled[key]
+                },
                 losses_p=_losses_p(nodes.values()),
             )
             for key, nodes in by_treatment.items()
