@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,7 @@ def test_every_ctl_command_has_help_with_an_example(
 
 
 SHIPPED = str(Path(__file__).parents[3] / "recordings" / "detector-anon-none-s1")
+NEEDS_TORCH = pytest.mark.skipif(not find_spec("torch"), reason="could not import 'torch'")
 MISTAKES = [
     (["nonsense"], "No such command"),
     (["compare"], "Missing argument"),
@@ -174,7 +176,7 @@ MISTAKES = [
     (["export", "full", "--out", "other.onnx"], "not a policy"),
     (["export", "full", "--out", "card.onnx"], "card.md exists"),
     (["export", "full", "--out", "file"], "does not end in .onnx"),
-    (["export", "full"], "full"),
+    pytest.param(["export", "full"], "full", marks=NEEDS_TORCH, id="export full"),
     (["serve", "--config", "missing.toml"], "no configuration"),
     (["serve", "--config", "typo.toml"], "typo.toml"),
     (["ctl", "status", "--socket", "missing.sock"], "No daemon listens"),

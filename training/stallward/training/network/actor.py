@@ -352,7 +352,7 @@ def shared_weights(policy: TrainedPolicy) -> dict[str, Array]:
         "node.bias": policy.b2[shared],
     }
     for module, arrays in ((layers, of_layers), (outputs, of_outputs)):
-        module.load_state_dict({name: torch.as_tensor(a) for name, a in arrays.items()})
+        module.load_state_dict({name: torch.tensor(a) for name, a in arrays.items()})
     for name, array in dense_weights(layers, outputs).items():
         if not np.array_equal(array, getattr(policy, name)):
             raise TrainingError("The slots do not have the same weights.")
@@ -403,12 +403,12 @@ class NormalisedObservations(BaseFeaturesExtractor):
         scale: Weights,
     ) -> None:
         super().__init__(observation_space, features_dim=len(mean))
-        self.register_buffer("fine", torch.as_tensor(fine))
-        self.register_buffer("mean", torch.as_tensor(mean))
-        self.register_buffer("scale", torch.as_tensor(scale))
+        self.register_buffer("fine", torch.tensor(fine))
+        self.register_buffer("mean", torch.tensor(mean))
+        self.register_buffer("scale", torch.tensor(scale))
         columns = torch.as_tensor(np.flatnonzero(fine))
         self.register_buffer("columns", columns, persistent=False)
-        self.register_buffer("factors", torch.as_tensor(fine)[columns], persistent=False)
+        self.register_buffer("factors", torch.tensor(fine)[columns], persistent=False)
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """The inputs of the first layer: features, normalised and clipped."""
@@ -477,6 +477,6 @@ def set_parameters(policy: ActorCriticPolicy, parameters: Mapping[str, Weights])
         for name, parameter in policy.named_parameters():
             if name not in parameters:
                 continue
-            given = torch.as_tensor(parameters[name])
+            given = torch.tensor(parameters[name])  # those of another process are read-only
             parameter.zero_()
             parameter[..., : given.shape[-1]] = given
