@@ -39,6 +39,8 @@ class Node:
     fitting: tuple[int, ...] = (0, 0, 0, 0, 0, 0, 2)
     stalled: bool = False
     answers: bool = True
+    idle: bool = False
+    """Whether there is nothing to answer."""
     time_s: float = 0.0
     levels: list[int] = field(default_factory=list)
     missed_s: float = 0.0
@@ -61,10 +63,13 @@ class Node:
                 _group("b", 1e6 * self.time_s, 0.0),
             ),
             slot_states=(SlotState(), SlotState()),
-            latency=LatencySample(p95_ms=p95_ms, last_completion_age_s=0.0)
-            if self.answers
-            else None,
+            latency=self.latency(p95_ms) if self.answers else None,
         )
+
+    def latency(self, p95_ms: float) -> LatencySample:
+        if self.idle:
+            return LatencySample(last_completion_age_s=40.0)
+        return LatencySample(p95_ms=p95_ms, last_completion_age_s=0.0)
 
     def run(self, seconds: float) -> list[int]:
         """The levels held in the next seconds, tick by tick."""
@@ -161,6 +166,15 @@ def test_a_silent_application_misses_its_target() -> None:
     assert node.search.level > 0
     node.answers = False
     assert node.run(TICK_S) == [0], "it reports no latencies any more"
+
+
+def test_an_application_that_had_nothing_to_answer_is_not_taken_for_one_that_limits_harm() -> None:
+    node = Node(ratio=lambda _: 0.8, progress=knee(0.05))
+    node.run(20.0)
+    node.idle = True
+    assert set(node.run(120.0)) == {0}
+    node.idle = False
+    assert set(node.run(60.0)) == {0}
 
 
 def test_another_target_forgets_what_failed() -> None:
