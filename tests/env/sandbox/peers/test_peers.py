@@ -406,15 +406,18 @@ with open_sandbox(
 def test_all_of_it_ends_with_a_comparison_that_is_killed(tmp_path: Path, peer: Peer) -> None:
     installed(peer)
     argv = [sys.executable, "-c", STARTED, str(tmp_path), peer.name]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+    with (
+        subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process,
+        contextlib.ExitStack() as at_the_end,
+    ):
+        at_the_end.callback(process.kill)
         assert process.stdout is not None
         names = process.stdout.readline().split()
         assert len(names) == 2, "it did not start"
         started = psutil.Process(process.pid).children(recursive=True)
-        words = [" ".join(one.cmdline()) for one in started]
-        for part in (f"{peer.name} -", "lxcfs --foreground", "sleep infinity", "sleep 600"):
+        words = [" ".join((*one.cmdline(), "")) for one in started]
+        for part in (f"{peer.name} ", "lxcfs --foreground", "sleep infinity", "sleep 600"):
             assert any(part in one for one in words), words
-        process.kill()
     assert psutil.wait_procs(started, timeout=PATIENCE_S)[1] == []
     roots = (Path("/sys/fs/cgroup", kind) for kind in ("memory", "unified", "."))
     left = [root / name for root in roots for name in names]
