@@ -59,31 +59,32 @@ _SIGNALS: Final = {
 def trace_page() -> str:
     """The page as Markdown."""
     parts = [_INTRO, *_columns(map(_row, TICK_COLUMNS))]
-    said: dict[str, str] = {}
+    said: dict[str, tuple[str, str]] = {}
     for table in TABLES:
         parts += ["\n", *_section(table, said)]
         for column in table.columns:
-            said.setdefault(_row(column), table.kind)
+            said.setdefault(_row(column, of_any_smaps=True), (table.kind, column.source))
     return "".join(parts)
 
 
-def _section(table: Table, said: Mapping[str, str]) -> Iterator[str]:
+def _section(table: Table, said: Mapping[str, tuple[str, str]]) -> Iterator[str]:
     """The section of a trace, whose table has the rows that no earlier one has.
 
     Args:
         table: The trace.
-        said: The rows of the earlier ones, each with the trace that has it first.
+        said: The rows of the earlier ones, each with the trace that has it first and its source.
     """
     yield f"## `trace {table.kind}`\n\n"
     yield f"{table.what[0].upper()}{table.what[1:]}. {_rows(table)}.\n\n"
     elsewhere: dict[str, list[str]] = {}
     rows = []
     for column in table.columns:
-        kind = said.get(row := _row(column))
-        if place := f"`trace {kind}`" if kind else _SIGNALS.get(column.name):
+        kind, source = said.get(_row(column, of_any_smaps=True), ("", ""))
+        other = "" if column.source == source else f", read from {column.source.split(',')[0]}"
+        if place := f"`trace {kind}`{other}" if kind else _SIGNALS.get(column.name):
             elsewhere.setdefault(place, []).append(f"`{column.name}`")
         else:
-            rows.append(row)
+            rows.append(_row(column))
     for place, names in elsewhere.items():
         yield textwrap.fill(f"As in {place}: {', '.join(names)}.", 100) + "\n\n"
     yield from _columns(rows)
@@ -104,10 +105,16 @@ def _columns(rows: Iterable[str]) -> Iterator[str]:
     yield from dict.fromkeys(rows)
 
 
-def _row(column: Column) -> str:
-    """The row of a column; those of pressure that differ in name alone have the same one."""
+def _row(column: Column, *, of_any_smaps: bool = False) -> str:
+    """The row of a column; those of pressure that differ in name alone have the same one.
+
+    Args:
+        column: The column.
+        of_any_smaps: Whether smaps and its sum, smaps_rollup, are one source.
+    """
     kind = " (counter)" if column.counter else ""
-    row = f"| `{column.name}` | {column.meaning}{kind} | {column.source} |\n"
+    source = column.source.replace("smaps_rollup", "smaps") if of_any_smaps else column.source
+    row = f"| `{column.name}` | {column.meaning}{kind} | {source} |\n"
     if "_psi_" in column.name:
         for differs, stands_for_it in _ALIKE:
             row = re.sub(differs, stands_for_it, row)
