@@ -41,9 +41,10 @@ class Zone:
         app_mib: float,
         *groups_mib: float,
         controller: Controller | None = None,
+        context: NodeContext = CONTEXT,
     ) -> None:
         self.controller = controller or PartitionController(NUMBERS)
-        self.controller.reset(CONTEXT)
+        self.controller.reset(context)
         self.app_mib = app_mib
         self.app_anon_mib = 0.0
         self.app_swap_mib = 0.0
@@ -58,6 +59,8 @@ class Zone:
         self.thrashing: set[int] = set()
         self.stalled_us = [0 for _ in groups_mib]
         self.refaults = [0 for _ in groups_mib]
+        self.swap_us: float | None = None
+        """How long a page takes to come back from swap; ``None`` if that is not known."""
         self.app_refaults: int | None = None
         self.app_stalls: float | None = None
         """Share of the time in which the application waits for memory; ``None`` if not known."""
@@ -131,7 +134,13 @@ class Zone:
         return GroupSample(
             name=f"group{index}",
             io_read_bytes=self.read_bytes[index],
-            psi=PsiTotals(memory_full_us=self.stalled_us[index], io_full_us=0),
+            psi=PsiTotals(
+                memory_full_us=self.stalled_us[index],
+                io_full_us=0,
+                io_some_us=None
+                if self.swap_us is None
+                else int(self.swap_us * self.refaults[index]),
+            ),
             memory_usage_bytes=held,
             swap_bytes=wanted - held,
             refault_anon_pages=self.refaults[index],

@@ -21,6 +21,7 @@ from divided_zone import (
 )
 
 from stallward.agent.control_law.thresholds import thresholds_text
+from stallward.agent.controller import Need, NodeContext
 from stallward.agent.controllers.partition import PartitionController, PartitionThresholds
 from stallward.agent.desired import FLUSH, KEEP_ANON, MIB, RELEASED
 from stallward.agent.errors import ThresholdError
@@ -375,3 +376,41 @@ def test_nothing_is_reserved_while_limits_are_lifted() -> None:
         zone.app_refaults += 20
         zone.tick()
     assert controller._caution.reserve_share == 0.0
+
+
+def swapping_zone(swap_us: float, context: NodeContext = CONTEXT) -> Zone:
+    zone = Zone(200, 250, 250, context=context)
+    zone.swap_us, zone.thrashing = swap_us, {0, 1}
+    return zone
+
+
+def test_where_swap_is_slow_the_background_is_paused_and_not_limited() -> None:
+    zone = swapping_zone(500.0)
+    first = limits_mib(zone.tick())
+    assert all(limit is not None and limit > 240 for limit in first), "a small step at first"
+    calm = zone.run(10.0)
+    assert limits_mib(calm) == [None, None]
+    assert not any(slot.paused for slot in calm.desired.slots)
+    assert calm.reason.startswith("slow swap, no limits: demand 200 MiB")
+    assert {slot.cpu_weight for slot in calm.desired.slots} == {1}
+    zone.p95_ms = 0.95 * CONTEXT.slo_ms
+    near = zone.run(1.0)
+    assert limits_mib(near) == [None, None]
+    assert all(slot.paused for slot in near.desired.slots)
+
+
+def test_where_swap_is_slow_an_application_that_lacks_memory_gets_it() -> None:
+    zone = swapping_zone(500.0)
+    zone.run(10.0)
+    zone.app_stalls = 0.9
+    short = zone.run(10.0)
+    assert sum_mib(short) < 400
+
+
+@pytest.mark.parametrize("why", ["fast", "no pauses"])
+def test_limits_come_within_seconds_where_pauses_are_not_the_way(why: str) -> None:
+    context = replace(CONTEXT, lacks={Need.PAUSE: "no freezer"} if why == "no pauses" else {})
+    zone = swapping_zone(30.0 if why == "fast" else 500.0, context)
+    zone.run(6.0)
+    for _ in range(100):
+        assert sum_mib(zone.tick()) < 400

@@ -19,7 +19,8 @@ by its stall on memory.
 Swapping takes processor time, so the background has the lowest CPU weight meanwhile. Where the
 application is in danger and waits for the disk, but does not lack memory, the background keeps the
 disk busy: then what that reads and writes is limited (``throttle``). Where the application keeps
-missing its target, nothing is limited for a trial (``lifting``).
+missing its target, nothing is limited for a trial (``lifting``). Where swap is slow, the background
+is only paused while that is enough (``slow_swap``).
 
 It runs on every node, and does what it can with the signals and levers that there are
 (docs/reference/controllers.md says what).
@@ -44,7 +45,7 @@ from stallward.agent.control_law.thresholds import (
     spans,
     tuned,
 )
-from stallward.agent.controller import Decision, NodeContext
+from stallward.agent.controller import Decision, Need, NodeContext
 from stallward.agent.controllers import PROFILE_READER
 from stallward.agent.desired import (
     FLUSH,
@@ -69,6 +70,7 @@ from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
 from stallward.agent.sharing.room import Room
+from stallward.agent.sharing.slow_swap import SlowSwap, SlowSwapThresholds, Way
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
 from stallward.agent.sharing.wording import mib, reason
@@ -79,7 +81,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionThresholds(
-    ThrashingThresholds, LendingThresholds, CautionThresholds, ThrottleThresholds
+    ThrashingThresholds,
+    LendingThresholds,
+    CautionThresholds,
+    ThrottleThresholds,
+    SlowSwapThresholds,
 ):
     """The numbers of the rule: its own, and those of its parts."""
 
@@ -149,6 +155,7 @@ class PartitionController:
         self._room = Room()
         self._reading_back = ReadingBack()
         self._lifting = Lifting()
+        self._slow_swap = SlowSwap(numbers)
         self._elapsed_s = 0.0
 
     @property
@@ -165,23 +172,31 @@ class PartitionController:
         self._context = replace(self._context, slo_ms=slo_ms)
         self._caution.retarget(slo_ms)
         self._lifting.retarget()
+        self._slow_swap.retarget()
 
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
-        return self._unless_harmful(sample, self.divide(sample, AUTO))
-
-    def _unless_harmful(self, sample: Sample, divided: Decision) -> Decision:
-        """What was decided for a sample, or nothing at all where limits do harm."""
+        divided = self.divide(sample, AUTO)
+        self._slow_swap.update(
+            sample,
+            self._elapsed_s,
+            slo_ms=self._context.slo_ms,
+            stall_share=self._caution.stall_share,
+            limits=divided.desired != RELEASED and Need.PAUSE not in self._context.lacks,
+        )
+        by_limits = self._slow_swap.way is Way.LIMITS
         lifted = self._lifting.update(
             sample.time_s,
             self._elapsed_s,
             latency=sample.latency,
             slo_ms=self._context.slo_ms,
-            limits=divided.desired != RELEASED,
+            limits=by_limits and divided.desired != RELEASED,
         )
-        if not lifted:
+        if lifted:
+            return replace(divided, desired=RELEASED, reason=f"limits lifted: {divided.reason}")
+        if by_limits:
             return divided
-        return replace(divided, desired=RELEASED, reason=f"limits lifted: {divided.reason}")
+        return _paused(divided, sample, self._slow_swap)
 
     def divide(self, sample: Sample, set_points: SetPoints) -> Decision:
         """Divide the memory within what somebody else decided.
@@ -204,7 +219,8 @@ class PartitionController:
         free = _free_bytes(sample, zone_bytes)
         kept = margin + self._caution.reserve_share * zone_bytes
         # Without limits a reserve would only be a surprise for later.
-        short = free <= kept and not self._lifting.lifted
+        unlimited = self._lifting.lifted or self._slow_swap.way is Way.PAUSES
+        short = free <= kept and not unlimited
         reserve = self._caution.update(sample, elapsed_s, short=short) * zone_bytes
         held = set_points.kept.held_share
         lendable = idle_bytes(sample.protected, demand)
@@ -327,6 +343,29 @@ def _slots(
             zip(division.shares_bytes, sample.slot_states, disk_limits, strict=True)
         )
     )
+
+
+def _paused(divided: Decision, sample: Sample, slow_swap: SlowSwap) -> Decision:
+    """What was decided, by pauses that the latency asks for in place of limits."""
+    if slow_swap.way is Way.PAUSES:
+        slots = tuple(
+            SlotDesire(paused=slow_swap.paused, cpu_weight=slot.cpu_weight)
+            for slot in divided.desired.slots
+        )
+        return Decision(
+            desired=DesiredState(slots=slots), reason=f"slow swap, no limits: {divided.reason}"
+        )
+    slots = tuple(
+        replace(
+            slot,
+            paused=slow_swap.paused,
+            limit_bytes=None
+            if slot.limit_bytes is None
+            else max(slot.limit_bytes, int(held_bytes(group) - slow_swap.step_bytes)),
+        )
+        for slot, group in zip(divided.desired.slots, sample.slots, strict=True)
+    )
+    return replace(divided, desired=replace(divided.desired, slots=slots))
 
 
 def _free_bytes(sample: Sample, zone_bytes: float) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 from stallward.actuator.guard.hold_budget import REFAULTS_PER_S, STALL_SHARE
 from stallward.actuator.latency.counts import LEAST_STEPS, Resolution
 from stallward.agent.desired import DEFAULT_FLOOR_BYTES
+from stallward.agent.sharing.slow_swap import SlowSwapThresholds
 from stallward.evaluation.assess.readings import (
     Array,
     Mask,
@@ -99,9 +100,8 @@ RARE_SHARE: Final = 0.1
 """What certainly fewer of the missed seconds have than this is not why they miss."""
 MOST_ACTED_SHARE: Final = 0.05
 """If the daemon acted for more of the time than this, the rest does not stand for all of it."""
-SLOW_PAGE_US: Final = 150.0
-"""Fast disks took 15 to 65 us of stall for a page from swap, slow ones 218 to 580
-(docs/lab/disk-and-cpu.md)."""
+SLOW_PAGE_US: Final = SlowSwapThresholds().slow_swap_us
+"""The time from which on a page takes long to come back from swap."""
 _LEAST_SWAP_S: Final = 10
 """With fewer readings of a page's cost nothing is said of it."""
 

@@ -85,8 +85,8 @@ _REASONS: Final[dict[ReasonKind, Callable[[Reason], str]]] = {
         "from what runs. Only pauses protect."
     ),
     ReasonKind.SLOW_SWAP: lambda r: (
-        f"A page from swap costs {r.found:.0f} us; on fast disks it is under {r.bound:.0f}. What is "
-        "held back comes back slowly."
+        f"A page from swap costs {r.found:.0f} us; on fast disks it is under {r.bound:.0f}. What a "
+        "limit takes comes back slowly, so that `partition` only pauses while that is enough."
     ),
     ReasonKind.RARELY_HELD: lambda r: (
         f"The controller would have held something back in {100 * r.found:.0f} % of the missed "

@@ -14,6 +14,7 @@ from stallward.agent.control_law.thresholds import spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.controllers.pi import PiLaw, PiThresholds
 from stallward.agent.controllers.rule import RuleLaw, RuleThresholds
+from stallward.agent.sharing.slow_swap import SlowSwapThresholds
 from stallward.agent.sharing.thrashing import ThrashingThresholds
 from stallward.agent.sharing.throttle import ThrottleThresholds
 from stallward.env.objective import Slack
@@ -56,8 +57,8 @@ def _of_law(law: Callable[[Sequence[Any], int], Law]) -> Callable[[Any], Arm]:
 TUNABLE: Final = {
     "rule": Tunable(name="rule", thresholds=RuleThresholds, arm=_of_law(RuleLaw)),
     "pi": Tunable(name="pi", thresholds=PiThresholds, arm=_of_law(PiLaw)),
-    # The twin thinks too well of programs with a part of their memory, limits no reads, and gives
-    # everybody the CPU.
+    # The twin thinks too well of programs with a part of their memory, limits no reads, gives
+    # everybody the CPU, and has no pauses in place of limits.
     "partition": Tunable(
         name="partition",
         thresholds=PartitionThresholds,
@@ -66,6 +67,7 @@ TUNABLE: Final = {
             {
                 *spans(ThrashingThresholds),
                 *spans(ThrottleThresholds),
+                *spans(SlowSwapThresholds),
                 "background_cpu_weight",
             }
         ),

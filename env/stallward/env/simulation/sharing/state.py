@@ -14,7 +14,10 @@ from stallward.env.twin.simd.records import reader
 
 
 class Numbers(NamedTuple):
-    """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`."""
+    """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`.
+
+    Those about slow swap are not among them, since the twin's swap is fast.
+    """
 
     least_disk_mib_s: float
     disk_growth_s: float
@@ -47,7 +50,8 @@ class Numbers(NamedTuple):
 
 def numbers_of(thresholds: PartitionThresholds) -> Numbers:
     """Convert the numbers of the rule to the form that compiled code takes."""
-    return Numbers(**as_values(thresholds))
+    values = as_values(thresholds)
+    return Numbers(**{name: values[name] for name in Numbers._fields})
 
 
 class Estimates:
