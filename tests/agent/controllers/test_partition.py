@@ -401,10 +401,30 @@ def test_where_swap_is_slow_the_background_is_paused_and_not_limited() -> None:
 
 def test_where_swap_is_slow_an_application_that_lacks_memory_gets_it() -> None:
     zone = swapping_zone(500.0)
+    controller = zone.controller
+    assert isinstance(controller, PartitionController)
     zone.run(10.0)
+    zone.p95_ms, zone.app_stalls = 2.0 * CONTEXT.slo_ms, 0.2
+    zone.run(20.0)
+    assert controller._caution.danger >= 1.0
+    assert controller._caution.reserve_share == 0.0, "without limits nothing is reserved"
     zone.app_stalls = 0.9
     short = zone.run(10.0)
+    assert all(limits_mib(short))
     assert sum_mib(short) < 400
+    zone.app_stalls = 0.0
+    controller.retarget(2.0 * CONTEXT.slo_ms)
+    assert limits_mib(zone.run(1.0)) == [None, None], "another target is another chance"
+
+
+def test_pauses_in_place_of_limits_are_not_lifted() -> None:
+    zone = swapping_zone(500.0)
+    zone.run(10.0)
+    zone.p95_ms = 2.0 * CONTEXT.slo_ms
+    for _ in range(600):
+        decision = zone.tick()
+        assert decision.reason.startswith("slow swap")
+    assert any(slot.paused for slot in decision.desired.slots)
 
 
 @pytest.mark.parametrize("why", ["fast", "no pauses"])
@@ -413,4 +433,6 @@ def test_limits_come_within_seconds_where_pauses_are_not_the_way(why: str) -> No
     zone = swapping_zone(30.0 if why == "fast" else 500.0, context)
     zone.run(6.0)
     for _ in range(100):
-        assert sum_mib(zone.tick()) < 400
+        decision = zone.tick()
+        assert all(limits_mib(decision))
+        assert sum_mib(decision) < 400

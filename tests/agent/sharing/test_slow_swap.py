@@ -28,7 +28,6 @@ from stallward.agent.sharing.slow_swap import (
     Way,
 )
 
-TICK_S = 0.1
 SLO_MS = 10.0
 BORDER = Path(__file__).parents[3] / "docs/lab/border"
 
@@ -38,6 +37,7 @@ class Node:
     """One background group that swaps, and an application with a p95."""
 
     delay_us: float = 500.0
+    tick_s: float = 0.1
     pages_per_s: float = 400.0
     of_files_per_s: float = 0.0
     ratio: float | None = 0.5
@@ -53,28 +53,25 @@ class Node:
     swap: SlowSwap = field(default_factory=lambda: SlowSwap(SlowSwapThresholds()))
 
     def sample(self) -> Sample:
-        self.time_s += TICK_S
+        self.time_s += self.tick_s
         if not self.paused:
-            pages = self.pages_per_s * TICK_S
+            pages = self.pages_per_s * self.tick_s
             self.anon += pages
             self.waited_us += pages * self.delay_us
-            self.files += self.of_files_per_s * TICK_S
+            self.files += self.of_files_per_s * self.tick_s
         group = GroupSample(
             name="bg",
             psi=PsiTotals(io_some_us=int(self.waited_us)),
             refault_anon_pages=int(self.anon) if self.readable else None,
             refault_file_pages=int(self.files),
         )
-        latency = (
-            LatencySample(
-                completed=9,
-                completed_total=9,
-                p95_ms=self.ratio * SLO_MS,
-                last_completion_age_s=0.0,
+        latency = None
+        if self.silent:
+            latency = LatencySample(completed_total=9, last_completion_age_s=40.0)
+        elif self.ratio is not None:
+            latency = LatencySample(
+                completed=9, p95_ms=self.ratio * SLO_MS, last_completion_age_s=0.0
             )
-            if self.ratio is not None
-            else None
-        )
         return Sample(
             sequence=0,
             time_s=self.time_s,
@@ -87,10 +84,10 @@ class Node:
         )
 
     def run(self, seconds: float) -> Way:
-        for _ in range(round(seconds / TICK_S)):
+        for _ in range(round(seconds / self.tick_s)):
             self.swap.update(
                 self.sample(),
-                TICK_S,
+                self.tick_s,
                 slo_ms=SLO_MS,
                 stall_share=self.stall_share,
                 limits=self.limits,
@@ -132,6 +129,22 @@ def test_a_program_that_reads_files_says_nothing_about_swap() -> None:
     assert node.run(60.0) is Way.LIMITS
 
 
+def test_what_a_paused_group_waits_for_says_nothing() -> None:
+    node = Node(pages_per_s=0.0, paused=True)
+    node.run(1.0)
+    node.waited_us, node.anon = 3e6, 3000.0
+    assert node.run(1.0) is Way.STEPS
+
+
+def test_steps_stand_still_while_the_background_does() -> None:
+    node = Node(pages_per_s=0.0, ratio=2.0)
+    node.run(0.1)
+    first = node.swap.step_bytes
+    node.run(60.0)
+    assert node.swap.way is Way.STEPS
+    assert node.swap.step_bytes == first
+
+
 def test_the_background_stands_while_the_application_is_near_its_target_or_stalls() -> None:
     node = Node()
     node.run(10.0)
@@ -140,7 +153,9 @@ def test_the_background_stands_while_the_application_is_near_its_target_or_stall
     node.run(0.1)
     assert node.swap.paused
     node.ratio = 0.5
-    node.run(LONGEST_PAUSE_S + 1.0)
+    node.run(1.0)
+    assert node.swap.paused, "a pause lasts"
+    node.run(LONGEST_PAUSE_S)
     assert not node.swap.paused
     node.stall_share = 0.2
     node.run(0.1)
@@ -150,7 +165,7 @@ def test_the_background_stands_while_the_application_is_near_its_target_or_stall
 def test_an_application_that_lacks_memory_gets_limits_at_once_and_no_other_trial_for_long() -> (
     None
 ):
-    node = Node()
+    node = Node(tick_s=0.5)
     assert node.run(5.0) is Way.PAUSES
     node.stall_share = 0.25
     assert node.run(120.0) is Way.PAUSES, "so much says nothing"
@@ -175,8 +190,18 @@ def test_pauses_under_which_most_of_a_minute_is_missed_end() -> None:
     assert node.run(WINDOW_S) is Way.LIMITS
 
 
-def test_an_application_without_requests_keeps_nobody_waiting() -> None:
+def test_another_target_is_another_chance_for_pauses() -> None:
     node = Node()
+    node.run(5.0)
+    node.stall_share = 0.9
+    assert node.run(2.0) is Way.LIMITS
+    node.stall_share = 0.0
+    node.swap.retarget()
+    assert node.run(0.1) is Way.PAUSES
+
+
+def test_an_application_without_requests_keeps_nobody_waiting() -> None:
+    node = Node(tick_s=0.5)
     node.run(5.0)
     node.silent = True
     for _ in range(600):

@@ -24,8 +24,6 @@ from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample
 from stallward.agent.sharing.lifting import newest_ratio
 
-FAST_RATIO: Final = 0.5
-"""Swap that was slow is no longer where a page takes less than this share of what is slow."""
 MEASURED_PAGES: Final = 300.0
 """So many pages give one measurement."""
 MEASUREMENTS: Final = 15
@@ -114,8 +112,7 @@ class SwapDelay:
             if self._pages >= MEASURED_PAGES:
                 self._measured.append(self._waited_us / self._pages)
                 self._pages = self._waited_us = 0.0
-                usual_us = median(self._measured)
-                self.slow = usual_us >= self._slow_us * (FAST_RATIO if self.slow else 1.0)
+                self.slow = median(self._measured) >= self._slow_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
