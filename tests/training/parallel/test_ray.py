@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from brief_training import BRIEF, TWO_SEEDS
 from shared_ray import MARKS
 
 from stallward.env.testing import small_twin
 from stallward.training.parallel.executor import Session
 from stallward.training.parallel.local_processes import IN_THIS_PROCESS
-from stallward.training.ppo.args import Args
 from stallward.training.ppo.saved import load_policy
 from stallward.training.ppo.train import train
 from stallward.training.progress import Report
-from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 from stallward.training.tuning.search import tune
 from stallward.training.tuning.settings import TuneSettings
 
@@ -32,15 +31,6 @@ pytest_plugins = ("shared_ray",)
 pytestmark = [*MARKS, pytest.mark.usefixtures("by_value"), pytest.mark.reaches()]
 
 TWIN = small_twin()
-BRIEF = Args(
-    composing=SyntheticScenarioSettings(per_twin=0),
-    total_steps=2048,
-    n_envs=64,
-    n_steps=16,
-    batch_size=256,
-    evaluation_episodes=8,
-    seeds=2,
-)
 
 
 def _until_killed(work: Any, folder: Path, report: Report) -> Any:
@@ -97,15 +87,15 @@ def policies(folder: Path) -> list[dict[str, bytes]]:
 def test_a_training_that_was_interrupted_gives_the_same_policies_although_a_worker_is_killed(
     on_ray: RayTasks, tmp_path: Path
 ) -> None:
-    here = train([TWIN], BRIEF, folder=tmp_path / "here", executor=IN_THIS_PROCESS)
+    here = train([TWIN], TWO_SEEDS, folder=tmp_path / "here", executor=IN_THIS_PROCESS)
     (tmp_path / "killed").mkdir()
     killing = _Killing(on_ray, tmp_path / "killed")
-    train([TWIN], replace(BRIEF, seeds=1), folder=tmp_path / "there", executor=killing)
+    train([TWIN], BRIEF, folder=tmp_path / "there", executor=killing)
     assert "seed 1: its worker died; it is tried again" in killing.messages
     messages: list[str] = []
     there = train(
         [TWIN],
-        BRIEF,
+        TWO_SEEDS,
         lambda message, _: messages.append(message),
         folder=tmp_path / "there",
         executor=on_ray,

@@ -6,13 +6,14 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from brief_training import BRIEF, TWO_SEEDS
 
 from stallward.agent.observation.encoder import BASIC, OBSERVATION_SIZE, PHASES
 from stallward.env.testing import small_twin
@@ -29,16 +30,10 @@ from stallward.training.selection.rollout import IDLE, Act, Arm, constant
 from stallward.training.selection.selection import make_selection
 from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
 
+pytestmark = pytest.mark.usefixtures("one_processor")
+
 TWIN = small_twin()
 OTHER = replace(TWIN, scenario=replace(TWIN.scenario, name="other", zone_bytes=480 << 20))
-BRIEF = Args(
-    composing=SyntheticScenarioSettings(per_twin=0),
-    total_steps=2048,
-    n_envs=64,
-    n_steps=16,
-    batch_size=256,
-    evaluation_episodes=8,
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +50,6 @@ class Training:
         return self.result.policy.provenance
 
 
-@pytest.fixture(scope="module", autouse=True)
-def one_processor() -> Iterator[None]:
-    """Train one seed after the other, because a process for each would import torch first."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _process: {0})
-        yield
-
-
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
     """A training of two seeds. Tests share it, and do not change its folder."""
@@ -76,7 +63,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
     folder = tmp_path_factory.mktemp("trained")
     result = train(
         [TWIN],
-        replace(BRIEF, seeds=2),
+        TWO_SEEDS,
         lambda stage, share: stages.append((stage, share)),
         rules={"rule": Arm(make=idle), "partition": Arm.of_partition()},
         folder=folder,
@@ -87,7 +74,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Training:
 @pytest.fixture(scope="module")
 def judged() -> TrainingResult:
     """A training of two seeds. A twin that neither was trained on decides which is kept."""
-    return train([TWIN], replace(BRIEF, seeds=2), judged_on=[OTHER])
+    return train([TWIN], TWO_SEEDS, judged_on=[OTHER])
 
 
 def weights(policy: TrainedPolicy) -> bytes:
@@ -174,7 +161,7 @@ def test_seeds_trained_in_separate_processes_give_the_same_policy(
     trained: Training, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {0, 1})
-    parallel = train([TWIN], replace(BRIEF, seeds=2))
+    parallel = train([TWIN], TWO_SEEDS)
     assert weights(parallel.policy) == weights(trained.result.policy)
     assert parallel.policy.provenance["merits"] == trained.provenance["merits"]
 
@@ -194,7 +181,7 @@ def test_an_interrupted_run_goes_on_with_the_seeds_that_are_missing(
 ) -> None:
     first_seed = interrupted / "seeds/1/policy.zip"
     before = first_seed.stat().st_mtime_ns
-    resumed = train([TWIN], replace(BRIEF, seeds=2), folder=interrupted)
+    resumed = train([TWIN], TWO_SEEDS, folder=interrupted)
     assert first_seed.stat().st_mtime_ns == before
     assert weights(resumed.policy) == weights(trained.result.policy)
     assert resumed.policy.provenance["merits"] == trained.provenance["merits"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from brief_training import BRIEF, TWO_SEEDS
 from slot_policies import observations, slot_policy
 
 from stallward.agent.action_table import LEVELS
@@ -22,42 +21,25 @@ from stallward.models.registry import load_policy as load_onnx
 from stallward.training.errors import TrainingError
 from stallward.training.export.onnx_file import export_policy
 from stallward.training.network.arrays import LOG_SCALES, TrainedPolicy
-from stallward.training.ppo.args import Args
 from stallward.training.ppo.callback import is_actor_parameter
 from stallward.training.ppo.saved import load_policy
 from stallward.training.ppo.start import Start
 from stallward.training.ppo.train import train, train_seed
 from stallward.training.selection.rollout import Arm
 from stallward.training.selection.selection import Merit, Selection
-from stallward.training.synthetic_scenarios import SyntheticScenarioSettings
+
+pytestmark = pytest.mark.usefixtures("one_processor")
 
 TWIN = small_twin()
-BRIEF = Args(
-    composing=SyntheticScenarioSettings(per_twin=0),
-    total_steps=2048,
-    n_envs=64,
-    n_steps=16,
-    batch_size=256,
-    evaluation_episodes=8,
-    seeds=2,
-)
 FACTS = {"twins": {"redis-mix": {}}, "start": {"twins": ["nginx-hogs"]}, "steps": 9, "seed": 4}
 START = Start(name="older", sha256="ab12", policy=slot_policy(provenance=FACTS))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_processor() -> Iterator[None]:
-    """Train one seed after the other, because a process for each would import torch first."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(os, "sched_getaffinity", lambda _process: {0})
-        yield
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a training of two seeds. Tests share it, and do not change it."""
     folder = tmp_path_factory.mktemp("run")
-    train([TWIN], BRIEF, folder=folder, start=START)
+    train([TWIN], TWO_SEEDS, folder=folder, start=START)
     return folder
 
 
@@ -67,13 +49,13 @@ def judged(run: Path, seeds: tuple[float, float], start: float) -> TrainedPolicy
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Selection, "merit", lambda *_: Merit(value=(one := next(values)), low=one))
         return train(
-            [TWIN], BRIEF, folder=run, start=START, rules={"partition": Arm.of_partition()}
+            [TWIN], TWO_SEEDS, folder=run, start=START, rules={"partition": Arm.of_partition()}
         ).policy
 
 
 @pytest.mark.slow
 def test_while_only_the_critic_learns_the_actor_is_that_of_the_start(tmp_path: Path) -> None:
-    train([TWIN], replace(BRIEF, total_steps=1, seeds=1), folder=tmp_path, start=START)
+    train([TWIN], replace(BRIEF, total_steps=1), folder=tmp_path, start=START)
     policy = load_policy(tmp_path / "seeds/1")
     seen = observations(200)
     np.testing.assert_array_equal(policy.act(seen), START.policy.act(seen))
@@ -99,9 +81,9 @@ def test_few_decisions_change_the_weights_and_not_the_normalisation(run: Path) -
 def test_an_interrupted_run_goes_on_and_the_start_is_applied_once(
     run: Path, tmp_path: Path
 ) -> None:
-    first = train([TWIN], replace(BRIEF, seeds=1), folder=tmp_path, start=START)
+    first = train([TWIN], BRIEF, folder=tmp_path, start=START)
     before = (tmp_path / "seeds/1/policy.zip").stat().st_mtime_ns
-    resumed = train([TWIN], BRIEF, folder=tmp_path, start=START)
+    resumed = train([TWIN], TWO_SEEDS, folder=tmp_path, start=START)
     assert (tmp_path / "seeds/1/policy.zip").stat().st_mtime_ns == before
     for seed in (1, 2):
         one, other = (load_policy(folder / f"seeds/{seed}") for folder in (run, tmp_path))
@@ -114,7 +96,7 @@ def test_an_interrupted_run_goes_on_and_the_start_is_applied_once(
 def test_seeds_from_another_start_or_from_none_are_not_taken(run: Path) -> None:
     for other in (None, replace(START, sha256="cd34")):
         with pytest.raises(TrainingError, match="from another start"):
-            train([TWIN], BRIEF, folder=run, start=other)
+            train([TWIN], TWO_SEEDS, folder=run, start=other)
 
 
 @pytest.mark.slow
