@@ -8,6 +8,7 @@ import json
 import pickle
 import random
 import re
+import tempfile
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,6 +71,7 @@ def test_the_script_on_the_page_evaluates_the_model_trains_it_further_and_saves_
     save_policy(tmp_path / "build/run", policy, ARGS)
     save_fitted(tmp_path / "build/mine.json", small_twin())
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     names: dict[str, Any] = {}
     exec(compile(code, str(PAGE), "exec"), names)
@@ -78,6 +80,7 @@ def test_the_script_on_the_page_evaluates_the_model_trains_it_further_and_saves_
     assert settings.partition.margin_share == 0.125
     model = names["model"]
     assert (model.gamma, model.n_epochs, model.learning_rate) == (0.9, 1, 0.1 * 1e-3)
+    assert not list(tmp_path.glob("SB3-*")), "an empty folder in the temporary directory"
     further = read_zip(tmp_path / "build/model.zip")
     assert not same_weights(further.parameters, policy.parameters)
     assert (further.table, further.partition) == (policy.table, policy.partition)
