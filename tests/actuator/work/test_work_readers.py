@@ -144,8 +144,26 @@ def test_what_a_command_leaves_behind_with_its_output_open_is_killed(tmp_path: P
     number = tmp_path / "number"
     script = f"sleep 60 & echo $! > {number}; echo 1"
     assert _fault(_command(script, timeout_s=2.0)) is WorkFault.LATE
-    child, deadline_s = int(number.read_text()), time.monotonic() + 20.0
-    while _runs(child):
+    _await_end(int(number.read_text()))
+
+
+def test_what_a_command_leaves_behind_with_its_output_closed_is_killed(tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    script = f"sleep 60 > /dev/null & echo $! > {number}; echo 7"
+    assert make_reader(_command(script)).read() == {"": 7.0}
+    _await_end(int(number.read_text()))
+
+
+def test_a_command_that_goes_on_with_its_output_closed_is_late_and_killed(tmp_path: Path) -> None:
+    number = tmp_path / "number"
+    script = f"echo $$ > {number}; echo 7; exec > /dev/null; exec sleep 60"
+    assert _fault(_command(script, timeout_s=0.2)) is WorkFault.LATE
+    _await_end(int(number.read_text()))
+
+
+def _await_end(pid: int) -> None:
+    deadline_s = time.monotonic() + 20.0
+    while _runs(pid):
         assert time.monotonic() < deadline_s, "what the command has started still runs"
         time.sleep(0.01)
 

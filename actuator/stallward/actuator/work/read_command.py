@@ -46,15 +46,15 @@ class CommandReader:
         process = self._start()
         try:
             output = self._output(process, deadline_s)
-            status = process.wait(max(deadline_s - time.monotonic(), 0.0))
-        except (subprocess.TimeoutExpired, TimeoutError) as error:
+            _await_end(process.pid, deadline_s)
+        except TimeoutError as error:
             raise WorkError(
                 f"took more than {self._timeout_s:g} s and was killed", fault=WorkFault.LATE
             ) from error
         finally:
             self._end(process)
-        if status:
-            raise WorkError(f"ended with status {status}", fault=WorkFault.FAILED)
+        if process.returncode:
+            raise WorkError(f"ended with status {process.returncode}", fault=WorkFault.FAILED)
         lines = output.decode("utf-8", "replace").split("\n")
         return {"": first_number(next((s for s in reversed(lines) if s.strip()), ""))}
 
@@ -98,7 +98,7 @@ class CommandReader:
             output = (output + chunk)[-MAX_BYTES:]
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill the command and what it has started, if it still runs."""
+        """Kill the command, if it still runs, and what it has started and left running."""
         self._kill(process)
         process.wait()
         with self._lock:
@@ -115,8 +115,18 @@ class CommandReader:
             self._kill(process)
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        # If only the command itself has ended, it keeps its number until it is waited for: poll()
-        # would do that, and what it has started would be left.
+        # If only the command itself has ended, it keeps its number until it is waited for. Asking
+        # for its status would do that, and what it has started would be left.
         if process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # it has a session of its own
+
+
+def _await_end(pid: int, deadline_s: float) -> None:
+    """Wait until a command has ended, and leave its status, so that it keeps its number."""
+    fd = os.pidfd_open(pid)
+    try:
+        if not select.select([fd], [], [], max(deadline_s - time.monotonic(), 0.0))[0]:
+            raise TimeoutError
+    finally:
+        os.close(fd)
