@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -75,6 +76,11 @@ class Setting:
             **rest,  # type: ignore[arg-type]
         )
 
+    def ranges(self) -> list[tuple[int, int]]:
+        """Address and bytes of all that may be advised on, of both processes."""
+        maps = [(PROC / str(pid) / "maps").read_bytes() for pid in self.tree.pids()]
+        return [one for text in maps for one in private_ranges(text)]
+
     def end(self) -> None:
         os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
@@ -123,14 +129,36 @@ def test_a_paused_tree_is_paged_out_and_a_running_one_is_made_cold(holder: Setti
 def test_all_ranges_of_a_running_process_are_made_cold(
     holder: Setting, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "stallward.actuator.levers.process.tree_squeeze"
-    monkeypatch.setattr(f"{module}._RANGES_PER_CALL", 1)
+    monkeypatch.setattr("stallward.actuator.levers.process.page_advice._CALL_RANGES", 1)
     lever = holder.squeeze()
     lever.apply(limited(16, paused=False), 100.0)
     finished(lever)
-    maps = [(PROC / str(pid) / "maps").read_bytes() for pid in holder.tree.pids()]
-    ranges = [size for one in maps for _, size in private_ranges(one)]
-    assert sorted(size for _, size in holder.calls) == sorted(ranges)
+    assert sorted(size for _, size in holder.calls) == sorted(size for _, size in holder.ranges())
+
+
+@needs_advice
+@pytest.mark.parametrize("paused", [False, True])
+@pytest.mark.parametrize("refused", [0, 1])
+def test_what_is_behind_a_range_that_the_kernel_refuses_is_advised_on(
+    holder: Setting, paused: bool, refused: int
+) -> None:
+    """The system call ends at such a range, and returns how many bytes are in front of it."""
+    ranges = holder.ranges()
+    locked = ranges[refused]
+    advised: list[tuple[int, int]] = []
+
+    def advise(_pidfd: int, ranges: list[tuple[int, int]], _advice: int) -> int:
+        done = ranges[: ranges.index(locked)] if locked in ranges else ranges
+        if not done:
+            raise OSError(errno.EINVAL, "it is locked")
+        advised.extend(done)
+        return sum(size for _, size in done)
+
+    lever = holder.squeeze()
+    lever._advise = advise
+    lever.apply(limited(16, paused=paused), 100.0)
+    finished(lever)
+    assert sorted(advised) == sorted(one for one in ranges if one != locked)
 
 
 @needs_advice

@@ -157,30 +157,24 @@ class PageAdviceLever(OneShotLever[PageAdvice, PageAdvice | None]):
             os.close(pidfd)
 
 
-def advise_ranges(
-    advise: Advise,
-    pidfd: int,
-    ranges: Sequence[tuple[int, int]],
-    number: int,
-    superseded: Superseded,
-) -> int:
-    """Give an advice for ranges, many in each call.
+def advise_in_calls(
+    advise: Advise, pidfd: int, ranges: Sequence[tuple[int, int]], number: int
+) -> Iterator[int]:
+    """Give an advice for ranges, many in each call, yielding what each call advised on, in bytes.
+
+    A call ends at a range that the kernel refuses; the next one begins behind that.
 
     Args:
         advise: The system call.
         pidfd: The process.
         ranges: (address, bytes) of each range; one that the kernel refuses is left out.
         number: The advice, one of :data:`ADVICE_NUMBERS`.
-        superseded: Whether to stop; asked between two calls.
-
-    Returns:
-        The bytes advised on.
 
     Raises:
         OSError: If the kernel refuses for another reason than what the range is.
     """
-    total, at = 0, 0
-    while at < len(ranges) and not superseded():
+    at = 0
+    while at < len(ranges):
         end, size = at, 0
         while end < len(ranges) and end - at < _CALL_RANGES and size < CALL_BYTES:
             size += ranges[end][1]
@@ -191,10 +185,24 @@ def advise_ranges(
             if error.errno not in SKIPPED:
                 raise
             done = 0
-        total += done
+        advised = done
         while at < end and done >= ranges[at][1]:
             done -= ranges[at][1]
             at += 1
         if at < end:
             at += 1  # the range that the kernel stopped at
+        yield advised
+
+
+def advise_ranges(
+    advise: Advise,
+    pidfd: int,
+    ranges: Sequence[tuple[int, int]],
+    number: int,
+    superseded: Superseded,
+) -> int:
+    """Make the calls of :func:`advise_in_calls` until ``superseded()``; return the bytes."""
+    total, calls = 0, advise_in_calls(advise, pidfd, ranges, number)
+    while not superseded() and (advised := next(calls, None)) is not None:
+        total += advised
     return total

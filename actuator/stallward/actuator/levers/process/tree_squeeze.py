@@ -28,7 +28,7 @@ from stallward.actuator.kernel.process_trees import ProcessTree
 from stallward.actuator.levers.base.lever import ExemptProcesses, PlannedWrite
 from stallward.actuator.levers.base.worker import Superseded, Worker, WorkerLever
 from stallward.actuator.levers.process.page_advice import (
-    SKIPPED,
+    advise_in_calls,
     private_ranges,
     why_no_advice,
 )
@@ -39,7 +39,6 @@ AGAIN_S: Final = 1.0
 """How often a tree with a limit is squeezed again."""
 NEAR_BYTES: Final = MIB
 """A tree that exceeds its limit by no more than this is left alone."""
-_RANGES_PER_CALL: Final = 64
 _COLD: Final = ADVICE_NUMBERS["cold"]
 _PAGEOUT: Final = ADVICE_NUMBERS["pageout"]
 _PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
@@ -205,7 +204,7 @@ class TreeSqueeze(WorkerLever["_Request"]):
             if advice == _COLD:
                 left -= held[pid]  # how many of its pages a call marked is not known
 
-    def _advise_on(self, pid: int, advice: int) -> Iterator[None]:
+    def _advise_on(self, pid: int, advice: int) -> Iterator[int]:
         """Advise on one process, yielding between two calls."""
         member = self._tree.members.get(pid)
         try:
@@ -218,16 +217,9 @@ class TreeSqueeze(WorkerLever["_Request"]):
             maps = read_bytes(self._proc / str(pid) / "maps")
             if member is None or seen is None or seen.ref != member.ref or maps is None:
                 return
-            ranges = list(private_ranges(maps))
-            for at in range(0, len(ranges), _RANGES_PER_CALL):
-                try:
-                    self._advise(pidfd, ranges[at : at + _RANGES_PER_CALL], advice)
-                except ProcessLookupError:
-                    return
-                except OSError as error:
-                    if error.errno not in SKIPPED:
-                        raise
-                yield
+            yield from advise_in_calls(self._advise, pidfd, list(private_ranges(maps)), advice)
+        except ProcessLookupError:
+            return
         finally:
             os.close(pidfd)
 
