@@ -20,6 +20,7 @@ from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.ipc.shared_memory import SLOT_BYTES, PauseMemory, kept_since
 from stallward.actuator.kernel.cgroups import Cgroup
 from stallward.actuator.kernel.files import FileWriter
+from stallward.actuator.levers.lever_set import LeverSet
 from stallward.agent.desired import MIB, SlotDesire
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import GroupSample
@@ -87,6 +88,29 @@ def test_all_pods_are_paused_and_a_new_one_with_them(make: Make) -> None:
     assert node.read(late, "cgroup.freeze") == "1", "at the tick at which it is known"
     assert all(node.read(pod, "cgroup.freeze") == "1" for pod in pods)
     assert node.node._last.slot_states[0].paused
+
+
+def test_the_waits_for_memory_are_asked_for_once_a_tick_also_where_pods_come(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node, asked, totals = make(), 0, [0] * 8
+
+    def memory_waits(_levers: LeverSet) -> tuple[int, ...]:
+        nonlocal asked
+        asked += 1
+        return tuple(totals)
+
+    monkeypatch.setattr(LeverSet, "memory_waits", memory_waits)
+    totals[2:] = [7] * 6  # of pods that had the places before
+    node.tell_all(0, [node.pod(number) for number in (1, 2, 3)])
+    node.tick()
+    assert slot(node).bound
+    assert asked == 1
+    assert node.node._last.slot_states[0].memory_waits == 0, "those before were of others"
+    totals[2:] = [9] * 6
+    node.tick()
+    assert asked == 2
+    assert node.node._last.slot_states[0].memory_waits == 3 * 2
 
 
 def test_a_pod_that_leaves_is_released_and_leaves_the_others_as_they_are(make: Make) -> None:

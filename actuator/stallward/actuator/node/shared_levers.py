@@ -252,8 +252,8 @@ class _Shared:
     rates: dict[str, _Rates] = field(default_factory=dict)
     waits: int = 0
     """How often any of its pods had to wait for memory."""
-    waited: dict[int, int] = field(default_factory=dict)
-    """The same of each place, when it was last read."""
+    waited: dict[int, int | None] = field(default_factory=dict)
+    """The same of each place, when it was last read; ``None`` for a place that is new."""
 
 
 class SharedLevers:
@@ -291,8 +291,7 @@ class SharedLevers:
         shared = self._slots[slot]
         shared.places[group] = place
         shared.rates[group] = _Rates()
-        waits = self._levers.memory_waits()
-        shared.waited[place] = waits[place] if place < len(waits) else 0
+        shared.waited[place] = None
 
     def remove(self, slot: int, group: str) -> None:
         """Release a pod at the next tick; it has left the slot."""
@@ -391,7 +390,7 @@ class SharedLevers:
         for shared in self._slots.values():
             for place, before in shared.waited.items():
                 now = of_place[place] if place < len(of_place) else 0
-                shared.waits += now - before
+                shared.waits += 0 if before is None else now - before
                 shared.waited[place] = now
         return tuple(
             self._slots[slot].waits if slot in self._slots else of_place[slot]

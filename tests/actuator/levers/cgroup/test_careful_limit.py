@@ -10,8 +10,11 @@ import pytest
 
 from stallward.actuator.errors import LeverError
 from stallward.actuator.kernel.files import write_text
+from stallward.actuator.kernel.memory.oom_control import oom_control
+from stallward.actuator.levers.base import held_setting
 from stallward.actuator.levers.base.held_setting import HeldSetting, LimitFile
 from stallward.actuator.levers.base.originals import Originals
+from stallward.actuator.levers.cgroup import oom_wait
 from stallward.actuator.levers.cgroup.memory_limit import LimitSpec, LimitWriter
 from stallward.actuator.levers.cgroup.oom_wait import OomAlarms, OomWait
 from stallward.agent.desired import MIB
@@ -109,3 +112,41 @@ def test_a_group_that_cannot_be_made_to_wait_says_so(tmp_path: Path) -> None:
     wait = OomWait(0, tmp_path, Originals(lambda *_: None), OomAlarms(1))
     assert "memory.oom_control" in wait.why_not
     assert OomWait(0, tmp_path / "later", Originals(lambda *_: None), OomAlarms(1)).why_not == ""
+
+
+class Alarms(OomAlarms):
+    """Alarms of a kernel that reports none."""
+
+    def watch(self, slot: int, folder: Path) -> None:
+        """Nothing to listen on."""
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_one_look_tells_whether_the_group_still_waits_and_whether_a_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    file, looks = tmp_path / "memory.oom_control", 0
+
+    def show(path: Path, value: str) -> None:
+        path.write_text(f"oom_kill_disable {value}\nunder_oom {int(waits)}\n")
+
+    def look(path: Path) -> dict[str, str]:
+        nonlocal looks
+        looks += 1
+        return oom_control(path)
+
+    show(file, "0")
+    monkeypatch.setattr(held_setting, "write_text", show)
+    monkeypatch.setattr(oom_wait, "oom_control", look)
+    alarms = Alarms(1)
+    wait = OomWait(0, tmp_path, Originals(lambda *_: None), alarms)
+    wait.begin("limit:bg")
+    looks = 0
+    wait.check()
+    assert looks == 1
+    assert alarms.take() == (int(waits),)
+    file.unlink()
+    wait.check()
+    assert not wait.held
+    assert alarms.take() == (int(waits),)
+    alarms.close()

@@ -15,7 +15,7 @@ import os
 import select
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -158,9 +158,14 @@ class OomAlarms:
 class OomControlFile(PlainFile):
     """v1 memory.oom_control: it shows lines of key and value, and takes only the value."""
 
+    lines: dict[str, str] = field(default_factory=dict, compare=False)
+    """What it showed when it was last read."""
+
     def read(self) -> str | None:
         """Return ``1`` if the group's processes wait, ``0`` if the kernel kills."""
-        return oom_control(self.path).get(KILL_DISABLED)
+        self.lines.clear()
+        self.lines.update(oom_control(self.path))
+        return self.lines.get(KILL_DISABLED)
 
     def is_back(self, entry: JournalEntry) -> bool:
         """Whether the original value is in force."""
@@ -194,7 +199,8 @@ class OomWait:
         self._originals = originals
         self._alarms = alarms
         self._aside_s = aside_s
-        self._setting = HeldSetting(OomControlFile(path=folder / OOM_CONTROL), originals)
+        self._file = OomControlFile(path=folder / OOM_CONTROL)
+        self._setting = HeldSetting(self._file, originals)
         self._users: set[str] = set()
         self._waited_before: dict[Path, FileValue] = {}
         """Groups inside that waited already before the first limit, with what restores that."""
@@ -269,7 +275,7 @@ class OomWait:
         if not self._setting.held:
             self._users.clear()  # the group was removed, and its limit with it
             self._alarms.listen(self._slot, on=False)
-        elif oom_control(self._folder / OOM_CONTROL).get(UNDER_OOM) == "1":
+        elif self._file.lines.get(UNDER_OOM) == "1":
             self._alarms.note(self._slot)
 
     def _step_aside(self, error: ForeignError) -> None:
