@@ -55,6 +55,8 @@ class ExperimentState:
     progress: Progress = Progress.RUNNING
     ended_s: float | None = None
     """When it ended, in Unix time."""
+    left_to_undo: bool = False
+    """Whether it has ended, and what was in force before is not in force again yet."""
 
     @property
     def running(self) -> bool:
@@ -68,7 +70,11 @@ class ExperimentState:
 
     def ended(self, progress: Progress, time_s: float) -> ExperimentState:
         """The state after the end."""
-        return replace(self, progress=progress, ended_s=time_s)
+        return replace(self, progress=progress, ended_s=time_s, left_to_undo=True)
+
+    def undone(self) -> ExperimentState:
+        """The state once what was in force before is in force again."""
+        return replace(self, left_to_undo=False)
 
     def breaks_guardrail(self, arm: Arm, batches: tuple[float, ...] = ()) -> bool:
         """Whether the treatment certainly keeps the target less often than it may.

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from stallward.actuator.experiments.plan import Candidate
 from stallward.actuator.experiments.state import Before
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LOAD_ANSWER_S, MODES, LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
+
+_NO_ANSWER: Final = "UNAVAILABLE"
 
 
 class LoadRefusedError(Exception):
@@ -47,17 +51,24 @@ class ArmSwitch:
         if loaded.sha256 == candidate.sha256:
             await self._set_mode(pb.MODE_ACTIVE)
 
-    async def put_back(self, before: Before) -> None:
-        """Put back what was in force before the experiment."""
-        loaded = self._link.policy
+    async def put_back(self, before: Before) -> bool:
+        """Put back what was in force before the experiment.
+
+        A policy that the loop refuses is said, and stays off.
+
+        Returns:
+            Whether the loop has answered.
+        """
+        loaded, mode = self._link.policy, MODES[before.mode]
         try:
             if before.policy and (loaded is None or loaded.path != before.policy):
                 await self._load(before.policy)
         except LoadRefusedError as error:
+            if error.code == _NO_ANSWER:
+                return False
             say(f"{before.policy} cannot be loaded again: {error.message}", "service")
-            await self._set_mode(pb.MODE_OFF)
-            return
-        await self._set_mode(MODES[before.mode])
+            mode = pb.MODE_OFF
+        return await self._set_mode(mode)
 
     def in_force(self) -> Before:
         """What is loaded now, and what it may do."""
@@ -82,13 +93,15 @@ class ArmSwitch:
         command = pb.Command(load=pb.LoadRequest(path=policy))
         result = await self._link.ask(command, LOAD_ANSWER_S)
         if result is None:
-            raise LoadRefusedError("UNAVAILABLE", "The loop does not answer.")
+            raise LoadRefusedError(_NO_ANSWER, "The loop does not answer.")
         if result.code:
             raise LoadRefusedError(result.code, result.message)
         return result.load.policy
 
-    async def _set_mode(self, mode: pb.Mode) -> None:
-        await self._link.ask(pb.Command(set_mode=pb.SetModeRequest(mode=mode)))
+    async def _set_mode(self, mode: pb.Mode) -> bool:
+        """Set the mode of the loaded policy; returns whether the loop has answered."""
+        command = pb.Command(set_mode=pb.SetModeRequest(mode=mode))
+        return await self._link.ask(command) is not None
 
     def decides(self, candidate: Candidate, record: pb.TickRecord) -> bool:
         """Whether a controller is in force at a tick."""

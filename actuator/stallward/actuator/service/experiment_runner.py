@@ -28,6 +28,13 @@ from stallward.actuator.service.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _LEAST_SILENCE_S: Final = 2.0
+_AGAIN_S: Final = 1.0
+"""The time until the loop is asked again to put back what was in force before."""
+_GIVE_UP_S: Final = 300.0
+"""For so long it is asked; until then clients are refused to change policies."""
+_NOT_PUT_BACK: Final = (
+    "experiments: the loop gave no answer, so what was in force before is not put back"
+)
 
 
 class ExperimentRunner:
@@ -65,16 +72,22 @@ class ExperimentRunner:
         self._time_s = self._block_began_s = 0.0
         self._judged_batches = 0
         self._changing: asyncio.Task[None] | None = None
+        self._undoing: asyncio.Task[None] | None = None
         self._starting = False
         self.state: ExperimentState | None = None
         """The experiment that runs, or the last one."""
         self.problem = ""
-        """What is wrong with keeping experiments; empty for nothing."""
+        """What is wrong with keeping or undoing experiments; empty for nothing."""
 
     @property
     def running(self) -> bool:
-        """Whether the arms of an experiment decide now, or are about to."""
-        return self._starting or (self.state is not None and self.state.running)
+        """Whether an experiment decides what is in force, from its start until it is undone."""
+        return self._starting or self.ending or (self.state is not None and self.state.running)
+
+    @property
+    def ending(self) -> bool:
+        """Whether an experiment has ended, and what was in force before is being put back."""
+        return self.state is not None and self.state.left_to_undo
 
     @property
     def phase(self) -> Phase | None:
@@ -98,7 +111,9 @@ class ExperimentRunner:
         except ExperimentError as error:
             self.problem = f"experiments: {error}"
             return
-        if self.state is not None and self.state.running:
+        if self.state is not None and self.state.left_to_undo:
+            self._changing = asyncio.create_task(self._change(self.state))
+        elif self.state is not None and self.state.running:
             number = len(self.state.blocks)
             lost = BlockResult(
                 pair=number // 2,
@@ -139,7 +154,8 @@ class ExperimentRunner:
             state = ExperimentState(plan=resolved, before=before, began_s=self._now_s())
             await asyncio.to_thread(save_state, self._folder, state)
         except (ExperimentError, LoadRefusedError):
-            await self._arms.put_back(before)
+            if not await self._arms.put_back(before):
+                self.problem = _NOT_PUT_BACK
             raise
         self.problem = ""
         self._advance(state)
@@ -163,6 +179,11 @@ class ExperimentRunner:
         """Wait until no arm is being changed: a tick may have begun another change meanwhile."""
         while self._changing is not None:
             await asyncio.wait({self._changing})
+
+    def changed_by_client(self) -> None:
+        """A client has decided what is in force since, so nothing is to be put back any more."""
+        if self.problem == _NOT_PUT_BACK:
+            self.problem = ""
 
     def take(self, record: pb.TickRecord) -> None:
         """Take one tick."""
@@ -215,11 +236,7 @@ class ExperimentRunner:
 
     async def _change_to(self, state: ExperimentState) -> None:
         """Keep the state, and make the arm of its next block decide, or what did before."""
-        try:
-            await asyncio.to_thread(save_state, self._folder, state)
-            self.problem = ""
-        except ExperimentError as error:
-            self.problem = f"experiments: {error}"
+        await self._keep(state)
         if state.running:
             candidate = state.plan.candidate(state.plan.arm_of(len(state.blocks)))
             # If that fails, the ticks show it, and the block is lost.
@@ -227,7 +244,34 @@ class ExperimentRunner:
             self._tally = BlockTally(slo_ms=self._slo_ms, silence_s=self._silence_s)
         else:
             say(f"The experiment ended: {state.progress}.", "service")
-            await self._arms.put_back(state.before)
+            if await self._arms.put_back(state.before):
+                await self._undone(state)
+            else:
+                self.problem = _NOT_PUT_BACK
+                self._undoing = asyncio.create_task(self._undo(state))
+
+    async def _undo(self, state: ExperimentState) -> None:
+        """Put back what was in force before as soon as the loop answers, or give up."""
+        until_s = time.monotonic() + _GIVE_UP_S
+        is_back = False
+        while not is_back and time.monotonic() < until_s:
+            await asyncio.sleep(_AGAIN_S)
+            is_back = await self._arms.put_back(state.before)
+        await self._undone(state)
+        if not is_back:
+            self.problem = _NOT_PUT_BACK
+
+    async def _undone(self, state: ExperimentState) -> None:
+        """Note that nothing is left to undo; then clients may change policies again."""
+        await self._keep(state.undone())  # first, or it might replace the next experiment
+        self.state = state.undone()
+
+    async def _keep(self, state: ExperimentState) -> None:
+        try:
+            await asyncio.to_thread(save_state, self._folder, state)
+            self.problem = ""
+        except ExperimentError as error:
+            self.problem = f"experiments: {error}"
 
 
 def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFacts:

@@ -29,6 +29,10 @@ from stallward.proto.v1 import stallward_pb2 as pb
 
 _NO_FOLDER: Final = "No folder for experiments is configured. Set dir under [experiments]."
 _RUNS: Final = "An experiment runs. Stop it first: stallward ab stop."
+_ENDS: Final = (
+    "An experiment has ended, and what was in force before is being put back. Try again in a few "
+    "seconds."
+)
 
 
 class ExperimentServicer(PolicyServicer):
@@ -43,8 +47,7 @@ class ExperimentServicer(PolicyServicer):
         """Compare two controllers on this node."""
         runner = await self._needed_runner(context)
         plan = await self._read_plan(request, context)
-        if runner.running:
-            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
+        await self._refuse_during_experiment(context)
         try:
             # To its end, even if the client goes away: else the arm that was tried might stay.
             await asyncio.shield(runner.start(plan))
@@ -82,7 +85,9 @@ class ExperimentServicer(PolicyServicer):
     ) -> pb.LoadResponse:
         """Load a policy, unless an experiment runs."""
         await self._refuse_during_experiment(context)
-        return await super().Load(request, context)
+        answer = await super().Load(request, context)
+        self._note_change()
+        return answer
 
     async def RemovePolicy(  # noqa: N802
         self, request: pb.RemovePolicyRequest, context: Context
@@ -96,18 +101,27 @@ class ExperimentServicer(PolicyServicer):
     ) -> pb.SetModeResponse:
         """Set the mode of the loaded policy, unless an experiment runs."""
         await self._refuse_during_experiment(context)
-        return await super().SetMode(request, context)
+        answer = await super().SetMode(request, context)
+        self._note_change()
+        return answer
 
     async def RollBack(  # noqa: N802
         self, request: pb.RollBackRequest, context: Context
     ) -> pb.RollBackResponse:
         """Activate the policy that was active before, unless an experiment runs."""
         await self._refuse_during_experiment(context)
-        return await super().RollBack(request, context)
+        answer = await super().RollBack(request, context)
+        self._note_change()
+        return answer
+
+    def _note_change(self) -> None:
+        if self.runner is not None:
+            self.runner.changed_by_client()
 
     async def _refuse_during_experiment(self, context: Context) -> None:
         if self.runner is not None and self.runner.running:
-            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _RUNS)
+            why = _ENDS if self.runner.ending else _RUNS
+            await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
 
     async def _needed_runner(self, context: Context) -> ExperimentRunner:
         if self.runner is None:
