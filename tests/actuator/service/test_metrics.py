@@ -407,6 +407,13 @@ def test_openmetrics_is_served_where_it_is_accepted(link: LoopLink) -> None:
     assert len(list(families)) == len(METRICS)
 
 
+def test_a_header_that_nobody_can_read_gets_the_plain_text(link: LoopLink) -> None:
+    metrics = metrics_of(link, TickCounts(60.0))
+    content_type, body = metrics.render("application/openmetrics-text;version=1.a.0")
+    assert content_type == metrics.render("")[0]
+    assert b"stallward_ticks_total 0.0\n" in body
+
+
 def test_promtool_finds_nothing_to_complain_about(link: LoopLink) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -648,6 +655,27 @@ def test_only_metrics_are_served(tmp_path: Path) -> None:
         assert answers[0].endswith(b"\r\n\r\naccepts a/b\n")
         assert answers[2].endswith(b"\r\n\r\n")
     assert not (tmp_path / "m.sock").exists()
+
+
+def test_failing_metrics_are_said_once_however_often_they_are_asked_for(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(_accept: str) -> tuple[str, bytes]:
+        raise ValueError("no\nnumber")
+
+    async def run() -> list[bytes]:
+        address = Address(path=str(tmp_path / "m"))
+        server = MetricsServer(address, broken)
+        await server.start()
+        answers = [await ask(address, b"GET /metrics HTTP/1.1\r\n\r\n") for _ in range(3)]
+        await server.stop()
+        return answers
+
+    for answer in asyncio.run(run()):
+        assert answer.startswith(b"HTTP/1.1 500 Internal Server Error\r\n")
+        assert b"number" not in answer
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("stallward service: metrics: they cannot be shown (ValueError")
 
 
 def test_it_is_ready_while_the_loop_ticks(link: LoopLink, tmp_path: Path) -> None:

@@ -65,7 +65,10 @@ class DaemonMetrics(Collector):
 
     def render(self, accept: str) -> tuple[str, bytes]:
         """The content type and the body for a request with the header ``Accept: accept``."""
-        encoder, content_type = choose_encoder(accept)
+        try:
+            encoder, content_type = choose_encoder(accept)
+        except Exception:  # of several kinds, at a header that it cannot read
+            encoder, content_type = choose_encoder("")
         return content_type, encoder(self._registry)
 
     def collect(self) -> Iterator[Family]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.runtime.addresses import Address
+from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig, TickCounts
 from stallward.actuator.service.socket_files import Listener, make_room, socket_mode
@@ -20,6 +22,8 @@ _PATIENCE_S: Final = 5.0
 _MAX_CONNECTIONS: Final = 64
 """The most connections at once. One more takes the place of the oldest: a scraper has asked and is
 answered within milliseconds, so who is there for long is none."""
+_SAID_AGAIN_S: Final = 60.0
+"""The least time between two lines about failures."""
 _PLAIN: Final = "text/plain; charset=utf-8"
 
 Render = Callable[[str], tuple[str, bytes]]
@@ -44,6 +48,7 @@ class MetricsServer(Listener):
         self._why_not_ready = why_not_ready
         self._server: asyncio.Server | None = None
         self._open: dict[asyncio.StreamWriter, None] = {}
+        self._said_s = float("-inf")
 
     async def start(self) -> None:
         """Start to listen.
@@ -113,13 +118,22 @@ class MetricsServer(Listener):
                 b"There are /metrics and /ready.\n",
             )
         else:
-            status = "200 OK"
-            content_type, body = self._render(headers.get("accept", ""))
+            status, content_type, body = self._metrics(headers.get("accept", ""))
         head = (
             f"HTTP/1.1 {status}\r\nContent-Type: {content_type}\r\n"
             f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
         )
         return head.encode("latin-1") + (b"" if method == "HEAD" else body)
+
+    def _metrics(self, accept: str) -> tuple[str, str, bytes]:
+        """The status, the content type and the body of the answer with the metrics."""
+        try:
+            return "200 OK", *self._render(accept)
+        except Exception as error:  # asyncio would log a traceback for each who asks
+            if time.monotonic() - self._said_s >= _SAID_AGAIN_S:
+                self._said_s = time.monotonic()
+                say(f"metrics: they cannot be shown ({error!r}).", "service")
+            return "500 Internal Server Error", _PLAIN, b"The metrics cannot be shown.\n"
 
 
 def make_metrics_server(
