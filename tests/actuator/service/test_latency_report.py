@@ -7,18 +7,23 @@ import os
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import pytest
 
 from stallward.actuator.client.latency_reports import BATCH, LineBatches, Reported, to_messages
 from stallward.actuator.errors import SensorError
+from stallward.actuator.ipc.options import ServiceOptions
 from stallward.actuator.latency.channel_source import ChannelSource
 from stallward.actuator.latency.feed import LatencyFeed
 from stallward.actuator.latency.line_format import LineFormat
+from stallward.actuator.service import latency_reports
 from stallward.actuator.service.latency_reports import MAX_REQUESTS, MAX_STREAMS, LatencyReports
 from stallward.actuator.service.loop_link import LoopLink
+from stallward.actuator.service.server import _open_reports
 from stallward.actuator.service.servicer import Servicer
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
@@ -82,6 +87,43 @@ def test_too_many_streams_and_too_large_messages_are_refused_and_counted(
     assert reports.streams == 0
     source = ChannelSource(ours, name="x", silent_s=60.0, window_s=60.0)
     assert source.read().completed == MAX_STREAMS
+
+
+def test_streams_of_several_applications_give_way_as_those_of_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = [socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(4)]
+    each = _open_reports(
+        ServiceOptions(
+            socket=Path("/s"),
+            command_fd=-1,
+            life_fd=-1,
+            silence_s=1.0,
+            slo_ms=60.0,
+            latency_fds=tuple(theirs.detach() for _, theirs in pairs),
+            applications=("a", "b", "c", "d"),
+        )
+    )
+    waited_s: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waited_s.append(seconds)
+
+    monkeypatch.setattr(latency_reports, "asyncio", SimpleNamespace(sleep=sleep))
+    with ExitStack() as stack:
+        streams = [(one, stack.enter_context(one.stream())) for one in each.values()]
+        for reports, stream in streams:
+            stream.busy_s = 0.01
+            asyncio.run(reports.give_way(stream))
+        assert waited_s == [pytest.approx(4 * 3 * 0.01)] * 4, "a third of the time, all together"
+    reports = each["a"]
+    with reports.stream() as stream:
+        stream.busy_s = 0.01
+        asyncio.run(reports.give_way(stream))
+    assert waited_s[-1] == pytest.approx(3 * 0.01)
+    for (ours, _), one in zip(pairs, each.values(), strict=True):
+        ours.close()
+        one._feed._connection.close()
 
 
 def test_without_reports_the_latency_is_absent(ends: tuple[socket.socket, socket.socket]) -> None:

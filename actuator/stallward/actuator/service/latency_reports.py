@@ -73,15 +73,24 @@ class ReportStream:
         )
 
 
+@dataclass(slots=True)
+class OpenStreams:
+    """How many streams are open for all applications together."""
+
+    count: int = 0
+
+
 class LatencyReports:
-    """Receives the reports of all clients. It must be used in the event loop's thread.
+    """Receives the reports about one application. It must be used in the event loop's thread.
 
     Args:
         feed: The connection to the loop.
+        of_all: Counts the streams of all applications, where there are several.
     """
 
-    def __init__(self, feed: LatencyFeed) -> None:
+    def __init__(self, feed: LatencyFeed, of_all: OpenStreams | None = None) -> None:
         self._feed = feed
+        self._of_all = of_all or OpenStreams()
         self.streams = 0
         """The number of open streams."""
 
@@ -95,21 +104,23 @@ class LatencyReports:
         if self.streams >= MAX_STREAMS:
             raise TooManyStreamsError
         self.streams += 1
+        self._of_all.count += 1
         try:
             yield ReportStream(self._feed)
         finally:
             self.streams -= 1
+            self._of_all.count -= 1
             if self.streams == 0:
                 self._feed.flush()  # so that a client that reports only once counts, too
 
     async def give_way(self, stream: ReportStream) -> None:
         """Let the service do other things, if a stream has occupied it.
 
-        All streams together occupy a third of it at most: whatever the application sends, an
-        operator is answered. gRPC does not read on meanwhile, so the client waits.
+        The streams of all applications together occupy a third of it at most: whatever they send,
+        an operator is answered. gRPC does not read on meanwhile, so the client waits.
         """
         if stream.busy_s >= _TURN_S:
-            wait_s = _OTHERS * stream.busy_s * self.streams
+            wait_s = _OTHERS * stream.busy_s * self._of_all.count
             stream.busy_s = 0.0
             await asyncio.sleep(wait_s)
 

@@ -31,7 +31,7 @@ from stallward.actuator.service.advice import AdviceEntry
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.doors import Door, open_doors
 from stallward.actuator.service.experiment_runner import ExperimentRunner
-from stallward.actuator.service.latency_reports import LatencyReports
+from stallward.actuator.service.latency_reports import LatencyReports, OpenStreams
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.actuator.service.metrics.counts import MetricsConfig
 from stallward.actuator.service.metrics.server import MetricsServer, make_metrics_server
@@ -67,9 +67,9 @@ async def _follow_health(
 
 def _open_reports(options: ServiceOptions) -> dict[str, LatencyReports]:
     """Open the ways of the latencies that clients report, by application."""
-    names = options.applications or ("",)
+    names, of_all = options.applications or ("",), OpenStreams()
     return {
-        name: LatencyReports(LatencyFeed(socket.socket(fileno=fd)))
+        name: LatencyReports(LatencyFeed(socket.socket(fileno=fd)), of_all)
         for name, fd in zip(names, options.latency_fds, strict=False)
         if fd >= 0
     }
