@@ -159,13 +159,15 @@ def test_a_mistake_is_refused_and_explained(old: str, new: str, message: str) ->
         (f'report_socket = "/{"x" * 120}"', r"report_socket is 121 bytes long"),
         ('report_socket = "/run/stallward.sock"', "like another socket"),
         ('report_socket = "/run/m"\nmetrics = "/run/m"', "like another socket"),
+        ('metrics = "/run/stallward.sock"', "service.metrics is .* like another socket"),
+        ('metrics = "/run/./x/../stallward.sock"', "service.metrics is .* like another socket"),
         ('report_socket = "/run/r"\nreport_mode = 660', "report_mode is 0o1224, not a mode"),
         ('report_socket = "/run/r"\nreport_mode = 0o060', "report_mode is 0o60, not a mode"),
         ('report_socket = "/run/r"\nreport_mode = 0o755', "report_mode is 0o755, not a mode"),
         ('report_group = "app"', "report_group goes with report_socket only"),
     ],
 )
-def test_a_mistake_in_the_socket_for_reports_is_refused(more: str, message: str) -> None:
+def test_a_mistake_in_a_socket_is_refused(more: str, message: str) -> None:
     socket = 'socket = "/run/stallward.sock"'
     with pytest.raises(ConfigError, match=message):
         parse_config(MINIMAL.replace(socket, f"{socket}\n{more}", 1))

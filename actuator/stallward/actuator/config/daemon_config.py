@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,16 +56,32 @@ def check_report_socket(service: ServiceConfig) -> None:
             )
         return
     grpc_target(path, "config.service.report_socket")
-    if str(path) in {str(service.socket), service.metrics}:
-        raise ConfigError(
-            f"config.service.report_socket is {str(path)!r}, like another socket.",
-            next_step="Give it a path of its own.",
-        )
     if mode & ~0o666 or mode & 0o600 != 0o600:
         raise ConfigError(
             f"config.service.report_mode is {mode:#o}, not a mode of a socket.",
             next_step="Write 0o660 for a group, 0o600 for this user alone, or 0o666.",
         )
+
+
+def check_socket_paths(service: ServiceConfig) -> None:
+    """Check that each socket has a path of its own: the later one would replace the earlier.
+
+    Raises:
+        ConfigError: If two are the same.
+    """
+    taken = {os.path.normpath(service.socket)}
+    metrics = service.metrics_address
+    for key, path in (
+        ("report_socket", service.report_socket),
+        ("metrics", metrics.path if metrics is not None else ""),
+    ):
+        place = os.path.normpath(path or "")
+        if path and place in taken:
+            raise ConfigError(
+                f"config.service.{key} is {str(path)!r}, like another socket.",
+                next_step="Give it a path of its own.",
+            )
+        taken.add(place)
 
 
 def check_remote(remote: RemoteConfig) -> None:
@@ -488,6 +505,7 @@ def _check_paths(config: DaemonConfig) -> None:
             )
     grpc_target(config.service.socket, "config.service.socket")
     check_report_socket(config.service)
+    check_socket_paths(config.service)
     if config.remote is not None:
         check_remote(config.remote)
     metrics = config.service.metrics_address
