@@ -35,23 +35,43 @@ class SlowLoop:
         return pb.CommandResult()
 
 
+async def _turned_off(loop: SlowLoop) -> CanaryWatch:
+    """A watch that has turned the policy of a loop off."""
+
+    async def forget(_: str) -> None: ...
+
+    watch = CanaryWatch(Canary(CanarySettings()), SLO_MS, cast("LoopLink", loop), forget)
+    loop.watch = watch
+    for mode, p95_ms, seconds in ((pb.MODE_OFF, 20.0, 100), (pb.MODE_ACTIVE, 90.0, 300)):
+        for _ in range(seconds):
+            loop.second += 1
+            watch.take(_tick(loop.second, mode, p95_ms))
+            await asyncio.sleep(0.0)
+            if watch.returned:
+                return watch
+    return watch
+
+
 def test_ticks_that_come_before_the_answer_are_not_the_policys() -> None:
-    async def said() -> str:
-        async def forget(_: str) -> None: ...
-
-        loop = SlowLoop()
-        watch = CanaryWatch(Canary(CanarySettings()), SLO_MS, cast("LoopLink", loop), forget)
-        loop.watch = watch
-        for mode, p95_ms, seconds in ((pb.MODE_OFF, 20.0, 100), (pb.MODE_ACTIVE, 90.0, 300)):
-            for _ in range(seconds):
-                loop.second += 1
-                watch.take(_tick(loop.second, mode, p95_ms))
-                await asyncio.sleep(0.0)
-                if watch.returned:
-                    return watch.returned
-        return watch.returned
-
-    assert asyncio.run(said()) == (
+    assert asyncio.run(_turned_off(SlowLoop())).returned == (
         "The policy bad was turned off: it kept the target in 0 % of the seconds, and what decided "
         "before in 100 %."
     )
+
+
+def test_a_policy_that_was_turned_off_is_said_until_one_is_active_again() -> None:
+    async def run() -> None:
+        loop = SlowLoop()
+        watch = await _turned_off(loop)
+        loop.policy = pb.PolicyStatus(name="good", sha256="good")
+        for mode, is_said in (
+            (pb.MODE_OFF, True),
+            (pb.MODE_SHADOW, True),
+            (pb.MODE_ACTIVE, False),
+            (pb.MODE_OFF, False),
+        ):
+            loop.second += 1
+            watch.take(_tick(loop.second, mode, 20.0))
+            assert bool(watch.status().returned) is is_said
+
+    asyncio.run(run())

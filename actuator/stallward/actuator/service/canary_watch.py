@@ -38,7 +38,7 @@ class CanaryWatch:
         self._time_s = 0.0
         self._returning: asyncio.Task[None] | None = None
         self.returned = ""
-        """Why the last policy was turned off; empty if none was."""
+        """Why the last policy was turned off; empty if none was, or another is active since."""
 
     def take(self, record: pb.TickRecord) -> None:
         """Look at the first tick of each second in which requests were answered.
@@ -54,6 +54,8 @@ class CanaryWatch:
             return
         self._second, self._time_s = second, record.time_s
         active = policy.sha256 if policy is not None and is_active else ""
+        if active:
+            self.returned = ""
         met = latency.p95_ms <= self._slo_ms
         state = self._canary.take(record.time_s, active, met=met)
         if state is CanaryState.FAILED and policy is not None and self._returning is None:

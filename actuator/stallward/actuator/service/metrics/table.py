@@ -72,7 +72,7 @@ METRICS: Final = (
     ),
     Metric(
         "stallward_canary_turned_off",
-        "1 if a policy was turned off because it met the target less often.",
+        "1 if a policy was turned off because it met the target less often, until one is active again.",
     ),
     Metric("stallward_experiment_running", "1 while an experiment runs."),
     Metric(
