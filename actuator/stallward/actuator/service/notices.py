@@ -8,8 +8,9 @@ import os
 import signal
 import socket
 import struct
+import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -170,6 +171,8 @@ TIMEOUT_S: Final = 10.0
 """A command that takes longer is killed."""
 MOST_WAITING: Final = 16
 """More notices than this do not wait for a slow command: the oldest is lost."""
+LOSS_SHOWN_S: Final = 300.0
+"""For so long after the last loss it is a problem of the service."""
 
 
 class NoticeCommand:
@@ -181,15 +184,23 @@ class NoticeCommand:
     Args:
         command: The program and its arguments.
         timeout_s: How long it may take.
+        now_s: The clock by which a loss is a problem for some minutes.
     """
 
-    def __init__(self, command: Sequence[str], timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        timeout_s: float = TIMEOUT_S,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._command = tuple(command)
         self._timeout_s = timeout_s
         self._waiting: deque[Notice] = deque(maxlen=MOST_WAITING)
         self._more = asyncio.Event()
         self.lost = 0
         """How many notices were lost because the command was too slow."""
+        self._lost_s = float("-inf")
+        self._now_s = now_s
         self._failed = ""
 
     @property
@@ -197,11 +208,14 @@ class NoticeCommand:
         """What is wrong with the command; empty if nothing is."""
         if self._failed:
             return self._failed
-        return f"{self.lost} notices were lost behind a slow command" if self.lost else ""
+        if self._now_s() - self._lost_s > LOSS_SHOWN_S:
+            return ""
+        return f"{self.lost} notices were lost behind a slow command"
 
     def tell(self, notice: Notice) -> None:
         """Have the command run for one more notice, without waiting."""
-        self.lost += len(self._waiting) == MOST_WAITING
+        if len(self._waiting) == MOST_WAITING:
+            self.lost, self._lost_s = self.lost + 1, self._now_s()
         self._waiting.append(notice)
         self._more.set()
 

@@ -15,6 +15,7 @@ from service_without_loop import WAIT_S, Service
 
 from stallward.actuator.ipc.channels import frame_tick
 from stallward.actuator.service.notices import (
+    LOSS_SHOWN_S,
     MOST_WAITING,
     Journald,
     Notice,
@@ -181,6 +182,21 @@ def test_a_command_that_hangs_is_killed_and_what_waits_behind_it_is_bounded() ->
         await _end(task)
 
     asyncio.run(run())
+
+
+def test_lost_notices_are_a_problem_for_some_minutes() -> None:
+    now_s = [1000.0]
+    command = NoticeCommand(("/bin/true",), now_s=lambda: now_s[0])
+    assert command.problem == ""
+    for _ in range(MOST_WAITING + 1):
+        command.tell(NOTICE)
+    assert "1 notices were lost" in command.problem
+    now_s[0] += LOSS_SHOWN_S - 1.0
+    command.tell(NOTICE)
+    now_s[0] += LOSS_SHOWN_S - 1.0
+    assert "2 notices were lost" in command.problem
+    now_s[0] += 2.0
+    assert command.problem == ""
 
 
 @pytest.mark.parametrize(
