@@ -13,7 +13,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S
 from stallward.actuator.cli.top.history import History
-from stallward.actuator.cli.top.source import LEAD_S, Pace, replayed
+from stallward.actuator.cli.top.source import LEAD_S, Elapsed, Pace, replayed
 from stallward.actuator.cli.top.text import whole
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
@@ -68,11 +68,10 @@ def top(
 
 def _print(records: Iterable[TickRecord], history: History, length_s: float) -> None:
     """Print what is known after some seconds of records."""
-    first_s: float | None = None
+    elapsed = Elapsed()
     for record in records:
         history.add(record)
-        first_s = record.sample.time_s if first_s is None else first_s
-        if record.sample.time_s - first_s >= length_s:
+        if elapsed.take(record) >= length_s:
             break
     view = history.view()
     if view is not None:

@@ -18,6 +18,28 @@ LEAD_S: Final = float(KEPT_S)
 """How much before the time that is asked for is read at once, for the curves and to go back."""
 
 
+_LONGEST_WAIT_S: Final = 10.0
+"""A longer time without ticks is not waited for: ticks have no longer period, so there are none."""
+
+
+class Elapsed:
+    """The time since the first record, in which a reboot, when the node's clock begins anew, is none."""
+
+    def __init__(self) -> None:
+        self._origin_s: float | None = None
+        self._last_s = 0.0
+
+    def take(self, record: TickRecord) -> float:
+        """The time at which a record lies that follows those before."""
+        now_s = record.sample.time_s
+        if self._origin_s is None:
+            self._origin_s = now_s
+        elif now_s < self._last_s:
+            self._origin_s += now_s - self._last_s
+        self._last_s = now_s
+        return now_s - self._origin_s
+
+
 class Pace:
     """How fast a recording is shown; from any thread.
 
@@ -65,8 +87,8 @@ def replayed(
 
     Args:
         source: The daemon's ``record.dir``.
-        at_s: Where to begin, in seconds after the first record. What lies up to a quarter of an
-            hour before is yielded at once.
+        at_s: Where to begin, in seconds after the first record, without those that a reboot took.
+            What lies up to a quarter of an hour before is yielded at once.
         wait: Waits for a number of the recording's seconds.
 
     Raises:
@@ -77,19 +99,18 @@ def replayed(
     first = next(records, None)
     if first is None:
         raise UsageError(f"{source} has no ticks.")
-    start_s = first.sample.time_s + at_s
+    elapsed, now_s = Elapsed(), 0.0
     shown_s: float | None = None
-    last_s = first.sample.time_s
     for record in itertools.chain((first,), records):
-        last_s = record.sample.time_s
-        if last_s < start_s - LEAD_S:
+        now_s = elapsed.take(record)
+        if now_s < at_s - LEAD_S:
             continue
-        if last_s > start_s and shown_s is not None:
-            wait(max(last_s - max(shown_s, start_s), 0.0))
-        shown_s = last_s
+        if now_s > at_s and shown_s is not None:
+            wait(min(now_s - max(shown_s, at_s), _LONGEST_WAIT_S))
+        shown_s = now_s
         yield record
-    if last_s < start_s:
+    if now_s < at_s:
         raise UsageError(
-            f"{source} ends {last_s - first.sample.time_s:.0f} s after its begin.",
+            f"{source} ends {now_s:.0f} s after its begin.",
             next_step="Give --at a time before that.",
         )
