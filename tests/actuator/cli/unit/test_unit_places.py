@@ -41,6 +41,11 @@ def test_a_folder_that_others_use_is_not_made_writable_for_one_file(
         ("latency.listen", config_of(latency=STATSD.format("/tmp/app/statsd.sock"))),
         ("record.dir", config_of(record='dir = "/var/tmp/recording"')),
         ("policy.dir", config_of(policy='dir = "/tmp/policies"')),
+        ("control.controller.path", config_of(control='controller = "onnx:path=/tmp/p.onnx"')),
+        (
+            "control.default_controller.path",
+            config_of(control='default_controller = "onnx:path=/tmp/p.onnx"'),
+        ),
     ],
 )
 def test_a_file_that_the_unit_would_hide_is_refused(key: str, config: DaemonConfig) -> None:
@@ -71,6 +76,7 @@ def test_an_installation_that_the_unit_would_hide_is_refused() -> None:
         ("read-only", HERE, config_of(work='source = "file", path = "/home/me/steps"')),
         ("read-only", HERE, config_of(work='source = "command", command = ["/root/n"]')),
         ("read-only", HERE, config_of(control='controller = "onnx:path=/home/me/p.onnx"')),
+        ("read-only", HERE, config_of(control='default_controller = "onnx:path=/root/p.onnx"')),
     ],
 )
 def test_homes_are_hidden_unless_something_that_is_read_lies_there(

@@ -98,6 +98,9 @@ def _read_by_name(config: DaemonConfig) -> dict[str, Path]:
         found |= _read_about_pods(config.kubernetes)
     if config.policy.dir is not None:
         found["policy.dir"] = config.policy.dir
+    for key in ("controller", "default_controller"):
+        options = re.findall(r"([a-z_]+)=(/[^,]*)", getattr(config.control, key))
+        found |= {f"control.{key}.{option}": Path(path) for option, path in options}
     if config.notify.command:
         found["notify.command[0]"] = Path(config.notify.command[0])
     if config.remote is not None:
@@ -183,8 +186,7 @@ def homes(read: Iterable[Path], config: DaemonConfig) -> tuple[str, ...]:
         config: The configuration.
     """
     named = (*_read_by_name(config).values(), *_written(config).values())
-    policies = (Path(text) for text in re.findall(r"=(/[^,]*)", config.control.controller))
-    if any(path.is_relative_to(home) for path in (*read, *named, *policies) for home in _HOMES):
+    if any(path.is_relative_to(home) for path in (*read, *named) for home in _HOMES):
         return _HOMES_READ
     return _HOMES_HIDDEN
 
