@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,6 +14,7 @@ import typer
 from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import Json
+from stallward.actuator.policies.named_controller import specification_of
 from stallward.actuator.record.tick_record import Mode
 from stallward.agent.controllers.policy_file import check_policy
 from stallward.agent.errors import PolicyError, UsageError
@@ -107,8 +109,10 @@ def load(
     socket: Socket = DEFAULT_SOCKET,
 ) -> None:
     """Load a policy into the daemon; it starts off."""
+    # Path.is_file raises where a name is too long for a file, as that of a controller may be.
+    is_file = specification_of(policy) is None and os.path.isfile(policy)  # noqa: PTH113
     with connect(socket) as client:
-        loaded = client.load(str(Path(policy).resolve()) if Path(policy).exists() else policy)
+        loaded = client.load(str(Path(policy).resolve()) if is_file else policy)
     output.line(f"loaded {loaded.name} (sha256 {loaded.sha256[:12]}); it is off")
 
 
