@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shlex
 import subprocess
 import sys
@@ -12,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from stallward.actuator.cli.init import _write
 from stallward.actuator.config.first_config import ChosenWorkload
 from stallward.actuator.config.load import load_config
 from stallward.actuator.doctor.survey import Survey, Workload, survey
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
 from stallward.actuator.kernel.process_spec import CommandPattern
+from stallward.agent.errors import UsageError
 from stallward.evaluation.cli import main
 
 MISTAKE = 2
@@ -208,3 +212,27 @@ def test_a_wrong_choice_is_refused(
 ) -> None:
     assert main(["init", *options]) == MISTAKE
     assert said in capsys.readouterr().err
+
+
+def test_a_configuration_is_replaced_as_a_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, link = tmp_path / "stallward.toml", tmp_path / "link.toml"
+    config.write_text("# a year of tuning\n")
+    config.chmod(0o640)
+    link.symlink_to(config)
+
+    def full(_fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", full)
+        with pytest.raises(UsageError, match="No space left on device"):
+            _write(link, "new\n")
+    assert config.read_text() == "# a year of tuning\n"
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link.toml", "stallward.toml"]
+    _write(link, "new\n")
+    assert link.is_symlink()
+    assert config.read_text() == "new\n"
+    assert config.stat().st_mode & 0o777 == 0o640
+    _write(Path("/dev/null"), "new\n")

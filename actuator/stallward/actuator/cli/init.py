@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shlex
 from collections.abc import Sequence, Set
 from dataclasses import replace
@@ -105,13 +107,39 @@ def _applications(
 
 
 def _write(path: Path, text: str) -> None:
+    """Write the configuration as a whole, or leave what was there.
+
+    Raises:
+        UsageError: If it cannot be written.
+    """
+    whole = path.resolve()  # a link stays one
+    new = whole.with_name(f".{whole.name}.new")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
+        whole.parent.mkdir(parents=True, exist_ok=True)
+        if whole.exists() and not whole.is_file():  # such as /dev/stdout
+            whole.write_text(text, encoding="utf-8")
+            return
+        new.unlink(missing_ok=True)
+        with new.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if whole.exists():
+            _give_like(new, whole.stat())
+        new.replace(whole)
     except OSError as error:
+        with contextlib.suppress(OSError):
+            new.unlink(missing_ok=True)
         raise UsageError(
             f"{path} cannot be written ({error.strerror}).", next_step="Give another --out."
         ) from error
+
+
+def _give_like(path: Path, status: os.stat_result) -> None:
+    """Give a file the owner, if this user may, and the mode of another one."""
+    with contextlib.suppress(PermissionError):
+        os.chown(path, status.st_uid, status.st_gid)
+    path.chmod(status.st_mode & 0o777)
 
 
 def _list(found: Survey) -> None:
