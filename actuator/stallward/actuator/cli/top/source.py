@@ -23,7 +23,7 @@ _LONGEST_WAIT_S: Final = 10.0
 
 
 class Elapsed:
-    """The time since the first record, in which a reboot, when the node's clock begins anew, is none."""
+    """The time since the first record, in which a reboot, when the clock starts again, is none."""
 
     def __init__(self) -> None:
         self._origin_s: float | None = None
