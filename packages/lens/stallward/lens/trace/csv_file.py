@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,12 +28,20 @@ class CsvSink:
         name: What the file is called in errors.
         layout: Which columns are written.
         unread: Is called when nobody reads the pipe any more, as after ``head``.
+        made: The file, if this made it; without a tick it is removed again.
     """
 
     def __init__(
-        self, fd: int, name: str, layout: Layout, unread: Callable[[], None] | None = None
+        self,
+        fd: int,
+        name: str,
+        layout: Layout,
+        unread: Callable[[], None] | None = None,
+        *,
+        made: Path | None = None,
     ) -> None:
         self._unread = unread
+        self._made = made
         self._fd = fd
         self._name = name
         self._layout = layout
@@ -40,20 +49,19 @@ class CsvSink:
 
     @classmethod
     def create(cls, path: Path, layout: Layout) -> CsvSink:
-        """Make a file, or write it again.
+        """Make a file, or write it again: what it holds goes when the first tick comes.
 
         Raises:
             LensError: If it cannot be written.
         """
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-            fd = os.open(path, flags, 0o644)
+            fd, made = _open(path)
         except OSError as error:
             raise LensError(
                 f"{path} cannot be written: {error.strerror}.", next_step="Give another --out."
             ) from error
-        return cls(fd, str(path), layout)
+        return cls(fd, str(path), layout, made=path if made else None)
 
     def take(self, tick: Tick) -> None:
         """Write the rows of a tick.
@@ -62,6 +70,8 @@ class CsvSink:
             LensError: If they cannot be written; what was written before is kept.
         """
         header: list[list[Value]] = [] if self._begun else [list(self._layout.names)]
+        if not self._begun and stat.S_ISREG(os.fstat(self._fd).st_mode):
+            os.ftruncate(self._fd, 0)  # not before: what is refused must not cost an older trace
         self._write(header + list(self._layout.lines(tick)))
         self._begun = True
 
@@ -86,3 +96,14 @@ class CsvSink:
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
+        if self._made is not None and not self._begun:
+            self._made.unlink(missing_ok=True)
+
+
+def _open(path: Path) -> tuple[int, bool]:
+    """Open a file to write at its end; returns the descriptor, and whether it was made."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC
+    try:
+        return os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o644), True
+    except FileExistsError:
+        return os.open(path, flags | os.O_CREAT, 0o644), False

@@ -119,7 +119,6 @@ def run(
     code = 0
     with ExitStack() as stack:
         stop = stack.enter_context(stopping_at_signals())
-        sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack, unread=stop.request)
         started = StartedProcess(paths.proc)
         command: Command | None = None
         try:
@@ -127,6 +126,7 @@ def run(
             stack.callback(target.close)
             tracer = open_tracer(request, paths, target)
             stack.callback(tracer.close)
+            sinks = open_sinks(request, layout, out, quiet=quiet, stack=stack, unread=stop.request)
             said = _tell_missing(tracer.missing, frozenset())
             if lock_memory():  # when memory is short, the trace is wanted most
                 stack.callback(unlock_memory)
@@ -148,8 +148,8 @@ def run(
                     grace_s=_GRACE_S if summary.end is End.STOPPED else 0.0,
                     terminate=started.terminate,
                 )
-            if out is not None:
-                finish(out, layout, ticks=summary.ticks)
+            if out is not None and summary.ticks:
+                finish(out, layout)
             if summary.ticks:
                 output.note(f"trace {request.kind}: {summary.text}{f' {out}' if out else ''}")
         _tell_missing(tracer.missing, said)

@@ -105,12 +105,9 @@ def _rows_file(out: Path, layout: Layout) -> Path:
     return rows
 
 
-def finish(out: Path, layout: Layout, *, ticks: int) -> None:
-    """Make a Parquet file of what was written, if that was asked for; nothing of no ticks."""
-    parquet = out.suffix == _PARQUET
-    if not ticks:
-        (rows_of(out) if parquet else out).unlink(missing_ok=True)
-    elif parquet:
+def finish(out: Path, layout: Layout) -> None:
+    """Make a Parquet file of what was written, if that was asked for."""
+    if out.suffix == _PARQUET:
         from stallward.lens.plot.file import make_parquet  # noqa: PLC0415
 
         make_parquet(out, layout.table)
