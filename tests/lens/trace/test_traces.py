@@ -296,6 +296,16 @@ def test_the_tree_as_text_has_the_largest_first_indented_by_depth(tmp_path: Path
     assert depths[2] == 0, "the one in the middle is the root"
 
 
+def test_neighbouring_ticks_of_a_long_trace_stay_apart(tmp_path: Path) -> None:
+    """A tenth of a second is a millionth of a day."""
+    sink = CsvSink.create(tmp_path / "l.csv", Layout(table=table_of("largest")))
+    rows: list[dict[str, Value]] = [process(7, rank=1, ordered_by="rss", rss_bytes=MIB)]
+    for number, time_us in enumerate((0, 86_400_000_000, 86_400_100_000), start=1):
+        sink.take(Tick(number=number, time_us=time_us, wall_us=time_us, rows=rows))
+    sink.close()
+    assert len(largest_at(read_trace(tmp_path / "l.csv"), None).processes) == 1
+
+
 def test_the_tree_as_latex_has_every_process_and_no_special_character(tmp_path: Path) -> None:
     found = largest_at(read_trace(largest(tmp_path / "l.csv", [400, 100, 90])), None)
     odd = [{**process, "name": "a_b&c%{}"} for process in found.processes]

@@ -177,7 +177,7 @@ def largest_at(trace: TraceFile, at_s: float | None) -> Largest:
     seconds = (times - times[0]) / 1e6
     ticks = np.unique(seconds)
     wanted = ticks[-1] if at_s is None else ticks[np.argmin(np.abs(ticks - at_s))]
-    rows = trace.columns.filter(np.isclose(seconds, wanted)).to_pylist()
+    rows = trace.columns.filter(seconds == wanted).to_pylist()
     rows.sort(key=lambda row: -int(row["rank"]))
     return Largest(seconds=float(wanted), key=Key(rows[0]["ordered_by"]), processes=rows)
 
