@@ -48,9 +48,14 @@ def test_every_writable_setting_is_read_and_counters_are_not(tmp_path: Path) -> 
     for name, mode in (("memory.new_limit", 0o644), ("memory.current", 0o644), ("ro", 0o444)):
         (group / name).write_text("7\n")
         (group / name).chmod(mode)
-    (paths.cgroup / "unified/stallward-1/slot0/cgroup.freeze").write_text("0")
+    for name in ("memory.stat", "memory.numa_stat", "memory.max_usage_in_bytes", "tasks"):
+        (group / name).write_text("7\n")
+    unified = paths.cgroup / "unified/stallward-1/slot0"
+    for name in ("cgroup.freeze", "cgroup.procs", "memory.pressure", "memory.reclaim"):
+        (unified / name).write_text("0")
     (vm / "swappiness").write_text("60")
-    (vm / "drop_caches").write_text("0")
+    for command in ("drop_caches", "compact_memory", "stat_refresh"):
+        (vm / command).write_text("0")
     before = read_settings(["stallward-1/slot0", "gone"], [], paths)
     assert {Path(name).name for name in before} == {
         "memory.new_limit",
@@ -61,6 +66,32 @@ def test_every_writable_setting_is_read_and_counters_are_not(tmp_path: Path) -> 
     (group / "memory.new_limit").unlink()
     now = read_settings(["stallward-1/slot0"], [], paths)
     assert changed_settings(before, now) == (f"{vm}/swappiness is '61', was '60'",)
+
+
+def test_a_setting_whose_name_only_looks_like_a_counter_is_read(tmp_path: Path) -> None:
+    """A group that is left frozen by the freezer of v1 is what a campaign is there to find."""
+    paths = Paths(proc=tmp_path / "proc", cgroup=tmp_path / "cg")
+    state = paths.cgroup / "freezer/slot0/freezer.state"
+    vm = paths.proc / "sys/vm"
+    for folder in (state.parent, vm):
+        folder.mkdir(parents=True)
+    files = [state, *(vm / name for name in LOOK_LIKE_COUNTERS)]
+    for file in files:
+        file.write_text("1")
+    before = read_settings(["slot0"], [], paths)
+    for file in files:
+        file.write_text("2")
+    changes = changed_settings(before, read_settings(["slot0"], [], paths))
+    assert changes == tuple(f"{file} is '2', was '1'" for file in files)
+
+
+LOOK_LIKE_COUNTERS = (
+    "numa_stat",
+    "oom_dump_tasks",
+    "stat_interval",
+    "vfs_cache_pressure",
+    "zone_reclaim_mode",
+)
 
 
 def test_changed_settings_of_a_process_are_reported_until_it_ends() -> None:

@@ -20,10 +20,14 @@ from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import CPUS, NICE, SLICE, read_value, thread_ids
 
 _NOT_SETTINGS: Final = re.compile(
-    r"procs|tasks|threads|usage|failcnt|pressure|peak|event|stat|current|force_empty|reclaim"
-    r"|\.kill$|reset|drop_caches|compact_memory|stat_refresh|numa_stat|hugetlb"
+    r"(?:^|[._])(?:procs|tasks|threads|usage|failcnt|peak|events?|stat|current|force_empty|reclaim"
+    r"|kill|reset|hugetlb)(?:[._]|$)"
+    r"|^(?:memory|cpu|io|irq)\.pressure$|memory_pressure$"
 )
-"""Names of writable files that are not settings: counters that can be reset, and commands."""
+"""Names of writable files of groups that are not settings: counters that can be reset, and
+commands. Whole words count, for ``freezer.state`` is a setting and ``memory.stat`` is none."""
+_COMMANDS: Final = re.compile(r"^(?:drop_caches|compact_memory|stat_refresh)$")
+"""Names of files of vm.* that are not settings."""
 _COUNT_OF_KILLS: Final = re.compile(r"^oom_kill \d+\n?", re.MULTILINE)
 """A counter among the lines of v1 memory.oom_control. Whether a process waits there must be as
 before."""
@@ -46,20 +50,20 @@ def read_settings(groups: Iterable[str], pids: Iterable[int], paths: Paths) -> S
     # v1 controllers and hybrid v2 are mounted one level down, a unified v2 at the root.
     roots = (paths.cgroup, *(path for path in paths.cgroup.iterdir() if path.is_dir()))
     for folder in [root / name for root in roots for name in groups]:
-        _read_folder(folder, settings)
-    _read_folder(paths.proc / "sys/vm", settings)
+        _read_folder(folder, settings, _NOT_SETTINGS)
+    _read_folder(paths.proc / "sys/vm", settings, _COMMANDS)
     for pid in pids:
         _read_process(paths.proc, pid, settings)
     return settings
 
 
-def _read_folder(folder: Path, settings: dict[str, str]) -> None:
+def _read_folder(folder: Path, settings: dict[str, str], left_out: re.Pattern[str]) -> None:
     try:
         files = sorted(folder.iterdir())
     except OSError:
         return
     for file in files:
-        if _NOT_SETTINGS.search(file.name) or file.is_dir():
+        if left_out.search(file.name) or file.is_dir():
             continue
         text = _read(file)
         if text is not None and file.stat().st_mode & 0o600 == 0o600:
