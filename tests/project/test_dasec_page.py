@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import runpy
+from collections import defaultdict
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -71,6 +73,31 @@ def test_it_has_how_much_lower_latencies_are_than_without_control(script: dict[s
     assert "40 us to memcached (and 30 us to its load generator)" in text
     assert "5 of 24 runs of 4 s are finished" in text
     assert max(len(line) for line in lines if not line.startswith("|")) <= 100
+
+
+def test_the_page_says_how_much_more_cpu_time_control_takes(script: dict[str, Any]) -> None:
+    """The daemon's part: what neither services nor generators use, over that without control."""
+    runs = script["PAGE"].with_suffix("") / "instances.csv"
+    rest = {
+        (row["mix"], row["round"], row["arm"]): float(row["cpu_machine"])
+        - float(row["cpu_services"])
+        - float(row["cpu_generators"])
+        for row in csv.DictReader(runs.read_text("utf-8").splitlines())
+        if row["load"] == "0.7"
+    }
+    more: defaultdict[str, list[float]] = defaultdict(list)
+    for (mix, number, arm), share in rest.items():
+        more[arm].append(100.0 * (share - rest[mix, number, "none"]))
+    text = " ".join(script["PAGE"].read_text("utf-8").split())
+    for arm, words in (
+        ("dasec", "under `dasec` ({mean} % on average)"),
+        ("dasec:answers=latency", "with the answer to delays alone"),
+        ("bvt", "under `bvt`"),
+    ):
+        low, high = min(more[arm]), max(more[arm])
+        mean = f"{sum(more[arm]) / len(more[arm]):.1f}"
+        span = f"by {low:.1f} to {high:.1f} % of both CPUs " if arm == "dasec" else ""
+        assert (span or f"by {low:.1f} to {high:.1f} % ") + words.format(mean=mean) in text
 
 
 def test_only_what_is_between_its_marks_is_written(script: dict[str, Any]) -> None:
