@@ -8,6 +8,7 @@ import numpy as np
 
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
+from stallward.env.scenario.file import load_scenario
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.research.border.controller import Schedule
 
@@ -16,10 +17,13 @@ BURN_IN_S = 2.0
 DWELL_S = 25.0
 ARGUMENTS = {"dwell_s": "25", "levels": "0+20+none"}
 SEED = 1
+SCENARIO = "redis-mix"
+TARGET_MS = 5.0
+"""What that scenario states."""
 LATENCY_MS = {0: 2.0, 1: 4.0, 2: 40.0}
 WORK_PER_S = {0: (10.0, 4.0), 1: (20.0, 4.0), 2: (40.0, 0.0)}
 SWAP_IN_PER_S = {0: 100, 1: 300, 2: 50}
-END_S = BEGIN_S + 3 * DWELL_S
+END_S = BEGIN_S + BURN_IN_S + 3 * DWELL_S
 
 
 def write_border(path: Path, arm: str = "border:dwell_s=25,levels=0+20+none") -> None:
@@ -46,7 +50,8 @@ def write_border(path: Path, arm: str = "border:dwell_s=25,levels=0+20+none") ->
     write_recording(
         path,
         run=RunInfo(
-            scenario="made-up",
+            scenario=SCENARIO,
+            scenario_parameters=load_scenario(SCENARIO).content,
             condition="together",
             arm=arm,
             seed=SEED,
@@ -54,7 +59,7 @@ def write_border(path: Path, arm: str = "border:dwell_s=25,levels=0+20+none") ->
             end_s=END_S,
             burn_in_s=BURN_IN_S,
             sandbox_bytes=1 << 29,
-            slo_ms=5.0,
+            slo_ms=TARGET_MS,
             node=NodeInfo(kind="none", kernel="test", cpu_count=2, memory_total_bytes=1 << 33),
             slot_names=("first", "second"),
         ),

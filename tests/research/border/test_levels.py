@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from invented_border import DWELL_S, LATENCY_MS, SWAP_IN_PER_S, WORK_PER_S, write_border
+from invented_border import (
+    DWELL_S,
+    LATENCY_MS,
+    SCENARIO,
+    SWAP_IN_PER_S,
+    WORK_PER_S,
+    write_border,
+)
 from typer.testing import CliRunner
 
+from stallward.agent.errors import UsageError
 from stallward.env.recording.recording import load_recording
 from stallward.evaluation.cli.app import app
 from stallward.evaluation.errors import MeasureError
 from stallward.research.border.levels import figures_of, work_ratios
 from stallward.research.border.measure import BorderRequest, measure_border
+
+REQUEST = BorderRequest(scenario=SCENARIO, levels="0+20+none", dwell_s=DWELL_S)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +68,7 @@ def test_what_holds_no_level_long_enough_or_is_another_arm_is_refused(
 
 
 def test_a_run_that_is_there_is_not_made_again(out: Path) -> None:
-    result = measure_border(BorderRequest(scenario="made-up"), out)
+    result = measure_border(REQUEST, out)
     written = json.loads((out / "border.json").read_text())
     assert [level["label"] for level in written["levels"]] == ["0 %", "20 %", "no limits"]
     assert written["levels"][1]["swapped_bytes"] is None, "not known"
@@ -67,8 +78,26 @@ def test_a_run_that_is_there_is_not_made_again(out: Path) -> None:
     assert {"p95", "p99", "first", "second", "0", "20", "no limits"} <= words
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"scenario": "redis-sort"},
+        {"levels": "0+none"},
+        {"dwell_s": 30.0},
+        {"rounds": 2},
+        {"seed": 2},
+        {"target": "tight"},
+    ],
+)
+def test_a_run_of_another_measurement_is_refused(out: Path, change: dict[str, object]) -> None:
+    other = replace(REQUEST, **change)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="run of another measurement: border:dwell_s=25"):
+        measure_border(other, out)
+
+
 def test_the_command_prints_a_row_for_each_level(out: Path) -> None:
-    done = CliRunner().invoke(app, ["border", "made-up", "--out", str(out)])
+    words = ["border", SCENARIO, "--levels", "0+20+none", "--dwell-seconds", "25"]
+    done = CliRunner().invoke(app, [*words, "--out", str(out)])
     assert done.exit_code == 0, done.stderr
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["0", "%", "2.00", "2.00", "100", "%", "1.00"] in [row[:7] for row in rows]

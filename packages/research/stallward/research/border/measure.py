@@ -8,7 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from stallward.agent.errors import UsageError
 from stallward.env.recording.recording import load_recording
+from stallward.env.recording.run_info import load_run
+from stallward.env.scenario.file import load_scenario
 from stallward.env.scenario.scenario import Target, states_target
 from stallward.evaluation.blocks.record import RecordRequest, record_one
 from stallward.research.border.controller import read_levels
@@ -74,27 +77,27 @@ def measure_border(request: BorderRequest, out: Path, report: Report = silent) -
         report: Called with the progress.
 
     Raises:
-        StallwardError: If a level is none, or this machine cannot run the scenario.
+        StallwardError: If a level is none, this machine cannot run the scenario, or ``out`` has a
+            run of another measurement.
     """
     arguments = {"levels": request.levels} if request.levels else {}
     count = len(read_levels(arguments))
     recording = out / RECORDING
-    if not recording.exists():
-        options = ",".join(
-            [f"dwell_s={request.dwell_s:g}", *(f"{k}={v}" for k, v in arguments.items())]
-        )
-        record_one(
-            RecordRequest(
-                scenario=request.scenario,
-                arm=f"border:{options}",
-                seconds=request.rounds * count * request.dwell_s,
-                burn_in_s=_BURN_IN_S,
-                seed=request.seed,
-                target=request.target,
-            ),
-            recording,
-            report,
-        )
+    options = ",".join(
+        [f"dwell_s={request.dwell_s:g}", *(f"{k}={v}" for k, v in arguments.items())]
+    )
+    wanted = RecordRequest(
+        scenario=request.scenario,
+        arm=f"border:{options}",
+        seconds=request.rounds * count * request.dwell_s,
+        burn_in_s=_BURN_IN_S,
+        seed=request.seed,
+        target=request.target,
+    )
+    if recording.exists():
+        _check(recording, wanted)
+    else:
+        record_one(wanted, recording, report)
     result = border_of(recording)
     (out / "border.json").write_text(json.dumps(result.to_json(), indent=1) + "\n", "utf-8")
     (out / "border.svg").write_text(
@@ -102,6 +105,25 @@ def measure_border(request: BorderRequest, out: Path, report: Report = silent) -
         "utf-8",
     )
     return result
+
+
+def _check(recording: Path, wanted: RecordRequest) -> None:
+    """Refuse a run of another measurement, whose figures would not be those asked for.
+
+    Raises:
+        UsageError: If it is one.
+    """
+    run = load_run(recording)
+    scenario = load_scenario(wanted.scenario).with_target(wanted.target)
+    stated_ms = run.slo_ms if states_target(run.scenario_parameters) else None
+    asked = (scenario.name, wanted.arm, wanted.seed, scenario.protected.slo.latency_ms)
+    found = (run.scenario, run.arm, run.seed, stated_ms)
+    other_length = abs(run.end_s - run.measured_from_s - wanted.seconds) > 1.0
+    if found != asked or other_length:
+        raise UsageError(
+            f"{recording} is a run of another measurement: {run.arm} in {run.scenario}.",
+            next_step="Name a new directory with --out, or repeat that command.",
+        )
 
 
 def border_of(recording: Path) -> BorderResult:
