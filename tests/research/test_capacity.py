@@ -76,6 +76,7 @@ class Session:
                 node=NODE,
                 slot_names=tuple(group.name for group in self.scenario.background),
                 oom_kills=0 if ample else self.kills,
+                policy_sha256=request.policy_sha256,
             ),
             ticks=ticks,
             requests=Requests(
@@ -145,7 +146,7 @@ def test_blocks_that_are_there_are_not_run_again(session: Session, tmp_path: Pat
 
 @pytest.mark.parametrize(
     "change",
-    [{"arms": parse_arms("partition,none")}, {"block_s": 9.0}, {"seed": 2}],
+    [{"arms": parse_arms("partition,none")}, {"block_s": 9.0}, {"seed": 2}, {"burn_in_s": 1.0}],
 )
 def test_blocks_of_another_measurement_are_refused(
     session: Session, tmp_path: Path, change: dict[str, object]
@@ -155,6 +156,20 @@ def test_blocks_of_another_measurement_are_refused(
     other = replace(request(out), **change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="another measurement"):
         measure_capacity(other, opener=opener(session))
+
+
+def test_blocks_of_another_policy_are_refused(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = tmp_path / "policy.onnx"
+    monkeypatch.setattr("stallward.research.capacity.find_policy_of", lambda *_of: policy)
+    out = tmp_path / "out"
+    policy.write_bytes(b"one")
+    first = measure_capacity(request(out, "partition"), opener=opener(session))
+    assert measure_capacity(request(out, "partition"), opener=opener(session)) == first
+    policy.write_bytes(b"another")
+    with pytest.raises(UsageError, match="another measurement"):
+        measure_capacity(request(out, "partition"), opener=opener(session))
 
 
 @pytest.mark.parametrize("change", [{"work_ratio": 0.8}, {"kills": 1}])

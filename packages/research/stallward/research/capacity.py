@@ -265,13 +265,6 @@ class _Blocks:
     ) -> Path:
         """The recording of a block."""
         out = self._request.out / name
-        if out.exists():
-            self._check(load_run(out), arm, zone_bytes)
-            return out
-        session = self._session
-        if zone_bytes is not None:
-            sandbox = replace(session.scenario.sandbox, limit_bytes=zone_bytes)
-            session = replace(session, scenario=replace(session.scenario, sandbox=sandbox))
         block = RunRequest(
             condition=condition,
             arm=arm,
@@ -281,25 +274,38 @@ class _Blocks:
             burn_in_s=self._request.burn_in_s,
             seed=self._request.seed,
         )
+        if out.exists():
+            self._check(load_run(out), block, zone_bytes)
+            return out
+        session = self._session
+        if zone_bytes is not None:
+            sandbox = replace(session.scenario.sandbox, limit_bytes=zone_bytes)
+            session = replace(session, scenario=replace(session.scenario, sandbox=sandbox))
         building = out.with_name(f".{name}.new")
         shutil.rmtree(building, ignore_errors=True)
         session.run_block(block, building)
         building.rename(out)
         return out
 
-    def _check(self, run: RunInfo, arm: Arm, zone_bytes: int | None) -> None:
+    def _check(self, run: RunInfo, block: RunRequest, zone_bytes: int | None) -> None:
         """Refuse a block of another measurement, whose figures would not be those asked for.
 
         Raises:
             UsageError: If it is one.
         """
-        request = self._request
-        asked = (self._session.scenario.name, arm.label, request.seed, self.slo_ms)
-        found = (run.scenario, run.arm, run.seed, run.slo_ms)
-        short = run.end_s - run.measured_from_s < request.block_s - 1.0
+        asked = (
+            self._session.scenario.name,
+            block.arm.label,
+            block.policy_sha256,
+            block.seed,
+            block.slo_ms,
+            block.burn_in_s,
+        )
+        found = (run.scenario, run.arm, run.policy_sha256, run.seed, run.slo_ms, run.burn_in_s)
+        short = run.end_s - run.measured_from_s < block.duration_s - 1.0
         if found != asked or short or zone_bytes not in {None, run.sandbox_bytes}:
             raise UsageError(
-                f"{request.out} has blocks of another measurement.",
+                f"{self._request.out} has blocks of another measurement.",
                 next_step="Name a new directory with --out, or repeat that command.",
             )
 
