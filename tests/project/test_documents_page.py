@@ -42,6 +42,27 @@ def test_every_figure_that_is_drawn_stands_on_the_page() -> None:
             assert any(one and abs(one[0] - theirs) < 0.06 for one in found), row
 
 
+def test_the_heuristics_are_compared_by_the_counterpart_of_the_patch_that_was_profiled() -> None:
+    """The thesis profiled the patch of its section 7.5, on the task that ran most."""
+    counts = {
+        row["arm"]: {name: float(re.sub(r"[ ,%]", "", row[name])) for name in COUNTED}
+        for row in csv.DictReader(
+            (ROOT / "docs/lab/working-set/faults-48-mib.csv").read_text().splitlines()
+        )
+    }
+    ours = [counts["clear most-run"][name] / counts["unpatched"][name] for name in COUNTED]
+    theirs = [patched / unpatched for patched, unpatched in TICKS]
+    page = (ROOT / "docs/documents.md").read_text()
+    figures = re.findall(r"^\| .*ticks in the .*\| ([0-9.]+) \| ([0-9.]+) \|$", page, re.MULTILINE)
+    assert [float(one) for one, _ in figures] == pytest.approx(theirs, rel=0.02)
+    assert [float(one) for _, one in figures] == [round(ratio, 2) for ratio in ours]
+
+
+COUNTED = ("major faults", "disk requests", "CPUs idle")
+TICKS = ((166_717, 57_954), (10_301_533, 2_481_867), (20_347_324, 5_746_605))
+"""Of do_page_fault, __make_request and default_idle, in tables 1 and 2 of the thesis."""
+
+
 def test_the_picture_is_that_of_its_figures(script: dict[str, object]) -> None:
     rows = script["read_rows"]((PICTURES / "documents.csv").read_text().splitlines())  # type: ignore[operator]
     drawn = script["picture"](rows) + "\n"  # type: ignore[operator]
