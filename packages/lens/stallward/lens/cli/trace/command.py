@@ -14,7 +14,9 @@ from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.process_setup import lock_memory, unlock_memory
 from stallward.lens.cli.trace.request import TraceRequest, find_target, open_tracer
 from stallward.lens.cli.trace.sinks import finish, open_sinks
+from stallward.lens.errors import LensError
 from stallward.lens.trace.command import Command
+from stallward.lens.trace.csv_file import rows_of
 from stallward.lens.trace.kinds import Key, Kind
 from stallward.lens.trace.run import End, Summary
 from stallward.lens.trace.run import trace as record_trace
@@ -117,6 +119,7 @@ def run(
     layout = Layout(table=table, thesis=thesis)
     summary = Summary()
     code = 0
+    unmade: LensError | None = None
     with ExitStack() as stack:
         stop = stack.enter_context(stopping_at_signals())
         started = StartedProcess(paths.proc)
@@ -149,12 +152,15 @@ def run(
                     terminate=started.terminate,
                 )
             if out is not None and summary.ticks:
-                finish(out, layout)
+                unmade = finish(out, layout)
             if summary.ticks:
-                output.note(f"trace {request.kind}: {summary.text}{f' {out}' if out else ''}")
+                where = "" if out is None else f" {out if unmade is None else rows_of(out)}"
+                output.note(f"trace {request.kind}: {summary.text}{where}")
         _tell_missing(tracer.missing, said)
         if summary.end is End.TARGET and command is None:
             output.note(f"trace {request.kind}: {target.name} has ended.")
+    if unmade is not None:  # not before: it must not take the place of an error of the trace
+        raise unmade
     return code
 
 

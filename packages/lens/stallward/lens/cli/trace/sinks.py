@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from stallward.agent.errors import UsageError
 from stallward.lens.cli.trace.request import TraceRequest
+from stallward.lens.errors import LensError
 from stallward.lens.trace.csv_file import CsvSink, rows_of
 from stallward.lens.trace.tick import Layout
 
@@ -105,9 +106,23 @@ def _rows_file(out: Path, layout: Layout) -> Path:
     return rows
 
 
-def finish(out: Path, layout: Layout) -> None:
-    """Make a Parquet file of what was written, if that was asked for."""
-    if out.suffix == _PARQUET:
-        from stallward.lens.plot.file import make_parquet  # noqa: PLC0415
+def finish(out: Path, layout: Layout) -> LensError | None:
+    """Make a Parquet file of what was written, if that was asked for.
 
+    Returns:
+        Why it could not be made, as when the disk is full; the rows stay as CSV then.
+    """
+    if out.suffix != _PARQUET:
+        return None
+    from pyarrow import ArrowInvalid  # noqa: PLC0415
+
+    from stallward.lens.plot.file import make_parquet  # noqa: PLC0415
+
+    try:
         make_parquet(out, layout.table)
+    except (ArrowInvalid, OSError) as error:
+        return LensError(
+            f"{out} cannot be made: {str(error).partition(chr(10))[0]:.200}.",
+            next_step=f"The rows are in {rows_of(out)}; `stallward plot {out}` draws them.",
+        )
+    return None
