@@ -171,9 +171,12 @@ def test_the_sizes_over_time_are_those_of_the_definition(trace: list[Reference])
         assert series.faults.sum() == faults_of_window(found, series.theta)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8)), min_size=1, max_size=300))
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 8)), min_size=1, max_size=300),
+    st.integers(0, 100),
+)
 def test_samples_stay_exact_when_the_time_between_them_doubles(
-    steps: list[tuple[int, int]],
+    steps: list[tuple[int, int]], untouched: int
 ) -> None:
     now, found, order = 1, [], []
     for passed, page in steps:
@@ -193,7 +196,7 @@ def test_samples_stay_exact_when_the_time_between_them_doubles(
             ),
             pages=known,
         )
-    for series in sizes.series(now):
+    for series in sizes.series(now + untouched):
         assert series.times.size <= 8
         for time, pages in zip(series.times.tolist(), series.pages.tolist(), strict=True):
             assert pages == len(working_set(found, time, series.theta))

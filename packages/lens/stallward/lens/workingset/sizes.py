@@ -70,6 +70,8 @@ class WorkingSetSizes:
 
     def series(self, time: int) -> list[SizeSeries]:
         """The sizes so far, window by window; ``time`` is T."""
+        # The clock may have gone on for long since the last touch of the selected classes.
+        self._shift = reach(time, self._shift, self._entered, self._left)
         step = 1 << self._shift
         count = time >> self._shift
         times = step * np.arange(1, count + 1, dtype=np.int64)
@@ -101,6 +103,15 @@ def _double(entered: NDArray[np.int64], left: NDArray[np.int64]) -> None:
                 moved = counts[row, place]
                 counts[row, place] = 0
                 counts[row, into] += moved
+
+
+@kernel
+def reach(time: int, shift: int, entered: NDArray[np.int64], left: NDArray[np.int64]) -> int:
+    """Let the samples, which are 2^shift apart, reach to a time; returns the new ``shift``."""
+    while time > np.int64(entered.shape[1] - 1) << shift:
+        _double(entered, left)
+        shift += 1
+    return shift
 
 
 @kernel
