@@ -166,6 +166,13 @@ def test_a_real_program_is_traced_to_its_end() -> None:
 
 
 @needs_valgrind
+def test_what_a_program_forks_is_not_traced() -> None:
+    with traced_program(["/bin/sh", "-c", "(:); (:)"]) as trace:
+        found = analyse(trace, AnalysisSettings())
+    assert found.error is None
+
+
+@needs_valgrind
 def test_a_command_that_is_not_there_is_refused() -> None:
     with (
         pytest.raises(TraceError, match="could not run /no/such/program"),

@@ -133,8 +133,9 @@ class LackeyReader:
         if self.pid is not None and pid != self.pid:
             raise TraceError(
                 f"Line {self.lines} is of process {pid}, but the trace is of process {self.pid}.",
-                next_step="Trace one process: leave out --trace-children, or give each process a "
-                "file of its own (--log-file=trace.%p).",
+                next_step="Trace one process: leave out --trace-children and add "
+                "--child-silent-after-fork=yes, or give each process a file of its own "
+                "(--log-file=trace.%p).",
             )
         self.pid = pid
 

@@ -35,10 +35,11 @@ def traced_program(command: Sequence[str], *, valgrind: str = "valgrind") -> Ite
     with contextlib.suppress(OSError):  # a user may have too many large pipes
         fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
     tool = ("--tool=lackey", "--trace-mem=yes", "--basic-counts=no", f"--log-fd={writing}")
+    one = "--child-silent-after-fork=yes"  # a fork would write its references among the others
     with os.fdopen(reading, "rb", buffering=0) as trace:
         try:
             process = subprocess.Popen(
-                [valgrind, *tool, "--", *command], pass_fds=(writing,), stdout=2
+                [valgrind, *tool, one, "--", *command], pass_fds=(writing,), stdout=2
             )
         except OSError as error:
             raise TraceError(
