@@ -140,9 +140,17 @@ def test_a_handful_of_pages_is_no_sample() -> None:
         StackDistances(most_pages=100)
 
 
-def test_no_page_can_be_sampled_at_a_rate_of_nothing() -> None:
-    with pytest.raises(TraceError, match="0 to 1"):
-        StackDistances(rate=0.0)
+def test_a_rate_that_leaves_a_handful_of_pages_is_no_sample_either() -> None:
+    pages = zipf_pages(1000, 20_000)
+    assert lru_curve(pages, rate=0.5).rate == 0.5
+    with pytest.raises(TraceError, match=r"\d+ of \d+ pages are no sample.*at least 256"):
+        lru_curve(pages, rate=0.05)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 1.5, np.nan])
+def test_no_page_can_be_sampled_at_a_rate_of_nothing(rate: float) -> None:
+    with pytest.raises(TraceError, match="must be in 6e-08 to 1"):
+        StackDistances(rate=rate)
 
 
 def test_long_intervals_are_counted_within_a_thousandth() -> None:

@@ -187,6 +187,20 @@ def test_the_command_reads_a_pipe(trace: Path, tmp_path: Path) -> None:
     assert (found["source"], found["time"]) == ("stdin", 24_000)
 
 
+def test_a_sample_that_is_too_small_costs_lru_and_nothing_else(
+    trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["--out", str(tmp_path), "--lru-rate", "0.5"]
+    assert main(["workingset", "--trace", str(trace), *options]) == 2
+    out, err = capsys.readouterr()
+    assert "pages are no sample for LRU: at least 256 are needed. Give --lru-rate more" in err
+    assert "Only a part" not in out
+    kept = load(WorkingsetResult, tmp_path / "result.json")
+    assert WORKING_SET in kept.policies
+    assert LRU not in kept.policies
+    assert kept.error is None
+
+
 def test_what_was_read_of_a_broken_trace_is_kept(
     trace: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -124,8 +124,9 @@ def workingset(
         output.print_json(to_json(result))
     else:
         _print(result, out)
-    if analysis.error is not None:
-        raise analysis.error
+    error = analysis.error or analysis.lru_error
+    if error is not None:
+        raise error
 
 
 def _analysed(

@@ -58,6 +58,8 @@ class Analysis:
     map: ReferenceMap
     error: TraceError | None = None
     """Why the trace could not be read to its end; all else is of what came before."""
+    lru_error: TraceError | None = None
+    """Why LRU is not known although it was asked for."""
 
 
 class TraceAnalysis:
@@ -107,7 +109,7 @@ class TraceAnalysis:
                 "The trace has no references of the selected classes.",
                 next_step="Read the output of `valgrind --tool=lackey --trace-mem=yes`.",
             )
-        distances = self._distances
+        lru, lru_error = self._lru()
         return Analysis(
             settings=self._settings,
             lines=lines,
@@ -116,10 +118,20 @@ class TraceAnalysis:
             pages=table.pages,
             working_set=self._intervals.curve(time),
             sizes=tuple(self._sizes.series(time)),
-            lru=None if distances is None else distances.curve(time),
+            lru=lru,
             map=self._mapper.map(time),
             error=error,
+            lru_error=lru_error,
         )
+
+    def _lru(self) -> tuple[LruCurve | None, TraceError | None]:
+        """LRU, or why it is not known: what else a long trace says must not be lost with it."""
+        if self._distances is None:
+            return None, None
+        try:
+            return self._distances.curve(self._table.now), None
+        except TraceError as error:
+            return None, error
 
 
 def analyse(

@@ -192,7 +192,8 @@ def leave(
 
 
 LEAST_SAMPLED: Final = 256
-"""The fewest pages of a sample of fixed size: sixteen for each group."""
+"""The fewest pages of a sample: sixteen for each group."""
+_LEAST_RATE: Final = 1.0 / (1 << HASH_BITS)
 _UNBOUNDED: Final = 1 << 62
 _LEAST_STAMPS: Final = 1 << 12
 
@@ -230,8 +231,10 @@ class StackDistances:
     """
 
     def __init__(self, *, rate: float = 1.0, most_pages: int | None = None) -> None:
-        if not 0.0 < rate <= 1.0:
-            raise TraceError(f"A rate of {rate:g} cannot be sampled: it must be in 0 to 1.")
+        if not _LEAST_RATE <= rate <= 1.0:
+            raise TraceError(
+                f"A rate of {rate:g} cannot be sampled: it must be in {_LEAST_RATE:.0e} to 1."
+            )
         if most_pages is not None and most_pages < LEAST_SAMPLED:
             raise TraceError(
                 f"{most_pages} pages are no sample: at least {LEAST_SAMPLED} are needed.",
@@ -313,8 +316,20 @@ class StackDistances:
             give_stamps_again(self._stamps, self._bits, self._tree, self._stamped, self._state)
 
     def curve(self, time: int) -> LruCurve:
-        """The curve so far; ``time`` is T."""
+        """The curve so far; ``time`` is T.
+
+        Raises:
+            TraceError: If so few pages are in the sample that it says nothing about the others.
+        """
         pages = int(self._state[0])
+        sampled = int(self._state[2] + self._state[3])
+        # What was halved had more before, and what was counted of them is kept.
+        if self.rate < 1.0 and not self._epochs and sampled < LEAST_SAMPLED:
+            raise TraceError(
+                f"{sampled} of {pages:,} pages are no sample for LRU: at least {LEAST_SAMPLED} "
+                "are needed.",
+                next_step="Give --lru-rate more; 1 looks at all pages.",
+            )
         filling = self._filling[:pages].copy()
         if self.rate == 1.0:
             sizes = np.arange(1, pages + 1, dtype=np.int64)
