@@ -72,6 +72,13 @@ ADVICE_NUMBERS: Final[dict[str, int]] = {"willneed": 3, "cold": 20, "pageout": 2
 _SYSCALL: Final = 440
 """The number of process_madvise on every architecture (Linux 5.10)."""
 
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+
+
 Advise = Callable[[int, list[tuple[int, int]], int], int]
 """Takes a pidfd, (address, bytes) of ranges, and the advice; returns the bytes advised on."""
 
@@ -82,16 +89,10 @@ def process_madvise(pidfd: int, ranges: list[tuple[int, int]], advice: int) -> i
     Raises:
         OSError: With the kernel's error, if the first range failed already.
     """
-
-    class Range(ctypes.Structure):
-        _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
-
-    vector = (Range * len(ranges))(*(Range(*r) for r in ranges))
-    libc = ctypes.CDLL(None, use_errno=True)
+    vector = (_Range * len(ranges))(*(_Range(*r) for r in ranges))
     number: Any = ctypes.c_long(_SYSCALL)
-    done = int(
-        libc.syscall(number, ctypes.c_int(pidfd), vector, ctypes.c_size_t(len(ranges)), advice, 0)
-    )
+    count = ctypes.c_size_t(len(ranges))
+    done = int(_LIBC.syscall(number, ctypes.c_int(pidfd), vector, count, advice, 0))
     if done < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))

@@ -194,8 +194,8 @@ class TreeSqueeze(WorkerLever["_Request"]):
                 return
             if pid in exempt:
                 continue
-            for _ in self._advise_on(pid, advice):
-                if advice == _PAGEOUT:
+            for advised in self._advise_on(pid, advice):
+                if advised and advice == _PAGEOUT:
                     now = _resident(self._proc, pid)
                     left -= held[pid] - now
                     held[pid] = now
@@ -205,7 +205,7 @@ class TreeSqueeze(WorkerLever["_Request"]):
                 left -= held[pid]  # how many of its pages a call marked is not known
 
     def _advise_on(self, pid: int, advice: int) -> Iterator[int]:
-        """Advise on one process, yielding between two calls."""
+        """Advise on one process, yielding the bytes of each call."""
         member = self._tree.members.get(pid)
         try:
             pidfd = os.pidfd_open(pid)
