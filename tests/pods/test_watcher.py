@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +35,7 @@ from stallward.kubernetes.identity import believed
 from stallward.kubernetes.pod import parse_pod
 from stallward.kubernetes.pod_file import PodFile
 from stallward.kubernetes.store import PodStore
-from stallward.kubernetes.watcher import PodFinder, Watcher, make_source
+from stallward.kubernetes.watcher import PodFinder, Watcher, follow, make_source
 
 PATIENCE_S = 20.0
 BATCH = PodConfig(selector="app=batch")
@@ -226,7 +228,7 @@ def test_a_file_is_followed_and_a_bad_one_leaves_what_was_known(tmp_path: Path) 
     for content in ("{", "{}", '{"items": 3}', "[" * 9999):
         path.write_text(content)
         source.step(store)
-        pods, fault, _ = store.read()
+        pods, fault, *_ = store.read()
         assert pods == (pod("batch"),)
         assert "cannot be used" in fault
     path.write_text(json.dumps({"items": [None, written("batch"), {"metadata": {"uid": "x"}}]}))
@@ -281,6 +283,45 @@ def test_the_process_tells_the_loop_and_ends_with_the_guardian(paths: Paths) -> 
         process.kill()
         process.communicate()
         channel.close()
+
+
+def test_a_process_that_is_started_again_takes_no_place_away_until_it_knows_the_pods(
+    paths: Paths,
+) -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    addresses, told = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    addresses.setblocking(False)
+    theirs.setblocking(False)
+    life_read, life_write = os.pipe()
+    channel, store = PodsChannel(ours), PodStore()
+    group = make_group(paths, 1)
+    before = PodsReport(slots=((BoundPod(group=group, pod="work/batch"),), (), ()))
+    theirs.send(pack(before))
+    assert channel.read(0.0) == before
+    watcher = Watcher(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
+    store.fail("The API server cannot be used.")
+    thread = threading.Thread(target=follow, args=(watcher, store, theirs, life_read, {0: told}))
+    thread.start()
+    try:
+        wait_for(lambda: channel.read(1.0) and channel.faults)
+        assert channel.report == before
+        assert channel.faults == ("pods: The API server cannot be used.",)
+        with pytest.raises(BlockingIOError):
+            addresses.recv(4096)
+        store.fail("")
+        time.sleep(0.6)  # some steps more
+        assert channel.read(2.0) == before
+        store.replace([])  # the pod has ended meanwhile
+        wait_for(lambda: channel.read(3.0) != before)
+        assert channel.report == PodsReport(slots=((), (), ()))
+        wait_for(lambda: select.select([addresses], [], [], 0.0)[0])
+    finally:
+        os.close(life_write)
+        thread.join()
+        os.close(life_read)
+        channel.close()
+        for one in (theirs, addresses, told):
+            one.close()
 
 
 def test_a_process_that_cannot_know_whom_to_ask_says_so(paths: Paths) -> None:

@@ -78,6 +78,9 @@ class PodsReport:
     """How many pods are odd, or not believed."""
     odd: tuple[str, ...] = ()
     """The first of these: their names, and why."""
+    known: bool = True
+    """Whether the pods are known at all. A process that follows them and was just started has only
+    a fault to tell, and nothing about any place."""
 
 
 def pack(report: PodsReport) -> bytes:
@@ -94,8 +97,9 @@ _TICK_MESSAGES: Final = 64
 class PodsChannel:
     """Reads the reports about pods, without ever waiting.
 
-    What was reported last stays in force, however long nothing is heard: a pod whose cgroup is
-    gone has no files, which the sensors and levers see by themselves.
+    What was reported last stays in force, however long nothing is heard, and while a process that
+    was started again does not know the pods: a pod whose cgroup is gone has no files, which the
+    sensors and levers see by themselves.
 
     Args:
         connection: The socket on which reports come; ``None`` if no target is a pod.
@@ -106,7 +110,8 @@ class PodsChannel:
         self._heard_s: float | None = None
         self._now_s = 0.0
         self.report: PodsReport | None = None
-        """The last report; ``None`` before the first."""
+        """The last report of what is known; ``None`` before the first."""
+        self._fault = "none is known yet"
 
     def read(self, now_s: float) -> PodsReport | None:
         """Return the last report.
@@ -122,7 +127,8 @@ class PodsChannel:
         for report in waiting_messages.waiting_reports(
             self._connection, PodsReport, most=_TICK_MESSAGES, message_bytes=MAX_MESSAGE_BYTES
         ):
-            self.report, self._heard_s = report, now_s
+            self.report = report if report.known else self.report
+            self._fault, self._heard_s = report.fault, now_s
         return self.report
 
     @property
@@ -133,8 +139,8 @@ class PodsChannel:
         report = self.report
         silent_s = self._now_s - self._heard_s
         if report is None:
-            return ("pods: none is known yet",)
-        said = [f"pods: {report.fault}"] if report.fault else []
+            return (f"pods: {self._fault}",)
+        said = [f"pods: {self._fault}"] if self._fault else []
         if silent_s > SILENT_S:
             said.append("pods: the process that follows them is silent")
         if report.left_out:

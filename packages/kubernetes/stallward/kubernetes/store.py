@@ -17,6 +17,8 @@ class Known(NamedTuple):
     """Why they cannot be looked up now; empty if they can."""
     version: int
     """A number that changes with all that."""
+    listed: bool
+    """Whether a whole list was taken once: before, it is not known which pods there are."""
 
 
 class PodStore:
@@ -33,6 +35,7 @@ class PodStore:
         self._fault = "none is known yet"
         self._changed = threading.Condition()
         self._version = 0
+        self._listed = False
 
     def replace(self, pods: Iterable[Pod | OddPod]) -> None:
         """Take a whole list: what is not in it is gone. Of pods with one UID none is believed."""
@@ -42,8 +45,8 @@ class PodStore:
             twice = OddPod(key=key, why=f"{pod}: another pod of the list has its UID")
             known[key] = twice if key in known else pod
         with self._changed:
-            if (known, "") != (self._pods, self._fault):
-                self._pods, self._fault = known, ""
+            if (known, "", True) != (self._pods, self._fault, self._listed):
+                self._pods, self._fault, self._listed = known, "", True
                 self._tell()
 
     def put(self, pod: Pod | OddPod) -> None:
@@ -72,7 +75,7 @@ class PodStore:
     def read(self) -> Known:
         """Return what is known."""
         with self._changed:
-            return Known(tuple(self._pods.values()), self._fault, self._version)
+            return Known(tuple(self._pods.values()), self._fault, self._version, self._listed)
 
     def wait(self, version: int, timeout_s: float) -> None:
         """Wait until something has changed since ``version``, but not for ever."""

@@ -115,7 +115,7 @@ class Watcher:
     def step(self) -> PodsReport:
         """Assign the pods that are known now, and say what has changed."""
         options, before = self._options, self._assignment
-        known, fault, _ = self._store.read()
+        known, fault, _, listed = self._store.read()
         pods, left_out = believed(known)
         self._finder.keep_only(frozenset(pod.uid for pod in pods))
         now = assign(pods, self._finder.group_of, options.protected, options.slots, before)
@@ -132,6 +132,7 @@ class Watcher:
             fault=fault,
             left_out=len(left_out),
             odd=left_out[:MOST_ODD],
+            known=listed,
         )
 
 
@@ -249,14 +250,17 @@ def follow(
     last, left = b"", 0
     while not life.poll(0):
         version = store.read().version
-        message = pack(watcher.step())
+        report = watcher.step()
+        message = pack(report)
         if message != last or left <= 0:
             try:
                 connection.send(message)
                 last, left = message, round(SEND_S / STEP_S)
             except OSError:  # the socket is full, or there is no loop: it is sent again
                 last = b""
-        for application, connected in (addresses or {}).items():
+        # Before the first list it is not known which pod it is; what was sent before stays then.
+        wanted = (addresses or {}) if report.known else {}
+        for application, connected in wanted.items():
             with contextlib.suppress(OSError):  # full: nobody reads, and it is sent again
                 connected.send(
                     waiting_messages.pack(watcher.address(application)), socket.MSG_DONTWAIT
