@@ -35,7 +35,7 @@ from stallward.kubernetes.identity import believed
 from stallward.kubernetes.pod import parse_pod
 from stallward.kubernetes.pod_file import PodFile
 from stallward.kubernetes.store import PodStore
-from stallward.kubernetes.watcher import PodFinder, Watcher, follow, make_source
+from stallward.kubernetes.watcher import CHANGES_S, PodFinder, Watcher, follow, make_source
 
 PATIENCE_S = 20.0
 BATCH = PodConfig(selector="app=batch")
@@ -322,6 +322,41 @@ def test_a_process_that_is_started_again_takes_no_place_away_until_it_knows_the_
         channel.close()
         for one in (theirs, addresses, told):
             one.close()
+
+
+def test_a_pod_that_changes_all_the_time_is_looked_at_a_few_times_a_second(paths: Paths) -> None:
+    class Counted(Watcher):
+        steps = 0
+
+        def step(self) -> PodsReport:
+            self.steps += 1
+            return super().step()
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    theirs.setblocking(False)
+    life_read, life_write = os.pipe()
+    channel, store = PodsChannel(ours), PodStore()
+    make_group(paths, 1)
+    store.replace([])
+    watcher = Counted(options(paths), store, PodFinder(detect(paths), None, os.getpid()))
+    thread = threading.Thread(target=follow, args=(watcher, store, theirs, life_read))
+    thread.start()
+    try:
+        began_s = time.monotonic()
+        while time.monotonic() < began_s + 1.5:
+            store.put(pod("batch", number=1))
+            time.sleep(0.002)
+        took_s, steps = time.monotonic() - began_s, watcher.steps
+        assert steps <= 2 + took_s / CHANGES_S
+        report = channel.read(0.0)
+        assert report is not None
+        assert report.slots[0]
+    finally:
+        os.close(life_write)
+        thread.join()
+        os.close(life_read)
+        channel.close()
+        theirs.close()
 
 
 def test_a_process_that_cannot_know_whom_to_ask_says_so(paths: Paths) -> None:

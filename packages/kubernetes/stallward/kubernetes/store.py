@@ -77,11 +77,10 @@ class PodStore:
         with self._changed:
             return Known(tuple(self._pods.values()), self._fault, self._version, self._listed)
 
-    def wait(self, version: int, timeout_s: float) -> None:
-        """Wait until something has changed since ``version``, but not for ever."""
+    def wait(self, version: int, timeout_s: float) -> bool:
+        """Wait until something has changed since ``version``, but not for ever; return whether."""
         with self._changed:
-            if self._version == version:
-                self._changed.wait(timeout_s)
+            return self._changed.wait_for(lambda: self._version != version, timeout_s)
 
 
 class PodSource(Protocol):

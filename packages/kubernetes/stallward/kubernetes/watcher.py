@@ -38,6 +38,9 @@ from stallward.kubernetes.store import PodSource, PodStore
 
 STEP_S: Final = 0.25
 """How often the cgroups are looked at: one appears after its pod is known, and vanishes before."""
+CHANGES_S: Final = 0.2
+"""Changes that follow one another sooner are taken together: each takes a look at all pods, and a
+tenant can change its own pod all the time."""
 SEND_S: Final = 1.0
 _NAME: Final = "pods"
 
@@ -247,7 +250,7 @@ def follow(
     """
     life = select.poll()
     life.register(life_fd, select.POLLIN | select.POLLHUP)
-    last, left = b"", 0
+    last, left, taken_s = b"", 0, -CHANGES_S
     while not life.poll(0):
         version = store.read().version
         report = watcher.step()
@@ -266,7 +269,9 @@ def follow(
                     waiting_messages.pack(watcher.address(application)), socket.MSG_DONTWAIT
                 )
         left -= 1
-        store.wait(version, STEP_S)
+        if store.wait(version, STEP_S):
+            time.sleep(max(taken_s + CHANGES_S - time.monotonic(), 0.0))
+            taken_s = time.monotonic()
 
 
 if __name__ == "__main__":
