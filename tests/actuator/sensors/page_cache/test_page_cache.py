@@ -5,14 +5,16 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from stallward.actuator.errors import NodeError
 from stallward.actuator.kernel.bpf import BpfRefusedError, BpfSyscall, possible_cpus
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
+from stallward.actuator.kernel.target import unbound
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
 from stallward.actuator.sensors.page_cache import readings
@@ -21,6 +23,7 @@ from stallward.actuator.sensors.page_cache.counters import (
     CgroupIds,
     PageCacheAbsent,
     PageCacheCount,
+    PageCacheCounters,
     PageCacheReading,
     open_page_cache,
 )
@@ -225,6 +228,80 @@ def test_counts_are_absent_once_the_kernel_refuses(
     assert fake.closed
     assert readers.counts == [None] * 4
     assert signal.absent is not None
+
+
+class OneFolder(CgroupIds):
+    """Finds the same directory by every number."""
+
+    folder = ""
+
+    def _path(self, number: int) -> str:
+        return self.folder
+
+
+class CountersWithoutKernel(PageCacheCounters):
+    """Ten hits come from one cgroup before each read, whatever its number is."""
+
+    def __init__(self, groups: Sequence[Path | None], root: Path) -> None:
+        self._groups = [None if path is None else [0, 0] for path in groups]
+        self._cgroups = self._one = OneFolder(root, groups)
+        self._processes = {}
+
+    def come_from(self, number: int, path: Path) -> None:
+        """Say which cgroup the hits come from."""
+        self.number = number
+        self._one.folder = os.path.realpath(path)
+
+    def read(self) -> PageCacheReading:
+        for total in self._of(self.number):
+            total[0] += 10
+        counts = [None if t is None else PageCacheCount(hits=t[0]) for t in self._groups]
+        return PageCacheReading(node=PageCacheCount(), groups=tuple(counts))
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_place_that_pods_have_in_turn_counts_each_of_them_from_0(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hierarchy = Hierarchy(kind="v2", unified_root=tmp_path, memory_root=tmp_path)
+    zone, empty = hierarchy.group("zone"), unbound(hierarchy, "a")
+    pods = [hierarchy.group(f"zone/{name}") for name in ("app", "first", "second")]
+    made: list[CountersWithoutKernel] = []
+
+    def opened(
+        *, sys: Path, groups: Sequence[Path | None], cgroup_root: Path
+    ) -> PageCacheCounters:
+        made.append(CountersWithoutKernel(groups, cgroup_root))
+        return made[0]
+
+    monkeypatch.setattr(readings, "open_page_cache", opened)
+    signal = PageCacheSignal(
+        "auto", hierarchy=hierarchy, zone=zone, protected=[empty], slots=[empty], sys=tmp_path
+    )
+    node, readers = (
+        NodeReader(tmp_path),
+        [GroupReader(zone), GroupReader(empty), GroupReader(empty)],
+    )
+
+    def counts(now_s: float, place: int, group: Cgroup, active: int) -> list[int | None]:
+        """The hits of the zone and both places after a second, with a group in one place."""
+        if readers[place].group != group:
+            readers[place] = GroupReader(group)
+        path = pods[active].unified_dir
+        assert path is not None
+        made[0].come_from(active, path / "container")
+        signal.step(now_s, node, readers)
+        return [None if one.page_cache is None else one.page_cache[0] for one in readers]
+
+    assert counts(1.0, 2, empty, 1) == [10, None, None]
+    assert counts(2.0, 2, pods[1], 1) == [20, None, 10]
+    assert counts(3.0, 1, pods[0], 0) == [30, 10, 10]
+    assert counts(4.0, 2, pods[1], 1) == [40, 10, 20]
+    assert counts(5.0, 2, pods[2], 1) == [50, 10, 0]
+    assert counts(6.0, 2, pods[2], 2) == [60, 10, 10]
+    assert counts(7.0, 1, empty, 0) == [70, None, 10]
 
 
 def test_the_sample_of_a_group_has_the_counts_that_its_reader_was_given(tmp_path: Path) -> None:

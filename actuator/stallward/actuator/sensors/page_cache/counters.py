@@ -58,12 +58,15 @@ class CgroupIds:
     """
 
     def __init__(self, root: Path | None, groups: Sequence[Path | None]) -> None:
-        self._groups = tuple(
-            None if path is None else f"{os.path.realpath(path)}/" for path in groups
-        )
+        self._groups = [_folder(path) for path in groups]
         self._known: dict[int, tuple[int, ...]] = {}
         self._root = root
         self._open = ctypes.CDLL(None, use_errno=True).open_by_handle_at
+
+    def replace(self, index: int, path: Path | None) -> None:
+        """Watch another group in place of one."""
+        self._groups[index] = _folder(path)
+        self._known.clear()
 
     def groups_of(self, number: int) -> tuple[int, ...]:
         """The indices of the watched groups that a cgroup is, or is below."""
@@ -95,6 +98,10 @@ class CgroupIds:
             for opened in (mount, fd):
                 if opened >= 0:
                     os.close(opened)
+
+
+def _folder(path: Path | None) -> str | None:
+    return None if path is None else f"{os.path.realpath(path)}/"
 
 
 BTF: Final = "kernel/btf/vmlinux"
@@ -131,7 +138,8 @@ class PageCacheReading:
 
     node: PageCacheCount
     groups: tuple[PageCacheCount | None, ...]
-    """The count of each group with its descendants; ``None`` for a group without a directory."""
+    """The count of each group with its descendants since it is counted; ``None`` for a group
+    without a directory."""
 
 
 class PageCacheCounters:
@@ -178,6 +186,16 @@ class PageCacheCounters:
             raise
         size = {"key_size": KEY_BYTES, "value_size": COUNT_BYTES, "cpus": self._cpus}
         self._drain = Drain(bpf, self._maps.counts, batch=_BATCH, **size)
+
+    def replace(self, index: int, path: Path | None) -> None:
+        """Count another group in place of one, from 0 on.
+
+        Args:
+            index: Which of the groups.
+            path: The directory of the other one; ``None`` for none.
+        """
+        self._groups[index] = None if path is None else [0, 0]
+        self._cgroups.replace(index, path)
 
     def _attach(self, kernel: Kernel) -> None:
         for program in PROGRAMS:

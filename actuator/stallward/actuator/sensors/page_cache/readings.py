@@ -13,7 +13,7 @@ from typing import Final
 
 from stallward.actuator.errors import ActuatorError, NodeError
 from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
-from stallward.actuator.kernel.target import AnyTarget
+from stallward.actuator.kernel.target import AnyTarget, is_unbound
 from stallward.actuator.sensors.group_reader import GroupReader
 from stallward.actuator.sensors.node_reader import NodeReader
 from stallward.actuator.sensors.page_cache.counters import (
@@ -59,13 +59,13 @@ class PageCacheSignal:
         """Why nothing is counted; ``None`` while lookups are counted."""
         self._counters: PageCacheCounters | None = None
         self._due_s = -math.inf
+        self._counted: list[Path | None] = [
+            _counted_dir(target)
+            for target in (zone, protected[0] if len(protected) == 1 else None, *slots)
+        ]
+        """The directory of each group that is counted; ``None`` for one that is not."""
         counters = open_page_cache(
-            sys=sys,
-            groups=[
-                group.unified_dir if isinstance(group, Cgroup) else None
-                for group in (zone, protected[0] if len(protected) == 1 else None, *slots)
-            ],
-            cgroup_root=hierarchy.unified_root,
+            sys=sys, groups=self._counted, cgroup_root=hierarchy.unified_root
         )
         if isinstance(counters, PageCacheAbsent):
             if mode == "ebpf":
@@ -92,6 +92,7 @@ class PageCacheSignal:
         count_of_node: PageCacheCount | None = None
         counts: tuple[PageCacheCount | None, ...] = (None,) * len(groups)
         try:
+            self._follow(counters, groups)
             reading = counters.read()
             count_of_node, counts = reading.node, reading.groups
         except ActuatorError as error:
@@ -101,6 +102,17 @@ class PageCacheSignal:
         for group, count in zip(groups, counts, strict=True):
             if isinstance(group, GroupReader):
                 group.page_cache = _hits_and_misses(count)
+
+    def _follow(self, counters: PageCacheCounters, groups: Sequence[AnyReader]) -> None:
+        """Count the groups that the readers have now: pods have a place in turn.
+
+        What the next pod did before it was bound is counted to it for a second at most.
+        """
+        for index, reader in enumerate(groups):
+            found = _counted_dir(reader.group) if isinstance(reader, GroupReader) else None
+            if found != self._counted[index]:
+                self._counted[index] = found
+                counters.replace(index, found)
 
     def fill_processes(self, sample: Sample) -> Sample:
         """Return the sample with the counts of the listed processes at the last read."""
@@ -115,6 +127,13 @@ class PageCacheSignal:
         if self._counters is not None:
             self._counters.close()
             self._counters = None
+
+
+def _counted_dir(target: AnyTarget | None) -> Path | None:
+    """The directory of a group, if it can be counted."""
+    if not isinstance(target, Cgroup) or is_unbound(target):
+        return None
+    return target.unified_dir
 
 
 def _hits_and_misses(count: PageCacheCount | None) -> tuple[int, int] | None:
