@@ -15,7 +15,11 @@ from cluster_api import ClusterApi, endpoint, endpoint_slice
 from service_without_loop import WAIT_S, Service
 from tls_nodes import Party, make_party, wait_for_port
 
+from stallward.actuator.client.remote_daemon import RemoteDaemon
+from stallward.actuator.errors import ConfigError
 from stallward.fleet import Fleet, FleetFollower, FleetSource, FleetWatch
+from stallward.fleet import watch as watching
+from stallward.fleet.discovery.fleet_source import KnownNodes
 
 SERVER_NAME = "stallward.example"
 Nodes = dict[str, tuple[Party, Service]]
@@ -112,3 +116,66 @@ def test_nodes_that_join_are_watched_and_those_that_leave_are_not(
         "b has joined",
         "a has joined",
     ]
+
+
+class Source(FleetSource):
+    """A source that finds what a test says."""
+
+    def __init__(self, *names: str) -> None:
+        self.found = set(names)
+        self.may_change = True  # type: ignore[misc]
+        self._sources = {"test": lambda: {name: Path(name) for name in sorted(self.found)}}
+        self._known = KnownNodes()  # type: ignore[misc]
+        self.look()
+
+
+class Client:
+    """A client that cannot be made while its certificate is being renewed."""
+
+    renewing = False
+
+    def __init__(self, daemon: Path | RemoteDaemon) -> None:
+        if Client.renewing:
+            raise ConfigError("client.pem cannot be read.")
+        self.daemon = daemon
+        self._closed = threading.Event()
+
+    def watch(self, every: int) -> Iterator[Any]:
+        self._closed.wait(WAIT_S)
+        return iter(())
+
+    def close(self) -> None:
+        self._closed.set()
+
+
+def test_nodes_that_cannot_be_watched_at_first_are_watched_after_a_later_lookup(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watching, "ActuatorClient", Client)
+    source, told = Source("a"), list[str]()
+
+    def until(done: Callable[[], bool]) -> None:
+        deadline_s = time.monotonic() + WAIT_S
+        while not done():
+            assert time.monotonic() < deadline_s, (told, watch.watched)
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Client, "renewing", False)
+    with (
+        Fleet(source.nodes) as fleet,
+        FleetWatch(fleet) as watch,
+        FleetFollower(source, watch, told.append, every_s=0.02),
+    ):
+        Client.renewing = True
+        source.found = {"a", "b", "c", "d"}
+        until(lambda: len(told) == 3)
+        time.sleep(0.1)  # some lookups more
+        assert told == [f"{name} cannot be watched: client.pem cannot be read." for name in "bcd"]
+        source.found = {"a", "b", "c"}  # one leaves that never was watched
+        time.sleep(0.1)
+        Client.renewing = False
+        until(lambda: set(watch.watched) == {"a", "b", "c"})
+        source.found = {"b"}
+        until(lambda: set(watch.watched) == {"b"})
+    assert sorted(told[3:5]) == ["b has joined: b", "c has joined: c"]
+    assert sorted(told[5:]) == ["a has left", "c has left"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final, Self
 
+from stallward.actuator.client.remote_daemon import RemoteDaemon
 from stallward.agent.errors import StallwardError
 from stallward.fleet.discovery.fleet_source import FleetSource
 from stallward.fleet.watch import FleetWatch
@@ -17,7 +19,8 @@ LOOKUP_S: Final = 30.0
 class FleetFollower:
     """Looks up the nodes again and again, on a thread. Use it as a context manager.
 
-    Where a lookup fails, the nodes known so far are watched on, and that is told once.
+    Where a lookup fails, the nodes known so far are watched on, and that is told once. So is why a
+    node cannot be watched, which is tried again after each lookup.
 
     Args:
         source: Where the nodes are; it was looked up once.
@@ -61,17 +64,34 @@ class FleetFollower:
 
     def _look(self) -> None:
         changes = self._source.look()
-        for source in ("", *self._problems.keys() - changes.problems.keys()):
-            self._problems.pop(source, None)
-        for source, error in changes.problems.items():
-            self._say(source, f"{error} The nodes known so far are watched on.")
-        for name in changes.left:
-            self._watch.leave(name)
-            if name not in changes.joined:
-                self._tell(f"{name} has left")
-        for name, daemon in changes.joined.items():
-            self._watch.join(name, daemon)
-            self._tell(f"{name} has joined: {daemon}")
+        problems = {
+            source: f"{error} The nodes known so far are watched on."
+            for source, error in changes.problems.items()
+        }
+        problems |= self._follow(self._source.nodes)
+        self._problems = {of: said for of, said in self._problems.items() if of in problems}
+        for of, problem in problems.items():
+            self._say(of, problem)
+
+    def _follow(self, nodes: Mapping[str, Path | RemoteDaemon]) -> dict[str, str]:
+        """Watch these nodes; returns why single ones cannot be watched."""
+        problems = {}
+        watched = self._watch.watched
+        for name, daemon in watched.items():
+            if nodes.get(name) != daemon:
+                self._watch.leave(name)
+                if name not in nodes:
+                    self._tell(f"{name} has left")
+        for name, daemon in nodes.items():
+            if watched.get(name) == daemon:
+                continue
+            try:
+                self._watch.join(name, daemon)
+            except StallwardError as error:
+                problems[f"node {name}"] = f"{name} cannot be watched: {error}"
+            else:
+                self._tell(f"{name} has joined: {daemon}")
+        return problems
 
     def _say(self, source: str, problem: str) -> None:
         """Tell a problem, unless it was told already."""

@@ -157,9 +157,15 @@ class FleetWatch:
         node.thread.start()
 
     def leave(self, name: str) -> None:
-        """Watch a node no more; its count stays."""
-        self._end(name)
-        self.counts[name].close("It has left the fleet.")
+        """Watch a node no more; its count stays. One that is not watched is let be."""
+        if name in self._watched:
+            self._end(name)
+            self.counts[name].close("It has left the fleet.")
+
+    @property
+    def watched(self) -> dict[str, Path | RemoteDaemon]:
+        """The daemons that are watched, by the names of their nodes."""
+        return {name: node.client.daemon for name, node in self._watched.items()}
 
     def slots(self, name: str) -> tuple[str, ...]:
         """The names of a node's slots; none if it does not answer or has left."""
