@@ -67,6 +67,32 @@ def test_several_on_one_machine_have_the_names_of_their_pods(
     assert set(found(tmp_path, api.table())) == {"one", "two", "10.0.0.3:7443"}
 
 
+def test_a_pod_with_addresses_of_both_families_is_one_node(
+    api: ClusterApi, tmp_path: Path
+) -> None:
+    single = endpoint("fd00::9", "worker-3", "c")
+    api.slices = [
+        endpoint_slice(endpoint("fd00::1", "worker-1", "a"), endpoint("fd00::2", "worker-2", "b")),
+        endpoint_slice(
+            endpoint("10.0.0.1", "worker-1", "a"), endpoint("10.0.0.2", "worker-2", "b")
+        ),
+        endpoint_slice(single, endpoint("10.0.0.4", "worker-4", "d")),
+        endpoint_slice(
+            endpoint("10.0.0.5", "worker-4", "e"), endpoint("fd00::5", "worker-4", "e")
+        ),
+        endpoint_slice(endpoint("10.0.0.6", "worker-5"), endpoint("10.0.0.7", "worker-5")),
+    ]
+    assert found(tmp_path, api.table()) == {
+        "worker-1": "10.0.0.1:7443",
+        "worker-2": "10.0.0.2:7443",
+        "worker-3": "[fd00::9]:7443",
+        "d": "10.0.0.4:7443",
+        "e": "10.0.0.5:7443",
+        "10.0.0.6:7443": "10.0.0.6:7443",
+        "10.0.0.7:7443": "10.0.0.7:7443",
+    }
+
+
 def test_one_of_several_ports_is_named_and_so_is_what_the_certificates_are_for(
     api: ClusterApi, tmp_path: Path
 ) -> None:

@@ -51,7 +51,8 @@ _LOOK: Final = "Look whether what [kubernetes] names is right."
 def find_endpoints(config: ServiceConfig) -> dict[str, str]:
     """The addresses of the endpoints that are ready, by the names of their nodes.
 
-    An endpoint has the name of its node; or that of its pod, where several are on one node.
+    An endpoint has the name of its node; or that of its pod, where several are on one node. A pod
+    with an IPv4 and an IPv6 address is one endpoint, at the former.
 
     Raises:
         DiscoveryError: If they cannot be looked up.
@@ -64,10 +65,13 @@ def find_endpoints(config: ServiceConfig) -> dict[str, str]:
             raise DiscoveryError(
                 f"An EndpointSlice of {config.service} cannot be understood ({error!r})."
             ) from error
-    on_node = Counter(node for node, _ in found.values())
+    pods: dict[tuple[str, str], str] = {}
+    for address, (node, pod) in sorted(found.items()):  # "[" of IPv6 is behind all digits
+        pods.setdefault((node, pod or address), address)
+    on_node = Counter(node for node, _ in pods)
     return {
-        (node if node and on_node[node] == 1 else pod or address): address
-        for address, (node, pod) in sorted(found.items())
+        (node if node and on_node[node] == 1 else pod): address
+        for (node, pod), address in pods.items()
     }
 
 
