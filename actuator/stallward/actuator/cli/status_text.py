@@ -67,7 +67,7 @@ def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple
     """
     lacks = [reason for reason in status.missing if reason not in status.problems]
     rows = [
-        *(("problem", _with_name(problem, status.slots)) for problem in status.problems),
+        *(("problem", with_slot_name(problem, status.slots)) for problem in status.problems),
         *_application_rows(status),
         *_tick_rows(status),
         ("decided by", _decider_row(status)),
@@ -92,11 +92,11 @@ def status_rows(status: DaemonStatus, *, everything: bool = False) -> list[tuple
     rows += [(f"fallback: {fault}", f"{count} ticks") for fault, count in status.fallbacks]
     rows += [(f"refused: {reason}", f"{count}") for reason, count in status.refused]
     if everything or len(lacks) <= _FEW:
-        return rows + [("off here", _with_name(reason, status.slots)) for reason in lacks]
+        return rows + [("off here", with_slot_name(reason, status.slots)) for reason in lacks]
     return [*rows, ("off here", f"{len(lacks)} signals and levers; --all lists them")]
 
 
-def _with_name(reason: str, slots: Sequence[str]) -> str:
+def with_slot_name(reason: str, slots: Sequence[str]) -> str:
     """What is missing, with the name of its slot in place of the number."""
     numbered = re.match(r"slots\[(\d+)\]", reason)
     if numbered is None or int(numbered[1]) >= len(slots):

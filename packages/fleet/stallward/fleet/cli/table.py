@@ -12,6 +12,7 @@ import typer
 
 from stallward.actuator.cli import output
 from stallward.actuator.cli.options import Json
+from stallward.actuator.cli.status_text import with_slot_name
 from stallward.actuator.client import DaemonStatus
 from stallward.fleet.cli.connect import connect_fleet
 
@@ -97,8 +98,14 @@ def _problems(status: DaemonStatus, p95_ms: float | None) -> list[str]:
         found.append("the default controller decides in place of one that failed")
     if status.canary is not None and status.canary.returned:
         found.append(status.canary.returned)
-    if status.latency is not None and status.latency.fault:
-        found.append(f"no latencies: {status.latency.fault}")
+    sources = {"": status.latency} | {
+        f" of {one.name}": one.latency for one in status.applications
+    }
+    for whose, source in sources.items():
+        fault = "" if source is None else source.fault
+        if fault and not any(fault in problem for problem in status.problems):
+            found.append(f"no latencies{whose}: {fault}")
+    found += (with_slot_name(problem, status.slots) for problem in status.problems)
     if status.experiment is not None:
         found.append("an experiment runs")
     return found
