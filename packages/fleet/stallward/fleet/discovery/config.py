@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -29,7 +30,7 @@ class DnsConfig:
     port: int = 0
     """The port of the daemons at ``host``."""
     resolver: str = ""
-    """``HOST:PORT`` of the server that is asked for SRV records; by default the system's."""
+    """``ADDRESS:PORT`` of the server that is asked for SRV records; by default the system's."""
     server_name: str = ""
     """The name in the nodes' certificates, where it is not the host by which they are found."""
 
@@ -41,10 +42,22 @@ class DnsConfig:
                 f"[dns] has the port {self.port}.",
                 next_step="Write the port of the daemons beside host; SRV records have it.",
             )
-        if self.resolver and not self.resolver.rpartition(":")[2].isdigit():
+        if self.resolver and not _is_address(self.resolver):
             raise ConfigError(
-                f"[dns] has the resolver {self.resolver!r}.", next_step="Write HOST:PORT."
+                f"[dns] has the resolver {self.resolver!r}.",
+                next_step="Write ADDRESS:PORT with the IP address of a server, e.g. 10.0.0.10:53 "
+                "or [::1]:53.",
             )
+
+
+def _is_address(text: str) -> bool:
+    """Whether a text is an IP address and a port."""
+    host, _, port = text.rpartition(":")
+    try:
+        ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        return 0 < int(port) <= _MOST_PORT
+    except ValueError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
