@@ -12,7 +12,8 @@ import signal
 import stat
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from enum import Enum
 from pathlib import Path
 from types import FrameType
@@ -206,11 +207,13 @@ def _enlarge_pipe(fd: int) -> None:
 # A user writes the pattern, but whoever can put text into the log chooses the lines, and some
 # patterns take minutes for a line that was made for them. Python's engine looks for signals while
 # it searches, and nothing else can end it. So a timer of this process's own processor time sends
-# one, and its handler raises.
+# one, and its handler raises. The kernel looks at such timers at each tick of its own clock (4 ms
+# with 250 Hz), so a search may take that much longer.
 
 T = TypeVar("T")
 _TIMER: Final = signal.ITIMER_VIRTUAL
 _SIGNAL: Final = signal.SIGVTALRM
+_LOOK_S: Final = 0.001
 
 
 class SearchTooLongError(Exception):
@@ -221,56 +224,62 @@ class SearchBudget:
     """Runs functions that search, and ends them when they take too long.
 
     Only Python's main thread can do that; in other threads a search takes as long as it takes.
-
-    Args:
-        most_s: The processor time that one run may take.
     """
 
-    def __init__(self, most_s: float) -> None:
-        self._most_s = most_s
-        self._running = False
+    def __init__(self) -> None:
+        self._watching = self._running = False
         self._until_s = 0.0
         self._works = threading.current_thread() is threading.main_thread()
         if self._works:
             signal.signal(_SIGNAL, self._end)
 
-    def run(self, function: Callable[[], T]) -> T:
-        """Return what ``function`` returns.
-
-        Raises:
-            SearchTooLongError: If it was ended; it must be one that may be ended at any point.
-        """
-        if not self._works or threading.current_thread() is not threading.main_thread():
-            return function()
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Look from time to time whether a search takes too long; may be used within itself."""
+        is_main = threading.current_thread() is threading.main_thread()
+        if self._watching or not (self._works and is_main):
+            yield
+            return
         # The signal shall not wake a select, which waits for signals that end the process.
         wake_fd = signal.set_wakeup_fd(-1)
+        self._watching = True
+        signal.setitimer(_TIMER, _LOOK_S, _LOOK_S)
         try:
-            self._until_s = time.thread_time() + self._most_s
-            self._running = True
-            signal.setitimer(_TIMER, self._most_s)
+            yield
+        finally:
+            signal.setitimer(_TIMER, 0.0)
+            self._watching = False
+            signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
+
+    def run(self, function: Callable[[], T], until_s: float) -> T:
+        """Return what ``function`` returns.
+
+        Args:
+            function: What searches. It may be ended at any point, also after its last step.
+            until_s: The processor time of this thread at which it is ended while watched.
+
+        Raises:
+            SearchTooLongError: If it was ended.
+        """
+        try:
+            self._until_s, self._running = until_s, True
             result = function()
             self._running = False
             return result
         finally:
             self._running = False
-            signal.setitimer(_TIMER, 0.0)
-            signal.set_wakeup_fd(wake_fd, warn_on_full_buffer=False)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
-        if not self._running:
-            return
-        left_s = self._until_s - time.thread_time()
-        if left_s > 0.0:  # other threads spent the rest
-            signal.setitimer(_TIMER, left_s)
-            return
-        self._running = False
-        raise SearchTooLongError
+        if self._running and time.thread_time() >= self._until_s:
+            self._running = False
+            raise SearchTooLongError
 
 
 TICK_CPU_S: Final = 0.01
 """The processor time that a tick takes for lines; those that are left wait for the next tick."""
-_SEARCH_CPU_S: Final = 0.025
-"""The same after which the search of a single line is ended."""
+SEARCH_CPU_S: Final = 0.005
+"""The same after which the search of a single line is ended, and the tick takes no more. A line
+that the end of the tick left less is searched again, as the first one of the next tick."""
 _LINES_PER_LOOK: Final = 32
 """How many lines without a pattern are taken in between two looks at the clock."""
 
@@ -286,14 +295,12 @@ class LineReader:
         self.tally = Tally()
         """What became of the lines."""
         self._format = line_format
-        self._searches = SearchBudget(_SEARCH_CPU_S) if line_format.searches else None
+        self._searches = SearchBudget() if line_format.searches else None
         self._partial = b""
         self._discards = False
         """Whether the rest of the present line is discarded."""
         self._waiting: list[bytes] = []
         """Lines that are not taken in yet, the next one last."""
-        self._present = b""
-        """The line that is being taken in."""
         self._latencies: list[float] = []
 
     @property
@@ -325,33 +332,43 @@ class LineReader:
         self._waiting = lines
 
     def take_latencies(self, until_s: float) -> list[float]:
-        """Take in lines until none is left or time is up; at least one. Returns latencies.
+        """Take in lines until none is left or time is up. Returns latencies.
 
         Args:
             until_s: This thread's processor time at which the budget of the tick is spent.
         """
-        if self._searches is None:
-            self._take_some(_LINES_PER_LOOK, until_s)
-        else:
-            try:
-                self._searches.run(lambda: self._take_some(1, until_s))
-            except SearchTooLongError:
-                self.tally.note_malformed(self._present, why="the pattern takes too long")
+        with self.watching():
+            self._take_some(until_s)
         latencies, self._latencies = self._latencies, []
         self.tally.accepted += len(latencies)
         self.tally.resolution.take(latencies)
         return latencies
 
-    def _take_some(self, lines_per_look: int, until_s: float) -> None:
-        """Take in lines until the budget is spent; may be ended at any point."""
-        while self._waiting:
-            for _ in range(min(lines_per_look, len(self._waiting))):
-                self._present = self._waiting.pop()
-                self._take(self._present)
-            if time.thread_time() >= until_s:
-                break
+    def watching(self) -> AbstractContextManager[None]:
+        """Have searches ended that take too long; once for a whole tick that is more exact."""
+        return contextlib.nullcontext() if self._searches is None else self._searches.watching()
 
-    def _take(self, line: bytes) -> None:
+    def _take_some(self, until_s: float) -> None:
+        """Take in lines until the budget is spent, or a search was ended."""
+        lines_per_look = _LINES_PER_LOOK if self._searches is None else 1
+        now_s = time.thread_time()
+        while self._waiting:
+            began_s = now_s
+            for _ in range(min(lines_per_look, len(self._waiting))):
+                line = self._waiting.pop()
+                try:
+                    self._take(line, min(began_s + SEARCH_CPU_S, until_s))
+                except SearchTooLongError:
+                    if time.thread_time() < began_s + SEARCH_CPU_S:
+                        self._waiting.append(line)
+                    else:
+                        self.tally.note_malformed(line, why="the pattern takes too long")
+                    return
+            now_s = time.thread_time()
+            if now_s >= until_s:
+                return
+
+    def _take(self, line: bytes, until_s: float) -> None:
         line = line.lstrip(b"\0")
         if not line.strip():
             return
@@ -359,7 +376,12 @@ class LineReader:
             self.tally.note_malformed(line, why=TOO_LONG)
             return
         try:
-            value = self._format.latency_ms(line.decode("utf-8", "replace"))
+            text = line.decode("utf-8", "replace")
+            value = (
+                self._format.latency_ms(text)
+                if self._searches is None
+                else self._searches.run(lambda: self._format.latency_ms(text), until_s)
+            )
         except ValueError:
             self.tally.note_malformed(line)
             return
@@ -405,15 +427,16 @@ class LineSource:
         now_s = time.monotonic() if now_s is None else now_s
         until_s = time.thread_time() + TICK_CPU_S
         try:
-            self._take(now_s, until_s)
-            for _ in range(TICK_PIECES):
-                if self._reader.is_behind or time.thread_time() >= until_s:
-                    break
-                piece = self._file.read()
-                self._reader.split(piece)
+            with self._reader.watching():
                 self._take(now_s, until_s)
-                if len(piece.content) < PIECE_BYTES:
-                    break
+                for _ in range(TICK_PIECES):
+                    if self._reader.is_behind or time.thread_time() >= until_s:
+                        break
+                    piece = self._file.read()
+                    self._reader.split(piece)
+                    self._take(now_s, until_s)
+                    if len(piece.content) < PIECE_BYTES:
+                        break
         except SensorError as error:
             self.fault = str(error)
             raise
