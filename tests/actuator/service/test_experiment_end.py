@@ -114,10 +114,12 @@ def test_no_other_experiment_begins_before_one_is_undone(tmp_path: Path) -> None
             await runner.start(PLAN)
         servicer = ExperimentServicer(cast("LoopLink", loop))
         servicer.runner = runner
-        with pytest.raises(RuntimeError, match="An experiment has ended, and what"):
-            await servicer.SetMode(pb.SetModeRequest(mode=pb.MODE_OFF), CONTEXT)
+        waits = asyncio.create_task(servicer._refuse_during_experiment(CONTEXT))
+        await asyncio.sleep(0.1)
+        assert not waits.done(), "a client waits until it is undone"
         loop.goes_on.set()
-        await until(lambda: not runner.running)
+        await waits
+        assert not runner.running
         assert loop.in_force == AS_BEFORE
         await runner.start(PLAN)
         await until(lambda: loop.path == NEW)
@@ -165,6 +167,10 @@ def test_a_loop_that_gives_no_answer_is_asked_again(
         await run_to_the_end(runner, loop)
         await until(lambda: "what was in force before is not put back" in runner.problem)
         assert (runner.running, runner.ending) == (True, True)
+        servicer = ExperimentServicer(cast("LoopLink", loop))
+        servicer.runner = runner
+        with pytest.raises(RuntimeError, match="An experiment has ended, and what"):
+            await servicer.SetMode(pb.SetModeRequest(mode=pb.MODE_OFF), CONTEXT)
         loop.answers = True
         await until(lambda: not runner.running)
         assert loop.in_force == AS_BEFORE

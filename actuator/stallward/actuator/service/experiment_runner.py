@@ -169,13 +169,13 @@ class ExperimentRunner:
         """
         if self.state is None or not self.state.running:
             raise ExperimentError("No experiment runs.")
-        await self._settled()
+        await self.settled()
         if self.state.running:
             self._advance(self.state.ended(Progress.STOPPED, self._now_s()))
-            await self._settled()
+            await self.settled()
         return self.state
 
-    async def _settled(self) -> None:
+    async def settled(self) -> None:
         """Wait until no arm is being changed: a tick may have begun another change meanwhile."""
         while self._changing is not None:
             await asyncio.wait({self._changing})

@@ -119,6 +119,8 @@ class ExperimentServicer(PolicyServicer):
             self.runner.changed_by_client()
 
     async def _refuse_during_experiment(self, context: Context) -> None:
+        if self.runner is not None and self.runner.ending:
+            await self.runner.settled()  # which takes milliseconds unless the loop gives no answer
         if self.runner is not None and self.runner.running:
             why = _ENDS if self.runner.ending else _RUNS
             await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, why)
