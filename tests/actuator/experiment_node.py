@@ -15,7 +15,7 @@ from stallward.actuator.experiments.wire import Experiment
 from stallward.proto.v1 import stallward_pb2 as pb
 
 BURN_IN_S, BLOCK_S = 5, 20
-Latency = Callable[[Arm], float]
+Latency = Callable[[Arm], float | None]
 
 
 class Node:
@@ -26,19 +26,34 @@ class Node:
         self.loop = Loop(service)
         self.client = ActuatorClient(service.socket)
         self.client.wait_ready(WAIT_S)
-        self.second = 0
+        self.second = self.answered = 0
 
     def until(
-        self, done: Callable[[Experiment], bool], p95_ms: Latency, **tick: bool
+        self,
+        done: Callable[[Experiment], bool],
+        p95_ms: Latency,
+        *,
+        queues: bool = False,
+        **tick: bool,
     ) -> Experiment:
-        """Let seconds go by until the experiment is so."""
+        """Let seconds go by until the experiment is so.
+
+        Args:
+            done: Whether it is.
+            p95_ms: The latency under each arm; ``None`` for no answer.
+            queues: Whether requests wait where there is none, and are answered later.
+            tick: More about each second.
+        """
         deadline_s = time.monotonic() + WAIT_S
         while not done(seen := self.experiment()):
             assert time.monotonic() < deadline_s, seen
             self.second += 1
             active = self.loop.status.mode == pb.MODE_ACTIVE
             arm = Arm.TREATMENT if active else Arm.BASELINE
-            self.loop.send_second(self.second, p95_ms=p95_ms(arm), **tick)
+            latency_ms, waited_s = p95_ms(arm), self.second - self.answered - 1
+            longest_ms = 1e3 * waited_s if queues and waited_s else latency_ms
+            self.loop.send_second(self.second, p95_ms=latency_ms, longest_ms=longest_ms, **tick)
+            self.answered = self.answered if latency_ms is None else self.second
             self.client.status()  # the service has taken the tick, and asked for the next arm
         return seen
 

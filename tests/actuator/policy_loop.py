@@ -36,7 +36,13 @@ class Loop(threading.Thread):
         self.connection.send(frame_status(self.status.SerializeToString()))
 
     def send_second(
-        self, second: int, *, p95_ms: float, leased: bool = False, fallback: bool = False
+        self,
+        second: int,
+        *,
+        p95_ms: float | None,
+        longest_ms: float | None = None,
+        leased: bool = False,
+        fallback: bool = False,
     ) -> None:
         record = pb.TickRecord(
             sequence=second, time_s=float(second), mode=self.status.mode, fallback=fallback
@@ -47,10 +53,13 @@ class Loop(threading.Thread):
             record.sample.work.add(
                 slot=0, unit=self.unit, units=3.0 * second, known_s=float(second)
             )
-        record.sample.latency.completed = 5
-        record.sample.latency.p95_ms = p95_ms
-        record.sample.latency.new_requests.buckets.extend((300, 500))
-        record.sample.latency.new_requests.counts.extend((97, 3))
+        record.sample.latency.completed_total = 5
+        if p95_ms is not None:
+            record.sample.latency.completed = 5
+            record.sample.latency.p95_ms = p95_ms
+            record.sample.latency.max_ms = p95_ms if longest_ms is None else longest_ms
+            record.sample.latency.new_requests.buckets.extend((300, 500))
+            record.sample.latency.new_requests.counts.extend((97, 3))
         self.connection.send(frame_tick(record.SerializeToString()))
 
     def end(self) -> None:

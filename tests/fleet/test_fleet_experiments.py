@@ -172,7 +172,9 @@ def test_one_dies_one_breaks_its_guardrail_and_both_are_named(
     assert main(["ab", "report", "--nodes", file]) == 0
     said = capsys.readouterr().out
     assert "c is left out: The daemon at" in said
-    assert "a stopped because the treatment certainly keeps the target less often there." in said
+    assert (
+        "a stopped because the treatment certainly keeps the target less often there, or" in said
+    )
     assert "It still runs on 1 nodes." in said
     assert main(["ab", "report", "--nodes", file, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)

@@ -251,6 +251,78 @@ def test_work_is_not_certain_where_an_arm_did_none_in_some_blocks(idle: Arm | No
     assert state.progress is (Progress.CERTAIN if idle is None else Progress.COMPLETE)
 
 
+def silent(
+    seconds: range, waited_s: float, *, slo_ms: float = 20.0, last: int = 60
+) -> tuple[BlockTally, BlockResult]:
+    """A block without answers in some seconds; the first one after them has waited so long."""
+    counted = BlockTally(slo_ms=slo_ms, silence_s=2.0)
+    for one in ticks(last, lambda second: None if second in seconds else 10.0):
+        first = seconds.stop <= one.time_s < seconds.stop + 1
+        longest_ms = None if one.p95_ms is None else 1e3 * waited_s if first else 10.0
+        counted.take(replace(one, longest_ms=longest_ms))
+    return counted, counted.result(pair=0, arm=Arm.TREATMENT, began_s=1.0, block_s=60.0)
+
+
+def test_seconds_in_which_a_request_waited_are_missed() -> None:
+    _, result = silent(range(20, 40), waited_s=20.5)
+    assert (result.loss, result.seconds) == (Loss.NONE, 60)
+    assert result.attainment == pytest.approx(40 / 60)
+    assert result.batches == (1.0, 1.0, 0.0, 0.0, 1.0, 1.0)
+    assert result.worst_ms == pytest.approx(17.5e3), "they count with what it had waited by then"
+
+
+def test_seconds_in_which_the_application_was_idle_count_for_nothing() -> None:
+    _, result = silent(range(20, 40), waited_s=0.01)
+    assert (result.loss, result.seconds, result.attainment) == (Loss.NONE, 40, 1.0)
+
+
+@pytest.mark.parametrize(("slo_ms", "missed"), [(20.0, 5), (1500.0, 4), (6000.0, 0)])
+def test_of_idle_seconds_those_are_missed_in_which_a_request_waited_for_too_long(
+    slo_ms: float, missed: int
+) -> None:
+    _, result = silent(range(20, 40), waited_s=5.0, slo_ms=slo_ms)
+    assert result.seconds == 40 + missed
+    assert result.attainment == pytest.approx(40 / (40 + missed))
+
+
+def test_the_first_answer_after_a_block_tells_what_waited_at_its_end() -> None:
+    tally, result = silent(range(10, 60), waited_s=0.0)
+    assert (result.loss, result.seconds) == (Loss.NO_REQUESTS, 10)
+    tally.note_answer(72.0, 1e3 * (72.0 - 10.5))
+    late = tally.result(pair=0, arm=Arm.TREATMENT, began_s=1.0, block_s=60.0)
+    assert (late.loss, late.seconds) == (Loss.NONE, 60), "what was after the block is not its own"
+    assert late.attainment == pytest.approx(10 / 60)
+    tally, idle = silent(range(10, 60), waited_s=0.0)
+    tally.note_answer(72.0, 12.0)
+    assert tally.result(pair=0, arm=Arm.TREATMENT, began_s=1.0, block_s=60.0) == idle
+
+
+@pytest.mark.parametrize(
+    ("answered", "ends"),
+    [
+        (lambda arm, _: 0 if arm else 60, Progress.GUARDRAIL),
+        (lambda arm, _: 30 if arm else 60, Progress.GUARDRAIL),
+        (lambda arm, _: 60 if arm else 30, Progress.COMPLETE),
+        (lambda _, pair: 0 if pair % 3 else 60, Progress.COMPLETE),
+        (lambda arm, pair: 0 if arm and pair < 2 else 60, Progress.COMPLETE),
+    ],
+    ids=["never", "by half", "baseline", "idle at times", "idle at first"],
+)
+def test_it_stops_when_there_certainly_are_fewer_answers(
+    answered: Callable[[Arm, int], int], ends: Progress
+) -> None:
+    state = started(plan())
+    while state.running:
+        number = len(state.blocks)
+        arm, pair = state.plan.arm_of(number), number // 2
+        seconds = answered(arm, pair)
+        loss = Loss.NONE if seconds >= 30 else Loss.NO_REQUESTS
+        block = BlockResult(pair=pair, arm=arm, began_s=0.0, loss=loss, seconds=seconds)
+        state = state.with_block(block)
+    assert state.progress is ends
+    assert ends is Progress.COMPLETE or len(state.blocks) <= 16
+
+
 def test_a_block_with_few_requests_is_lost() -> None:
     result = tally(ticks(60, lambda second: 10.0 if second % 3 == 0 else None))
     assert (result.loss, result.seconds, result.p95_ms) == (Loss.NO_REQUESTS, 20, None)

@@ -15,7 +15,7 @@ from stallward.actuator.client import Mode
 from stallward.actuator.errors import DaemonError, RequestError
 from stallward.actuator.experiments.block_tally import BlockResult, Loss
 from stallward.actuator.experiments.file import save_state
-from stallward.actuator.experiments.plan import Candidate
+from stallward.actuator.experiments.plan import Arm, Candidate
 from stallward.actuator.experiments.state import Before, ExperimentState, Progress
 from stallward.actuator.experiments.wire import EXPERIMENT, Experiment
 from stallward.agent.errors import PolicyError
@@ -114,6 +114,48 @@ def test_a_treatment_that_misses_the_target_ends_it_within_its_blocks(
     assert len(ended.blocks) == 2
     assert ended.blocks[-1].seconds < 100, "it did not wait for the end of the block"
     node.wait(lambda: node.client.status().mode is Mode.OFF)
+
+
+@pytest.mark.parametrize(("queues", "pairs"), [(True, 4), (False, 7)])
+def test_a_treatment_under_which_nothing_is_answered_ends_it(
+    node: Node, tmp_path: Path, *, queues: bool, pairs: int
+) -> None:
+    """Clients that wait show it with the next answer; those that give up, once it is no chance."""
+    node.client.experiments.start(plan(tmp_path, pairs=50))
+    ended = node.until(
+        lambda seen: seen.progress is not Progress.RUNNING,
+        lambda arm: None if arm else 20.0,
+        queues=queues,
+    )
+    assert ended.progress is Progress.GUARDRAIL
+    assert len(ended.blocks) <= 2 * pairs
+    missed = [one for one in ended.blocks if one.arm is Arm.TREATMENT and one.loss is Loss.NONE]
+    assert bool(missed) is queues
+    assert {one.attainment for one in missed} <= {0.0}
+    node.wait(lambda: node.client.status().mode is Mode.OFF)
+
+
+def test_an_application_that_is_idle_for_some_blocks_ends_nothing(
+    node: Node, tmp_path: Path
+) -> None:
+    node.client.experiments.start(plan(tmp_path, pairs=4))
+    ended = node.until(
+        lambda seen: seen.progress is not Progress.RUNNING,
+        lambda _: None if 30 <= node.second < 130 else 20.0,
+    )
+    assert ended.progress is Progress.COMPLETE
+    losses = [one.loss for one in ended.blocks]
+    assert Loss.NO_REQUESTS in losses
+    assert {one.attainment for one in ended.blocks if one.loss is Loss.NONE} == {1.0}
+
+
+def test_an_experiment_takes_over_no_block_of_the_one_before(node: Node, tmp_path: Path) -> None:
+    node.client.experiments.start(plan(tmp_path))
+    node.until(lambda seen: len(seen.blocks) == 1, lambda _: 20.0 if node.second < 24 else None)
+    node.client.experiments.stop()
+    node.client.experiments.start(plan(tmp_path))
+    node.until(_ticked(), lambda _: 20.0)
+    assert node.experiment().blocks == ()
 
 
 @pytest.mark.parametrize(

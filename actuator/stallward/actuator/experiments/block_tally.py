@@ -25,7 +25,7 @@ class Loss(StrEnum):
     NONE = "none"
     """It counts."""
     NO_REQUESTS = "no-requests"
-    """Requests were answered in less than half of its seconds."""
+    """Requests were answered, or are known to have waited, in less than half of its seconds."""
     LEASE = "lease"
     """A client's lease decided."""
     OTHER_CONTROLLER = "other-controller"
@@ -46,9 +46,9 @@ class BlockResult:
     """When it began, in Unix time."""
     loss: Loss = Loss.NONE
     seconds: int = 0
-    """In how many seconds requests were answered."""
+    """In how many seconds requests were answered, or none was although one waited."""
     attainment: float | None = None
-    """The share of those whose p95 met the target."""
+    """The share of those whose p95 met the target; what waited did not."""
     p95_ms: float | None = None
     """The geometric mean of their p95."""
     worst_ms: float | None = None
@@ -85,6 +85,8 @@ class TickFacts:
     """CLOCK_MONOTONIC."""
     p95_ms: float | None
     """The p95 of the last second; ``None`` if no request was answered."""
+    longest_ms: float | None = None
+    """The longest latency of the last second."""
     background_cpu_us: int | None
     """The processor time of all slots so far; ``None`` if it is not known."""
     work_unit: str = ""
@@ -102,6 +104,11 @@ class TickFacts:
 class BlockTally:
     """Adds up the ticks of one block.
 
+    Seconds without answers are no evidence by themselves: the application may have had nothing to
+    answer. But an answer that took longer than it has been silent shows that it was not idle. So
+    the seconds in which that request waited count, each with the time that it had waited by then,
+    if that was longer than the target. The answer may come after the block.
+
     Args:
         slo_ms: The latency target.
         silence_s: A longer time between two ticks loses the block.
@@ -113,7 +120,8 @@ class BlockTally:
         self._p95s_ms: list[float] = []
         self._latencies: Counter[int] = Counter()
         self._latencies_known = False
-        self._second = -1
+        self._second = 0
+        """The last second of which is known whether requests were answered or waited."""
         self._ticks = self._fallbacks = 0
         self._grown: list[SlotTotals] = []
         """The growth of each slot's work, and the time in which it is known."""
@@ -132,6 +140,9 @@ class BlockTally:
         """Take one tick; the first that does not fit loses the block."""
         if self.loss is not Loss.NONE:
             return
+        second = int(tick.time_s)
+        if self._first is None:
+            self._second = second - 1
         if tick.leased:
             self.loss = Loss.LEASE
         elif not tick.fits:
@@ -145,10 +156,25 @@ class BlockTally:
         if tick.new_requests is not None:
             self._latencies_known = True
             self._latencies.update(tick.new_requests.as_counts())
-        second = int(tick.time_s)
         if tick.p95_ms is not None and second != self._second:
+            self.note_answer(tick.time_s, tick.longest_ms)
             self._second = second
             self._p95s_ms.append(tick.p95_ms)
+
+    def note_answer(self, time_s: float, longest_ms: float | None) -> None:
+        """Count the seconds without answers in which a request waited that is answered now.
+
+        Args:
+            time_s: The time of the first tick with an answer since then, in the block or after it.
+            longest_ms: The longest latency of the second before.
+        """
+        if self._last is None or longest_ms is None:
+            return
+        arrived_s = time_s - 1e-3 * longest_ms
+        end = min(int(time_s), int(self._last.time_s) + 1)
+        waited_ms = (1e3 * (second + 1 - arrived_s) for second in range(self._second + 1, end))
+        self._p95s_ms += [waited for waited in waited_ms if waited > self._slo_ms]
+        self._second = max(self._second, end - 1)
 
     def result(self, *, pair: int, arm: Arm, began_s: float, block_s: float) -> BlockResult:
         """What the block showed."""

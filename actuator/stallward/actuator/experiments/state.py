@@ -25,7 +25,7 @@ class Progress(StrEnum):
     CERTAIN = "certain"
     """The arms certainly differ in the primary measure."""
     GUARDRAIL = "guardrail"
-    """The treatment certainly keeps the target less often."""
+    """The treatment certainly keeps the target less often, or answers in fewer seconds."""
     LOSSES = "losses"
     """Too many blocks in a row were lost."""
     STOPPED = "stopped"
@@ -68,6 +68,10 @@ class ExperimentState:
         state = replace(self, blocks=(*self.blocks, block))
         return replace(state, progress=state._judged()) if self.running else state
 
+    def with_last(self, block: BlockResult) -> ExperimentState:
+        """The state once more is known of the block that ended last."""
+        return replace(self, blocks=(*self.blocks[:-1], block))
+
     def ended(self, progress: Progress, time_s: float) -> ExperimentState:
         """The state after the end."""
         return replace(self, progress=progress, ended_s=time_s, left_to_undo=True)
@@ -94,8 +98,21 @@ class ExperimentState:
     def _batches(self, arm: Arm) -> tuple[float, ...]:
         return tuple(x for block in self.blocks if block.arm is arm for x in block.batches)
 
+    def _falls_silent(self) -> bool:
+        """Whether under the treatment there certainly are answers in fewer seconds.
+
+        Where nobody knows whether requests waited, a block says little: the application may have
+        been idle. But that is so in the blocks of both arms alike, because their order is drawn.
+        """
+        shares: dict[Arm, list[float]] = {arm: [] for arm in Arm}
+        for block in self.blocks:
+            if block.loss in (Loss.NONE, Loss.NO_REQUESTS):
+                shares[block.arm].append(min(block.seconds / self.plan.block_s, 1.0))
+        margin = self.plan.margin
+        return certainly_lower(shares[Arm.TREATMENT], shares[Arm.BASELINE], margin=margin)
+
     def _judged(self) -> Progress:
-        if self.breaks_guardrail(Arm.TREATMENT):
+        if self.breaks_guardrail(Arm.TREATMENT) or self._falls_silent():
             return Progress.GUARDRAIL
         last = self.blocks[-MOST_LOST_IN_A_ROW:]
         if len(last) == MOST_LOST_IN_A_ROW and all(one.loss is not Loss.NONE for one in last):

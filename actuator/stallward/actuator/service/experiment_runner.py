@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -67,6 +68,8 @@ class ExperimentRunner:
         self._now_s = now_s
         self._tally: BlockTally | None = None
         """That of the block that runs; ``None`` while the arms change places."""
+        self._ended: tuple[BlockTally, Callable[[], BlockResult]] | None = None
+        """That of the block before and what makes its result, until the next answer comes."""
         self._cpu = BackgroundCpu()
         self._start_s: float | None = None
         self._time_s = self._block_began_s = 0.0
@@ -187,6 +190,7 @@ class ExperimentRunner:
 
     def take(self, record: pb.TickRecord) -> None:
         """Take one tick."""
+        self._look_back(record)
         if self._tally is None or self.state is None:
             return
         if self._start_s is None:
@@ -204,13 +208,28 @@ class ExperimentRunner:
         if not is_over and not self._breaks_guardrail(self.state, self._tally, arm):
             return
         number = len(self.state.blocks)
-        result = self._tally.result(
+        result = partial(
+            self._tally.result,
             pair=number // 2,
             arm=arm,
             began_s=self._block_began_s,
             block_s=min(elapsed_s - plan.burn_in_s, plan.block_s),
         )
-        self._advance(self.state.with_block(result))
+        self._ended = (self._tally, result)
+        self._advance(self.state.with_block(result()))
+        self._look_back(record)
+
+    def _look_back(self, record: pb.TickRecord) -> None:
+        """Let the first answer after a block tell whether requests waited at its end.
+
+        The guardrail sees it with the next batch or block.
+        """
+        latency = record.sample.latency
+        if self._ended is None or self.state is None or not latency.HasField("p95_ms"):
+            return
+        (tally, result), self._ended = self._ended, None
+        tally.note_answer(record.time_s, _longest_ms(latency))
+        self.state = self.state.with_last(result())
 
     def _breaks_guardrail(self, state: ExperimentState, tally: BlockTally, arm: Arm) -> bool:
         """Whether the treatment certainly misses the target too often; asked once a batch."""
@@ -223,8 +242,10 @@ class ExperimentRunner:
     def _advance(self, state: ExperimentState) -> None:
         """Go on to the next block, or end."""
         self._tally, self._start_s, self._judged_batches = None, None, 0
-        if not state.running and state.ended_s is None:
-            state = state.ended(state.progress, self._now_s())
+        if not state.running:
+            self._ended = None
+            if state.ended_s is None:
+                state = state.ended(state.progress, self._now_s())
         self.state = state
         self._changing = asyncio.create_task(self._change(state))
 
@@ -286,6 +307,7 @@ def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFact
     return TickFacts(
         time_s=record.time_s,
         p95_ms=latency.p95_ms if latency.HasField("p95_ms") else None,
+        longest_ms=_longest_ms(latency),
         background_cpu_us=cpu.take(used),
         work_unit=units.pop() if one_unit else "",
         work=tuple(SlotTotals(units=one.units, known_s=one.known_s) for one in work)
@@ -296,3 +318,7 @@ def _facts(record: pb.TickRecord, cpu: BackgroundCpu, *, fits: bool) -> TickFact
         leased=record.decision.leased,
         fits=fits,
     )
+
+
+def _longest_ms(latency: pb.LatencySample) -> float | None:
+    return latency.max_ms if latency.HasField("max_ms") else None

@@ -177,7 +177,8 @@ _PROCESSOR_TIME: Final = "processor time of the background"
 _ENDS: Final = {
     Progress.COMPLETE: "All pairs were run.",
     Progress.CERTAIN: "It stopped because the arms certainly differ.",
-    Progress.GUARDRAIL: "It stopped because the treatment certainly keeps the target less often.",
+    Progress.GUARDRAIL: "It stopped because the treatment certainly keeps the target less often, or "
+    "answers in fewer seconds.",
     Progress.LOSSES: "It stopped because block after block was lost.",
     Progress.STOPPED: "It was stopped.",
 }

@@ -89,7 +89,8 @@ def report_lines(report: FleetReport, others: Mapping[str, str]) -> list[str]:
     if report.running:
         lines.append(f"It still runs on {report.running} nodes.")
     lines += [
-        f"{name} stopped because the treatment certainly keeps the target less often there."
+        f"{name} stopped because the treatment certainly keeps the target less often there, or "
+        "answers in fewer seconds."
         for name in report.broken
     ]
     for one in report.treatments:
