@@ -63,7 +63,7 @@ def test_a_plan_says_how_many_pairs_and_how_long(
     answer = json.loads(capsys.readouterr().out)
     assert 0.1 < answer["spread"]["spread"] < 0.5
     assert answer["measure"] == "block-p99"
-    assert 2 <= answer["pairs"]["fixed_pairs"] <= answer["pairs"]["sequential_pairs"]
+    assert 6 <= answer["pairs"]["fixed_pairs"] <= answer["pairs"]["sequential_pairs"]
 
 
 def test_the_burn_in_follows_from_the_mixing_time(

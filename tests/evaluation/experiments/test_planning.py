@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
 from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.evaluation.errors import MeasureError
-from stallward.evaluation.experiments.analysis import paired_ratio
+from stallward.evaluation.experiments.analysis import LABELLINGS, paired_ratio
 from stallward.evaluation.experiments.planning import (
     LEAST_BURN_IN_S,
     blocks_of,
     burn_in_for,
     mixing_time_s,
     pair_spread,
+    plan_experiment,
     plan_pairs,
 )
 from stallward.evaluation.measures.block_measures import BlockSeries, Progress
-from stallward.evaluation.measures.intervals import mean_sequence
+from stallward.evaluation.measures.intervals import mean_sequence, randomisation_p
 
 RATE = 50
 
@@ -93,6 +96,24 @@ def test_as_many_pairs_as_planned_show_the_effect(effect: float) -> None:
     assert 0.7 < np.mean(shown) < 0.92
 
 
+@pytest.mark.parametrize(("effect", "spread"), [(0.3, 0.05), (-0.3, 0.1), (0.2, 0.1)])
+def test_few_pairs_are_enough_for_the_test_that_a_report_judges_by(
+    effect: float, spread: float
+) -> None:
+    pairs = plan_pairs(spread, effect).fixed_pairs
+    assert pairs is not None
+    rng = np.random.default_rng(2)
+    differences = rng.normal(np.log1p(effect), spread, size=(200, pairs))
+    p_values = [randomisation_p(one, labellings=LABELLINGS, seed=1) for one in differences]
+    assert np.mean([p is not None and p <= 0.05 for p in p_values]) > 0.75
+
+
+@pytest.mark.parametrize("effect", [0.0, -1.0, math.inf, math.nan])
+def test_an_effect_that_is_none_is_refused(effect: float) -> None:
+    with pytest.raises(MeasureError, match="cannot be shown"):
+        plan_experiment([series(30.0)], PrimaryMeasure.P95, effect, burn_in_s=10.0)
+
+
 def test_small_effects_need_more_pairs_than_anybody_runs() -> None:
     assert plan_pairs(1.0, 0.01).fixed_pairs is None
     few, many = plan_pairs(0.1, 0.3).fixed_pairs, plan_pairs(0.1, 0.05).fixed_pairs
@@ -100,7 +121,7 @@ def test_small_effects_need_more_pairs_than_anybody_runs() -> None:
     assert many is not None
     assert few < many
     nothing_varies = plan_pairs(0.0, 0.1)
-    assert nothing_varies.fixed_pairs == 2
+    assert nothing_varies.fixed_pairs == 6
     low, _ = mean_sequence(np.ones(10) + 1e-9 * np.arange(10))
     assert nothing_varies.sequential_pairs == 1 + np.argmax(low > 0.0)
 

@@ -23,7 +23,12 @@ from stallward.evaluation.measures.block_measures import (
     reduce,
 )
 from stallward.evaluation.measures.bootstrap import Array
-from stallward.evaluation.measures.intervals import POWER, mean_sequence, rounds_for
+from stallward.evaluation.measures.intervals import (
+    POWER,
+    every_labelling,
+    mean_sequence,
+    rounds_for,
+)
 
 LEAST_PAIRS: Final = 4
 """From fewer pairs the spread is not estimated."""
@@ -33,6 +38,11 @@ MIXING_TIMES: Final = 1.5
 forgetting, and after three time constants a twentieth of the state before is left."""
 _LEAST_LOOKS: Final = 5
 """After fewer pairs a confidence sequence at 5 % is infinite, however large the effect."""
+_LEAST_FIXED: Final = 6
+"""With fewer pairs no randomisation p-value is 0.05 or less, and a report never calls an effect
+significant."""
+_MOST_ENUMERATED: Final = 13
+"""With more pairs a report draws labellings, and the power is nearly that of the t-test."""
 _EXPERIMENTS: Final = 2000
 _MOST_PAIRS: Final = 1000
 
@@ -140,12 +150,12 @@ def plan_pairs(spread: float, effect: float, *, alpha: float = 0.05, seed: int =
     if spread == 0.0:
         return PairPlan(
             effect=effect,
-            fixed_pairs=2,
+            fixed_pairs=_LEAST_FIXED,
             sequential_pairs=_LEAST_LOOKS,
             typical_pairs=_LEAST_LOOKS,
         )
     shift = abs(math.log1p(effect))
-    fixed = rounds_for(math.expm1(shift), spread)
+    fixed = _fixed_pairs(shift, spread, alpha=alpha, seed=seed)
     if fixed is None:
         return PairPlan(effect=effect, fixed_pairs=None, sequential_pairs=None, typical_pairs=None)
     # A sequence needs less than three times as many pairs as a test at a number fixed before.
@@ -159,6 +169,28 @@ def plan_pairs(spread: float, effect: float, *, alpha: float = 0.05, seed: int =
         sequential_pairs=_first(found >= POWER),
         typical_pairs=_first(found >= 0.5),
     )
+
+
+def _fixed_pairs(shift: float, spread: float, *, alpha: float, seed: int) -> int | None:
+    """The fewest pairs of which a report calls the effect significant often enough."""
+    by_t = rounds_for(math.expm1(shift), spread)
+    if by_t is None:
+        return None
+    pairs = max(by_t, _LEAST_FIXED)
+    while pairs <= _MOST_ENUMERATED and _power(pairs, shift, spread, alpha, seed) < POWER:
+        pairs += 1
+    return pairs
+
+
+def _power(pairs: int, shift: float, spread: float, alpha: float, seed: int) -> float:
+    """The chance that the randomisation test over every labelling shows the effect."""
+    differences = np.random.default_rng(seed).normal(shift, spread, size=(_EXPERIMENTS, pairs))
+    signs = every_labelling(pairs).T
+    shown = 0
+    for some in np.split(differences, _EXPERIMENTS // 100):  # all sums need much memory
+        least = np.abs(some.sum(axis=1, keepdims=True)) * (1.0 - 1e-9)
+        shown += int((2.0 * np.mean(some @ signs >= least, axis=1) <= alpha).sum())
+    return shown / _EXPERIMENTS
 
 
 def _first(reached: NDArray[np.bool]) -> int | None:
@@ -230,7 +262,7 @@ def plan_experiment(
     Raises:
         MeasureError: If the recordings are too short, or the effect is none.
     """
-    if not effect > -1.0 or effect == 0.0:
+    if not -1.0 < effect < math.inf or effect == 0.0:
         raise MeasureError(
             f"An effect of {effect:g} cannot be shown.",
             next_step="Give a share: 0.1 is 10 % more, -0.1 is 10 % less.",

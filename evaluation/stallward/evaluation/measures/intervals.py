@@ -11,7 +11,7 @@ logarithm where a quantity varies by factors; the same simulation then covers 93
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from functools import cache
 from typing import Final
@@ -275,7 +275,9 @@ def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None
     if pairs < 2:
         return None
     every = 1 << pairs <= labellings
-    batches = _every_labelling(pairs) if every else _drawn_labellings(pairs, labellings, seed)
+    batches: Iterable[Array] = (
+        [every_labelling(pairs)] if every else _drawn_labellings(pairs, labellings, seed)
+    )
     shown = float(parts.sum())
     rounding = 100.0 * np.finfo(np.float64).eps * abs(shown)
     below = above = 0
@@ -289,9 +291,10 @@ def randomisation_p(parts: Array, *, labellings: int, seed: int) -> float | None
     return min(1.0, 2.0 * (min(below, above) + 1) / (labellings + 1))
 
 
-def _every_labelling(pairs: int) -> Iterator[Array]:
+def every_labelling(pairs: int) -> Array:
+    """The signs of each pair in every labelling, shape ``(labellings, pairs)``."""
     swapped = np.arange(1 << pairs)[:, None] >> np.arange(pairs) & 1
-    yield np.asarray(1.0 - 2.0 * swapped, dtype=np.float64)
+    return np.asarray(1.0 - 2.0 * swapped, dtype=np.float64)
 
 
 def _drawn_labellings(pairs: int, labellings: int, seed: int) -> Iterator[Array]:
