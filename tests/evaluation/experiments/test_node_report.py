@@ -179,6 +179,25 @@ def test_a_look_before_the_end_needs_more_than_one_at_the_end() -> None:
     assert claims[True] < claims[False]
 
 
+@pytest.mark.parametrize(
+    ("pairs", "certain", "found"), [(7, False, True), (20, False, False), (7, True, False)]
+)
+def test_the_p_value_of_another_measure_counts_only_at_an_end_that_was_fixed(
+    pairs: int, *, certain: bool, found: bool
+) -> None:
+    """Seven pairs all go one way, which is rare by chance, but by very different factors."""
+    plan = replace(PLAN, pairs=pairs, stop_when_certain=certain)
+    seen = experiment(plan, noisy(1.0), blocks=14)
+    blocks = tuple(
+        replace(one, worst_ms=50.0 * (1.1 if one.pair else 4.0) ** one.arm) for one in seen.blocks
+    )
+    report = report_on(replace(seen, blocks=blocks))
+    p_value = report.ratios[PrimaryMeasure.WORST].p_value
+    assert p_value is not None
+    assert p_value < 0.02
+    assert report.significant[PrimaryMeasure.WORST] is found
+
+
 def test_arms_that_lose_blocks_unevenly_are_said_to_be_not_comparable() -> None:
     def lost(number: int) -> Loss:
         is_treatment = PLAN.arm_of(number) is Arm.TREATMENT

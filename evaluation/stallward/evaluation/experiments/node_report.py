@@ -81,8 +81,8 @@ class NodeReport:
     ratios: dict[PrimaryMeasure, PairedRatio]
     """Treatment over baseline, for each measure of which a pair is known."""
     significant: dict[PrimaryMeasure, bool]
-    """Whether a measure differs at 5 %: the primary one by itself, the others with Holm's
-    correction."""
+    """Whether a measure differs at 5 %: each by itself, but with Holm's correction for all except
+    the primary one where p-values decide."""
     work_unit: str
     """The unit in which the background's work was counted; empty if it was processor time."""
     losses_p: float
@@ -109,8 +109,8 @@ class NodeReport:
 def report_on(experiment: Experiment) -> NodeReport:
     """Analyse an experiment, also while it runs.
 
-    Whether the primary measure is significant is judged by the interval that holds at every look,
-    except where the number of pairs was fixed before and all of them were run.
+    Whether a measure is significant is judged by the interval that holds at every look, except
+    where the number of pairs was fixed before and all of them were run.
     """
     plan, blocks = experiment.plan, experiment.blocks
     ratios: dict[PrimaryMeasure, PairedRatio] = {}
@@ -141,21 +141,18 @@ def _significant(
     experiment: Experiment, ratios: dict[PrimaryMeasure, PairedRatio]
 ) -> dict[PrimaryMeasure, bool]:
     plan = experiment.plan
-    others: dict[str, float] = {
-        measure: ratio.p_value
-        for measure, ratio in ratios.items()
-        if measure is not plan.primary and ratio.p_value is not None
-    }
-    found = holm(others)
-    significant = {measure: found.get(measure, False) for measure in ratios}
-    primary = ratios.get(plan.primary)
-    if primary is not None:
-        fixed = not plan.stop_when_certain and len(experiment.blocks) == plan.blocks
-        significant[plan.primary] = (
-            primary.p_value is not None and primary.p_value <= 0.05
-            if fixed
-            else primary.always.excludes(1.0)
-        )
+    if not plan.stop_when_certain and len(experiment.blocks) == plan.blocks:
+        p_values: dict[PrimaryMeasure, float] = {
+            measure: ratio.p_value
+            for measure, ratio in ratios.items()
+            if ratio.p_value is not None
+        }
+        others = {one: p for one, p in p_values.items() if one is not plan.primary}
+        significant = dict.fromkeys(ratios, False) | holm(others)
+        if plan.primary in p_values:
+            significant[plan.primary] = p_values[plan.primary] <= 0.05
+    else:
+        significant = {measure: ratio.always.excludes(1.0) for measure, ratio in ratios.items()}
     return {
         measure: found and all_have_ratios(experiment.blocks, measure)
         for measure, found in significant.items()
