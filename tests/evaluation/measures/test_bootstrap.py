@@ -227,3 +227,9 @@ def test_the_interval_of_an_event_that_was_never_seen_is_not_empty() -> None:
     assert (always.value, always.low, always.high) == (1.0, 0.95, 1.0)
     never = share_interval(0, 60, np.zeros(10), units=3)
     assert (never.value, never.low, never.high) == (0.0, 0.0, 0.05)
+
+
+def test_the_interval_of_a_share_that_is_the_same_in_every_block_is_not_empty() -> None:
+    draws = 87 / 90 + 1e-16 * np.arange(10)
+    tied = share_interval(87, 90, draws, units=3)
+    assert (tied.low, tied.high) == pytest.approx((84 / 90, 1.0))

@@ -25,6 +25,9 @@ from stallward.evaluation.results.interval import UNKNOWN, Interval
 _LEFT_OUT: Final = 0.025
 """The share of draws that an interval leaves out on each side."""
 
+_ROUNDING: Final = 1e-9
+"""Draws of a share that is the same in every block still differ by rounding."""
+
 
 class Scale(StrEnum):
     """The scale on which an interval is symmetric about its estimate."""
@@ -132,14 +135,11 @@ def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> 
     if trials == 0:
         return UNKNOWN
     share = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
-    if share.low is None or share.high is None or share.low < share.high:
+    if share.low is None or share.high is None or share.high - share.low > _ROUNDING:
         return share
-    margin = min(
-        3.0 / trials, 1.0
-    )  # the 95 % bound on an event that never happened in that many trials
-    if successes == trials:
-        return Interval(value=1.0, low=1.0 - margin, high=1.0)
-    return Interval(value=share.value, low=share.low, high=min(share.high + margin, 1.0))
+    # the 95 % bound on an event that never happened in that many trials
+    margin, value = 3.0 / trials, successes / trials
+    return Interval(value=value, low=max(value - margin, 0.0), high=min(value + margin, 1.0))
 
 
 # ---------- Confidence sequences: intervals that hold at every look, so that an experiment may stop early.
