@@ -72,6 +72,7 @@ def test_too_few_blocks_and_unknown_work_are_refused() -> None:
     busy = blocks_of(series(30.0), block_s=50.0, burn_in_s=10.0)
     with pytest.raises(MeasureError, match="different numbers of background groups"):
         pair_spread((*busy, *idle), PrimaryMeasure.WORK)
+    assert pair_spread((*busy, *idle), PrimaryMeasure.P95).pairs == 30
 
 
 @pytest.mark.parametrize("effect", [0.1, -0.2])

@@ -115,15 +115,18 @@ def pair_spread(blocks: tuple[BlockMeasures, ...], measure: PrimaryMeasure) -> P
 
     Raises:
         MeasureError: If there are fewer than :data:`LEAST_PAIRS` pairs with known values, or the
-            recordings are of different groups.
+            measure is work and the recordings are of different groups.
     """
-    if len({block.units.shape[1] for block in blocks}) > 1:
+    works = (
+        measure is PrimaryMeasure.WORK
+    )  # a recording while the background was idle has no group
+    if works and len({block.units.shape[1] for block in blocks}) > 1:
         raise MeasureError(
             "The recordings have different numbers of background groups.",
             next_step="Plan by recordings of one configuration.",
         )
     rates = [block.units.sum(axis=0) / block.windows for block in blocks]
-    full = np.mean(rates, axis=0) if rates else np.zeros(0)
+    full = np.mean(rates, axis=0) if works and rates else np.zeros(0)
     values = np.array([value_of(measure, block, full) for block in blocks])
     pairs = values[: values.size // 2 * 2].reshape(-1, 2)
     pairs = pairs[(np.isfinite(pairs) & (pairs > 0.0)).all(axis=1)]
