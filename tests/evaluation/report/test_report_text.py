@@ -89,6 +89,15 @@ def test_the_headline_names_the_best_trade_and_its_price() -> None:
     assert "latd 10.0 ms at 10 %" in text
 
 
+def test_no_arm_helps_only_where_none_lowers_p95() -> None:
+    none, idle = _arm(400.0, 0.95, 0.0), _arm(398.0, 0.9, 0.0)
+    text = headline(comparison({"none": none, "static": idle, "partition": _arm(40.0, 0.5, 0.0)}))
+    assert "partition brings it to 40.0 ms while the background does 50 % of its work" in text
+    assert text.endswith("; static 398 ms at 90 %.")
+    text = headline(comparison({"none": none, "static": idle, "partition": _arm(390.0, 0.5, 0.0)}))
+    assert "No arm helps: static has 398 ms" in text
+
+
 def test_rows_list_references_and_arms_in_order() -> None:
     headers, rows = result_rows(_result())
     assert [row[0] for row in rows] == ["alone", "ample", "none", "latd", "ppo"]

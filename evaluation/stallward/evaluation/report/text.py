@@ -224,7 +224,9 @@ def headline(result: ComparisonResult) -> str:
     acting = {label: arm for label, arm in arms.items() if label.partition("#")[0] != "none"}
     if not acting:
         return text
-    best = min(acting, key=lambda label: _loss(acting[label].metrics))
+    # An arm that meets the target no more often than others must not hide one that lowers p95.
+    helping = {label: arm for label, arm in acting.items() if _lowers_p95(arm, none)} or acting
+    best = min(helping, key=lambda label: _loss(helping[label].metrics))
     text += f" {_effect(best, acting[best], none)}"
     others = [
         f"{short(label)} {number(other.metrics.p95_ms.value, 'ms')} ms at "
@@ -241,10 +243,16 @@ def _effect(label: str, arm: ArmResult, none: ArmResult | None) -> str:
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
     ) + _ended(arm)
-    untouched = None if none is None else none.metrics.p95_ms.value
-    if untouched is not None and p95 is not None and p95 >= 0.95 * untouched:
+    if _lowers_p95(arm, none) is False:
         return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
     return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
+
+
+def _lowers_p95(arm: ArmResult, none: ArmResult | None) -> bool | None:
+    """Whether an arm's p95 is noticeably below that without control; ``None`` if unknown."""
+    p95 = arm.metrics.p95_ms.value
+    untouched = None if none is None else none.metrics.p95_ms.value
+    return None if p95 is None or untouched is None else p95 < 0.95 * untouched
 
 
 def _ended(arm: ArmResult) -> str:
