@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -137,6 +138,22 @@ def test_a_directory_with_other_things_in_it_is_refused(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="is a file"):
         BlockStore(tmp_path / "precious.txt", SETTINGS)
     assert [p.name for p in tmp_path.iterdir()] == ["precious.txt"]
+
+
+def test_a_plan_that_could_not_be_written_does_not_block_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        with pytest.raises(OSError, match="No space"):
+            BlockStore(tmp_path, SETTINGS)
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / ".plan.json.tmp").write_text("{")  # as after a kill
+    BlockStore(tmp_path, SETTINGS)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks", "plan.json"]
 
 
 def test_arms_with_arguments_and_repeats() -> None:

@@ -26,6 +26,9 @@ from stallward.evaluation.errors import PlanError, ResultError
 
 T = TypeVar("T")
 
+_TEMPORARY: Final = ".tmp"
+"""The end of the name of a file that is being written."""
+
 
 def to_json(value: object) -> Any:
     """The JSON value of a result: objects, lists, strings, numbers, booleans and ``None``."""
@@ -104,12 +107,16 @@ def holds_object(path: Path) -> bool:
 def save(path: Path, value: object) -> None:
     """Write a result so that a reader sees either all of it or the previous file."""
     text = json.dumps(to_json(value), indent=2, allow_nan=False)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary = path.with_name(f".{path.name}{_TEMPORARY}")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError:  # as on a full disk
+        temporary.unlink(missing_ok=True)
+        raise
 
 
 def _refuse_constant(name: str) -> None:
@@ -141,7 +148,8 @@ def claim(root: Path, plan: _P, what: str) -> _P:
     if root.is_file():
         raise PlanError(f"{root} is a file.", next_step="Name a directory with --out.")
     if not holds_object(root / PLAN_FILE):
-        if root.exists() and any(root.iterdir()):
+        unfinished = f".{PLAN_FILE}{_TEMPORARY}"  # of a process that ended while it wrote the plan
+        if root.exists() and any(path.name != unfinished for path in root.iterdir()):
             raise PlanError(
                 f"{root} is not empty and holds no {what}.",
                 next_step="Name an empty or a new directory with --out.",
