@@ -156,6 +156,24 @@ def test_a_plan_that_could_not_be_written_does_not_block_its_directory(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["blocks", "plan.json"]
 
 
+def test_a_block_is_on_the_disk_before_it_counts_as_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+
+    def note(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+
+    store = BlockStore(tmp_path / "out", SETTINGS)
+    monkeypatch.setattr("os.fsync", note)
+    block = plan_blocks(parse_arms("none"), 1, seed=7)[0]
+    partial = store.open(block)
+    partial.mkdir()
+    (partial / "ticks.parquet").write_bytes(b"x")
+    store.commit(block, NODE)
+    assert synced == ["ticks.parquet", ".block.json.tmp"]
+
+
 def test_arms_with_arguments_and_repeats() -> None:
     arms = parse_arms("none, static:pause=1,limit=0.4, latd,none#2,onnx:path=/x/p.onnx")
     assert [a.label for a in arms] == [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -188,6 +189,9 @@ class BlockStore:
             node: The node that it ran on.
         """
         partial = self.blocks / f"{block.directory}.partial"
+        for file in partial.iterdir():  # what has its final name is complete after a power failure
+            with file.open("rb") as opened:
+                os.fsync(opened.fileno())
         save(partial / BLOCK_FILE, FinishedBlock(block=block, node=node))
         final = self.path(block)
         shutil.rmtree(final, ignore_errors=True)
