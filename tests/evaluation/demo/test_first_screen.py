@@ -172,6 +172,16 @@ def test_kills_by_the_published_rule_are_reported(killed: int, words: str) -> No
     assert f"killed {words}" in notes[1]
 
 
+def test_a_published_rule_that_was_left_out_has_no_row_and_no_note() -> None:
+    example = result()
+    arms = {label: one for label, one in example.table.arms.items() if label != "latd"}
+    without = replace(example, table=replace(example.table, arms=arms))
+    opening = first_screen(without, trained_s=54.0, seen=False)
+    assert "latd" not in [row[0] for row in opening.rows]
+    assert [note for note in opening.notes if "latd" in note] == []
+    assert len(opening.notes) == 2
+
+
 def test_the_note_on_the_fresh_policy_has_its_training_time_and_its_difference() -> None:
     _, notes = screen(contrast("ppo", "fresh", figure(0.5, 0.4, 0.6)))
     assert "trained by this demo in 54 s" in notes[2]

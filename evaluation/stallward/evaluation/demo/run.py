@@ -94,7 +94,8 @@ def first_screen(result: ComparisonResult, *, trained_s: float, seen: bool) -> O
         "Work is relative to having the node alone. Brackets are 95 % intervals.",
         notes=(
             _policy_note(table),
-            _latd_note(table),
+            # It is left out where the settings that it writes cannot be written, as in containers.
+            *((_latd_note(table),) if "latd" in table.arms else ()),
             _fresh_note(table, trained_s),
             *((_SEEN,) if seen else ()),
         ),
