@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,7 +13,7 @@ import numpy as np
 import pytest
 from example_results import NODE
 
-from stallward.env.errors import ScenarioError
+from stallward.env.errors import RecordingError, ScenarioError
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.scenario.file import load_scenario
@@ -212,6 +214,25 @@ def test_an_interrupted_comparison_runs_only_the_missing_blocks(
     _run(uninterrupted, whole, scenario)
     assert first.ran + second.ran == whole.ran
     assert resumed.outcome(scenario).result == uninterrupted.outcome(scenario).result
+
+
+@pytest.mark.parametrize("number", [None, 2])
+def test_a_damaged_block_is_named_and_measured_again_once_it_is_removed(
+    tmp_path: Path, scenario: Scenario, number: int | None
+) -> None:
+    comparison = _comparison(tmp_path)
+    _run(comparison, KnownRunner(), scenario)
+    planned = comparison._calibration(scenario) if number is None else comparison.blocks
+    block = comparison.store.path(planned[number or 0])
+    os.truncate(block / "requests.parquet", 100)
+    with pytest.raises(RecordingError, match="truncated") as raised:
+        comparison.outcome(scenario)
+    assert f"Remove {block} and repeat the command" in raised.value.next_step
+    shutil.rmtree(block)
+    again = KnownRunner()
+    _run(comparison, again, scenario)
+    assert len(again.ran) == 1
+    comparison.outcome(scenario)
 
 
 def test_more_rounds_reuse_the_finished_ones(tmp_path: Path, scenario: Scenario) -> None:

@@ -14,6 +14,7 @@ from stallward.actuator.runtime.temporary_folders import temporary_folder
 from stallward.agent.controller import Need, NodeContext, check_node
 from stallward.agent.errors import ControllerError
 from stallward.agent.registry import make_controller
+from stallward.env.errors import RecordingError
 from stallward.env.recording.run_info import load_run
 from stallward.env.sandbox.lacks import sandbox_lacks
 from stallward.env.sandbox.peers.programs import Peer, why_not
@@ -281,6 +282,16 @@ def _targets(scenario: Scenario) -> tuple[Target, ...]:
     )
 
 
+@contextmanager
+def _finished(path: Path) -> Iterator[Path]:
+    """Read a finished block; if it is damaged, say how to have it measured again."""
+    try:
+        yield path
+    except RecordingError as error:
+        next_step = f"Remove {path} and repeat the command, which measures this block again."
+        raise RecordingError(error.cause, next_step=next_step) from error
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparisonOutcome:
     """The outcome of a comparison."""
@@ -352,7 +363,8 @@ class Comparison:
         block = self._calibration(scenario)[0]
         if not self.store.done(block):
             return UNCALIBRATED_SLO_MS
-        return target_ms(self.store.path(block))
+        with _finished(self.store.path(block)) as path:
+            return target_ms(path)
 
     def _block_s(self, block: PlannedBlock, scenario: Scenario) -> float:
         if block.round != CALIBRATION_ROUND:
@@ -397,8 +409,8 @@ class Comparison:
         """The measures of all blocks, by condition, in the order of rounds."""
         measures: dict[str, list[BlockMeasures]] = {}
         for block in self.blocks:
-            measured = measure_recording(self.store.path(block))
-            measures.setdefault(block.condition, []).append(measured)
+            with _finished(self.store.path(block)) as path:
+                measures.setdefault(block.condition, []).append(measure_recording(path))
         measures.setdefault(BACKGROUND, measures[ALONE])  # without a background, nothing is done
         return measures
 
