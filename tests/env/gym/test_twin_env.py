@@ -122,6 +122,13 @@ def test_a_twin_is_made_from_a_recording() -> None:
         TwinEnv(twins=(TWIN,), render_mode="human")
 
 
+def test_the_shown_target_is_that_of_the_episode() -> None:
+    settings = SimulationSettings(nuisance=replace(NO_NUISANCE, target_ratio=(3.0, 3.0)))
+    env = TwinEnv(twins=(TWIN,), settings=settings, render_mode="ansi")
+    env.reset(seed=1)
+    assert "target 60 ms" in str(env.render())
+
+
 def test_an_episode_ends_by_truncation_after_its_time() -> None:
     env = TwinEnv(twins=(TWIN,), settings=SimulationSettings(episode_s=2.0))
     env.reset(seed=1)

@@ -102,10 +102,10 @@ def missed_by(simulation: Simulation, index: int) -> dict[str, float]:
 
 
 def scene_of(simulation: Simulation, index: int) -> Scene:
-    """The scene of a node: its twin's, which may change when an episode begins."""
+    """The scene of a node: its twin, and the target of the episode, which varies around its own."""
     scenario = simulation.twins[simulation.scenario[index]].scenario
     return Scene(
         title=scenario.name,
-        target_ms=scenario.slo_ms,
+        target_ms=float(simulation.twin.nodes.slo_ms[index]),
         slot_names=tuple(slot.name for slot in scenario.slots),
     )
