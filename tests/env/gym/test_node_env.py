@@ -16,7 +16,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.env.errors import ScenarioError, TwinError
 from stallward.env.gym.node_env import NodeEnv
+from stallward.env.scenario.file import load_scenario
 from stallward.env.simulation.simulation import SimulationSettings
+from stallward.env.twin.inputs.fitted import load_fitted
+from stallward.models.registry import find_twin
 
 
 def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
@@ -28,6 +31,18 @@ def test_making_it_touches_nothing_and_a_wrong_scenario_is_refused() -> None:
         NodeEnv("no-such-scenario")
     with pytest.raises(TwinError, match="episodes"):
         NodeEnv(settings={"episodes": 3})
+
+
+def test_the_target_is_the_given_one_the_stated_one_or_that_of_the_twin() -> None:
+    stated_ms = load_scenario("postgres-stress").protected.slo.latency_ms
+    twin_ms = load_fitted(find_twin("postgres-stress")).scenario.slo_ms
+    assert stated_ms is not None
+    assert twin_ms != stated_ms
+    assert NodeEnv("postgres-stress").slo_ms == stated_ms
+    assert NodeEnv("postgres-stress", slo_ms=7.0).slo_ms == 7.0
+    assert load_scenario("detector-anon").protected.slo.latency_ms is None
+    twin_ms = load_fitted(find_twin("detector-anon")).scenario.slo_ms
+    assert NodeEnv("detector-anon").slo_ms == twin_ms
 
 
 @pytest.mark.live

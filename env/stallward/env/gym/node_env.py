@@ -54,7 +54,7 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         settings: Episode length, price, switch cost and guard budgets, or the fields that differ
             from their defaults, in plain JSON types. Nuisance settings have no effect: a real node
             brings its own.
-        slo_ms: The target; by default the scenario's or its twin's.
+        slo_ms: The target; by default the one that the scenario states, or its twin's.
         cache_dir: Folder for the scenario's data and the swap file.
         continuous: Whether actions are numbers from -1 to 1
             (:func:`stallward.env.gym.spaces.to_choices`).
@@ -96,12 +96,13 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
         check_quantile(self.scenario.name, self.scenario.protected.slo.quantile)
         self._cache_dir = default_cache_dir() if cache_dir is None else Path(cache_dir)
         self._full_per_s = np.zeros(len(self.scenario.background))
-        self.slo_ms = slo_ms or self.scenario.protected.slo.latency_ms or _DEFAULT_SLO_MS
+        stated_ms = slo_ms or self.scenario.protected.slo.latency_ms
+        self.slo_ms = stated_ms or _DEFAULT_SLO_MS
         self._rate_per_s = _DEFAULT_RATE_PER_S
         with contextlib.suppress(RegistryError):  # no twin: full speed is learned on the way
             twin = load_fitted(find_twin(self.scenario.name)).scenario
             self._full_per_s = np.array([slot.units_per_s for slot in twin.slots])
-            self.slo_ms = slo_ms or twin.slo_ms
+            self.slo_ms = stated_ms or twin.slo_ms
             self._rate_per_s = twin.protected.request_rate_per_s
         self._stack = contextlib.ExitStack()
         self._episode = contextlib.ExitStack()
