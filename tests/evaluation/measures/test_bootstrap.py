@@ -230,6 +230,6 @@ def test_the_interval_of_an_event_that_was_never_seen_is_not_empty() -> None:
 
 
 def test_the_interval_of_a_share_that_is_the_same_in_every_block_is_not_empty() -> None:
-    draws = 87 / 90 + 1e-16 * np.arange(10)
+    draws = 87 / 90 + 1e-16 * np.arange(10.0)
     tied = share_interval(87, 90, draws, units=3)
     assert (tied.low, tied.high) == pytest.approx((84 / 90, 1.0))
