@@ -94,7 +94,8 @@ def test_as_many_pairs_as_planned_show_the_effect(effect: float) -> None:
         assert low is not None
         assert high is not None
         shown.append(low > 1.0 or high < 1.0)
-    assert 0.7 < np.mean(shown) < 0.92
+    # A report's randomisation test needs a pair or two more than these intervals.
+    assert 0.7 < np.mean(shown) < 0.96
 
 
 @pytest.mark.parametrize(("effect", "spread"), [(0.3, 0.05), (-0.3, 0.1), (0.2, 0.1)])

@@ -117,9 +117,8 @@ def pair_spread(blocks: tuple[BlockMeasures, ...], measure: PrimaryMeasure) -> P
         MeasureError: If there are fewer than :data:`LEAST_PAIRS` pairs with known values, or the
             measure is work and the recordings are of different groups.
     """
-    works = (
-        measure is PrimaryMeasure.WORK
-    )  # a recording while the background was idle has no group
+    # A recording from a time in which the background was idle has no group.
+    works = measure is PrimaryMeasure.WORK
     if works and len({block.units.shape[1] for block in blocks}) > 1:
         raise MeasureError(
             "The recordings have different numbers of background groups.",
