@@ -19,6 +19,7 @@ from stallward.actuator.config.load import parse_config
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.doctor.survey import Survey, Workload, survey
 from stallward.actuator.kernel.paths import DEFAULT_PATHS
+from stallward.actuator.runtime.private_files import replace_file
 from stallward.agent.errors import UsageError
 from stallward.agent.registry import make_controller
 
@@ -113,23 +114,21 @@ def _write(path: Path, text: str) -> None:
         UsageError: If it cannot be written.
     """
     whole = path.resolve()  # a link stays one
-    new = whole.with_name(f".{whole.name}.new")
+    made = not whole.exists()
     try:
         whole.parent.mkdir(parents=True, exist_ok=True)
-        if whole.exists() and not whole.is_file():  # such as /dev/stdout
+        if made:
+            whole.touch()
+        if not whole.is_file():  # such as /dev/stdout
             whole.write_text(text, encoding="utf-8")
             return
-        new.unlink(missing_ok=True)
-        with new.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if whole.exists():
-            _give_like(new, whole.stat())
-        new.replace(whole)
+        before = whole.stat()
+        replace_file(whole, text.encode())
+        _give_like(whole, before)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            new.unlink(missing_ok=True)
+        if made:
+            with contextlib.suppress(OSError):
+                whole.unlink(missing_ok=True)
         raise UsageError(
             f"{path} cannot be written ({error.strerror}).", next_step="Give another --out."
         ) from error

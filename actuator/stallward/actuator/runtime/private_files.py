@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -17,11 +18,16 @@ def replace_file(path: Path, content: bytes) -> None:
         OSError: If it cannot be written.
     """
     partial = path.with_suffix(".partial")
-    with open_private(partial, os.O_TRUNC) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    partial.rename(path)
+    try:
+        with open_private(partial, os.O_TRUNC) as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.rename(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+        raise
     sync_folder(path.parent)
 
 
