@@ -177,12 +177,13 @@ class PartitionController:
     def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
         """The limits and pauses that leave the application what it needs."""
         divided = self.divide(sample, AUTO)
+        limits = divided.desired != RELEASED
         self._slow_swap.update(
             sample,
             self._elapsed_s,
             slo_ms=self._context.slo_ms,
             stall_share=self._caution.stall_share,
-            limits=divided.desired != RELEASED and Need.PAUSE not in self._context.lacks,
+            limits=limits and Need.PAUSE not in self._context.lacks,
         )
         by_limits = self._slow_swap.way is Way.LIMITS
         lifted = self._lifting.update(
@@ -190,7 +191,7 @@ class PartitionController:
             self._elapsed_s,
             latency=sample.latency,
             slo_ms=self._context.slo_ms,
-            limits=by_limits and divided.desired != RELEASED,
+            limits=limits and by_limits,
         )
         if lifted:
             return replace(divided, desired=RELEASED, reason=f"limits lifted: {divided.reason}")
@@ -346,7 +347,7 @@ def _slots(
 
 
 def _paused(divided: Decision, sample: Sample, slow_swap: SlowSwap) -> Decision:
-    """What was decided, by pauses that the latency asks for in place of limits."""
+    """What was decided, with pauses that the latency asks for, and no limits or small steps."""
     if slow_swap.way is Way.PAUSES:
         slots = tuple(
             SlotDesire(paused=slow_swap.paused, cpu_weight=slot.cpu_weight)

@@ -22,7 +22,7 @@ from typing import Final
 from stallward.agent.control_law.thresholds import tuned
 from stallward.agent.desired import MIB
 from stallward.agent.sample import GroupSample, Sample
-from stallward.agent.sharing.lifting import newest_ratio
+from stallward.agent.sharing.lifting import LONGEST_WAIT_S, newest_ratio
 
 MEASURED_PAGES: Final = 300.0
 """So many pages give one measurement."""
@@ -41,10 +41,10 @@ NEAR_RATIO: Final = 0.9
 """The background is paused while the application's p95 is above this share of the target, or"""
 STALL_SHARE: Final = 0.1
 """while it waits for memory for this share of the time."""
-FIRST_PAUSE_S: Final = 2.0
-"""A pause lasts as long after that. It is longer each time it has to be repeated"""
+PAUSE_S: Final = 2.0
+"""A pause is longer than the one before by this; the first one lasts for twice this."""
 LONGEST_PAUSE_S: Final = 6.0
-"""up to this time."""
+"""The longest pause. In calm pauses become shorter again."""
 
 WINDOW_S: Final = 60.0
 """The time for which pauses are judged."""
@@ -59,8 +59,6 @@ READ_BACK_S: Final = 60.0
 """apart from the beginning, while the background reads back what was swapped before."""
 FIRST_WAIT_S: Final = 600.0
 """The time after the first failure until the next trial."""
-LONGEST_WAIT_S: Final = 3600.0
-"""The longest such time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +143,7 @@ class SlowSwap:
         self._delay = SwapDelay(thresholds.slow_swap_us)
         self._stepped = False
         self._since_s = self._ran_s = 0.0
-        self._pause_s = FIRST_PAUSE_S
+        self._pause_s = PAUSE_S
         self._left_s = 0.0
         self._ticks: deque[_Tick] = deque()
         self._barred_s = 0.0
@@ -196,12 +194,12 @@ class SlowSwap:
         return Way.LIMITS if self._stepped else Way.STEPS
 
     def _hold(self, *, near: bool, by: float) -> None:
-        """Begin, continue or end a pause (as ``psi-hold`` does)."""
+        """Begin, continue or end a pause, as ``psi-hold`` does (whose first is half as long)."""
         if near and not self.paused:
-            self._pause_s = min(self._pause_s + FIRST_PAUSE_S, LONGEST_PAUSE_S)
+            self._pause_s = min(self._pause_s + PAUSE_S, LONGEST_PAUSE_S)
         elif not near and not self.paused:
             shrunk_s = self._pause_s * 0.5 ** (by / self._pause_s)
-            self._pause_s = max(shrunk_s, FIRST_PAUSE_S)
+            self._pause_s = max(shrunk_s, PAUSE_S)
         self._left_s = self._pause_s if near else max(self._left_s - by, 0.0)
         self.paused = self._left_s > 0.0
 
