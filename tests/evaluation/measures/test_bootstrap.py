@@ -22,6 +22,7 @@ from stallward.evaluation.measures.intervals import (
     half_width,
     impact_interval,
     interval,
+    share_difference_interval,
     share_interval,
     student_975,
 )
@@ -233,3 +234,21 @@ def test_the_interval_of_a_share_that_is_the_same_in_every_block_is_not_empty() 
     draws = 87 / 90 + 1e-16 * np.arange(10.0)
     tied = share_interval(87, 90, draws, units=3)
     assert (tied.low, tied.high) == pytest.approx((84 / 90, 1.0))
+
+
+def test_the_interval_of_a_difference_that_is_the_same_in_every_block_is_not_empty() -> None:
+    both = share_difference_interval((1.0, 60), (1.0, 30), np.zeros(10), units=2)
+    assert (both.low, both.value, both.high) == pytest.approx((-0.05, 0.0, 0.1))
+    rounded = 0.25 + 1e-16 * np.arange(10.0)
+    between = share_difference_interval((0.75, 300), (0.5, 300), rounded, units=2)
+    margin = np.sqrt(2.0) * 0.01
+    assert (between.low, between.high) == pytest.approx((0.25 - margin, 0.25 + margin))
+    apart = share_difference_interval((1.0, 60), (0.0, 60), np.ones(10), units=2)
+    assert apart.high == 1.0, "a difference of shares is never more"
+
+
+def test_a_difference_of_shares_that_varies_has_the_interval_of_its_draws() -> None:
+    draws = np.linspace(-0.2, 0.4, 50)
+    varies = share_difference_interval((0.6, 60), (0.5, 60), draws, units=4)
+    assert varies == interval(0.6 - 0.5, draws, blocks=4, scale=Scale.LINEAR)
+    assert share_difference_interval((1.0, 60), (1.0, 60), np.zeros(9), units=1).low is None

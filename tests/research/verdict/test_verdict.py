@@ -264,6 +264,14 @@ def test_a_violation_that_never_happened_in_80_windows_is_not_excluded(judged: V
     assert points.low == -(points.high or 0.0) == pytest.approx(-3.0 / 80.0)
 
 
+def test_a_target_that_was_missed_in_every_window_is_missed_by_100_points_at_most() -> None:
+    missed = (
+        judge({"s": scene(ppo=(60.0, (6.0, 1.2)))}, TARGETS).arms["ppo"]["slo_points"].interval
+    )
+    assert missed.low == pytest.approx(1.0 - 2**0.5 * 3.0 / 80.0), "either may err"
+    assert missed.value == missed.high == 1.0
+
+
 def test_targets_are_met_or_not_where_there_are_any(judged: Verdict) -> None:
     over = judged.arms["ppo"]
     assert over["work_of_latd"].met is True

@@ -33,7 +33,7 @@ from stallward.evaluation.measures.bootstrap import (
     moving_block_counts,
     pooled_quantiles,
 )
-from stallward.evaluation.measures.intervals import Scale, interval
+from stallward.evaluation.measures.intervals import Scale, interval, share_difference_interval
 from stallward.evaluation.results.comparison import Contrast, Spread
 from stallward.evaluation.results.interval import Interval
 
@@ -49,6 +49,8 @@ class Estimate:
 
     value: float
     draws: Array
+    trials: int = 0
+    """Of a share, how many trials it is of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +86,8 @@ def contrasts(
 
     def difference(one: Estimate, two: Estimate) -> Interval:
         draws = _paired(one.draws, two.draws, jointly=jointly, ratio=False)
-        return interval(one.value - two.value, draws, blocks=attainment_units, scale=Scale.LINEAR)
+        shares = (one.value, one.trials), (two.value, two.trials)
+        return share_difference_interval(*shares, draws, units=attainment_units)
 
     return tuple(
         Contrast(
@@ -217,14 +220,15 @@ class Condition:
             np.array([v.sum() for v in values]),
             np.array([float(v.size) for v in values]),
         )
-        if sizes.sum() == 0.0:
+        trials = int(sizes.sum())
+        if trials == 0:
             return Estimate(value=np.nan, draws=np.full(self.counts.shape[0], np.nan))
         if self.single:
             counts = moving_block_counts(values[0].size, RUN_WINDOWS, RESAMPLES, self.rng)
             draws = bootstrap_ratio(values[0], np.ones(values[0].size), counts)
         else:
             draws = bootstrap_ratio(sums, sizes, self.counts)
-        return Estimate(value=float(sums.sum() / sizes.sum()), draws=draws)
+        return Estimate(value=float(sums.sum() / trials), draws=draws, trials=trials)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,12 +134,47 @@ def share_interval(successes: int, trials: int, draws: Array, *, units: int) -> 
     """
     if trials == 0:
         return UNKNOWN
-    share = interval(successes / trials, draws, blocks=units, scale=Scale.SHARE)
-    if share.low is None or share.high is None or share.high - share.low > _ROUNDING:
+    value = successes / trials
+    share = interval(value, draws, blocks=units, scale=Scale.SHARE)
+    if _varies(share):
         return share
-    # the 95 % bound on an event that never happened in that many trials
-    margin, value = 3.0 / trials, successes / trials
-    return Interval(value=value, low=max(value - margin, 0.0), high=min(value + margin, 1.0))
+    low, high = _rule_of_three(value, trials)
+    return Interval(value=value, low=low, high=high)
+
+
+def share_difference_interval(
+    one: tuple[float, int], two: tuple[float, int], draws: Array, *, units: int
+) -> Interval:
+    """The interval of a share less another; if the draws do not vary, by the trials of both.
+
+    Then each has the bounds of :func:`share_interval`, and those of the difference follow from
+    them (Newcombe, Statistics in Medicine 17(8), 1998).
+
+    Args:
+        one: The share, and how many trials it is of.
+        two: The same of the other.
+        draws: Bootstrap draws of the difference.
+        units: How many independent units were resampled.
+    """
+    value = one[0] - two[0]
+    difference = interval(value, draws, blocks=units, scale=Scale.LINEAR)
+    if _varies(difference):
+        return difference
+    (low, high), (other_low, other_high) = _rule_of_three(*one), _rule_of_three(*two)
+    below = math.hypot(one[0] - low, other_high - two[0])
+    above = math.hypot(high - one[0], two[0] - other_low)
+    return Interval(value=value, low=value - below, high=value + above)
+
+
+def _varies(share: Interval) -> bool:
+    """Whether an interval says all that is known: it has a width, or there can be none."""
+    return share.low is None or share.high is None or share.high - share.low > _ROUNDING
+
+
+def _rule_of_three(share: float, trials: int) -> tuple[float, float]:
+    """The 95 % bounds on an event that never happened in that many trials, about a share."""
+    margin = 3.0 / max(trials, 1)
+    return max(share - margin, 0.0), min(share + margin, 1.0)
 
 
 # ---------- Confidence sequences: intervals that hold at every look, so that an experiment may stop early.

@@ -21,6 +21,7 @@ from stallward.evaluation.measures.intervals import (
     impact_interval,
     interval,
     rounds_for,
+    share_difference_interval,
     spread_per_round,
 )
 from stallward.evaluation.results.interval import UNKNOWN, Interval
@@ -115,13 +116,12 @@ class Judging:
         usable = [pair for pair in pairs if against is None or pair.two is not None]
         if not usable:
             return self._judged(figure, UNKNOWN)
-        whole = _interval(
-            figure.how,
-            _combined(figure.how, usable),
-            min(p.scenario.estimates.rounds for p in usable),
-        )
-        if figure.counts_windows and whole.low is not None and whole.low == whole.high:
-            whole = _rule_of_three(whole, sum(pair.scenario.windows(role) for pair in usable))
+        combined = _combined(figure.how, usable)
+        rounds = min(pair.scenario.estimates.rounds for pair in usable)
+        if figure.counts_windows:
+            whole = _interval_of_shares(usable, combined, rounds)
+        else:
+            whole = _interval(figure.how, combined, rounds)
         known = [
             value for pair in usable if np.isfinite(value := _combined(figure.how, [pair]).value)
         ]
@@ -234,13 +234,15 @@ def _interval(how: How, figure: Estimate, rounds: int) -> Interval:
     return interval(figure.value, figure.draws, blocks=rounds, scale=scale)
 
 
-def _rule_of_three(constant: Interval, windows: int) -> Interval:
-    """The interval of a difference that never varied, by the rule of three over the windows."""
-    assert constant.value is not None  # it has an interval
-    margin = min(3.0 / max(windows, 1), 1.0)
-    return Interval(
-        value=constant.value, low=constant.value - margin, high=constant.value + margin
-    )
+def _interval_of_shares(pairs: Sequence[_Pair], less: Estimate, rounds: int) -> Interval:
+    """The interval of the shares of windows of others less those of an arm, over scenarios."""
+
+    def mean(shares: Sequence[Estimate]) -> tuple[float, int]:
+        return float(np.mean([one.value for one in shares])), sum(one.trials for one in shares)
+
+    others = mean([pair.two for pair in pairs if pair.two is not None])
+    arms = mean([pair.one for pair in pairs])
+    return share_difference_interval(others, arms, less.draws, units=rounds)
 
 
 _Count = TypeVar("_Count", int, float)

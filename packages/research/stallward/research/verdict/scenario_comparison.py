@@ -148,10 +148,6 @@ class ScenarioComparison:
         met = [m.mean() if m.size else np.nan for m in self.estimates.figures[label].met]
         return p99 / ample, np.array(met)
 
-    def windows(self, role: str) -> int:
-        """How many windows all blocks of an arm have together."""
-        return sum(m.size for m in self.estimates.figures[self.labels[role]].met)
-
 
 def common_roles(scenarios: Sequence[ScenarioComparison]) -> list[str]:
     """The roles that every scenario has, in order."""
