@@ -252,6 +252,53 @@ def test_logs_that_were_rotated_are_read_together(node: Path) -> None:
     assert made.requests == 100
 
 
+def _clock_set(ticks: list[pb.TickRecord], by_s: float) -> list[pb.TickRecord]:
+    """The same ticks by a system clock that was set."""
+    for tick in ticks:
+        tick.wall_time_s += by_s
+    return ticks
+
+
+def _logs(node: Path, *spans: tuple[tuple[float, float], float]) -> list[Path]:
+    """A log of each span, by a system clock that is ahead by so much."""
+    paths = []
+    for number, (span_s, ahead_s) in enumerate(spans):
+        _log(node, span_s, clock_s=BOOT_S + ahead_s)
+        paths.append((node / "requests.lines").rename(node / f"requests.{number}"))
+    return paths
+
+
+def test_requests_stay_where_they_were_when_the_system_clock_is_set(node: Path) -> None:
+    _leave(node, _ticks(500.0, 100.0), _clock_set(_ticks(600.5, 100.0), 3600.0))
+    logs = _logs(node, ((500.0, 600.0), 0.0), ((601.0, 701.0), 3600.0))
+    made, (before, after) = _convert(node, requests=logs)
+    assert made.requests == 200
+    for recording, ends_s in ((before, [500.0, 599.0]), (after, [601.0, 700.0])):
+        np.testing.assert_allclose(recording.requests.scheduled_s[[0, -1]], ends_s, atol=1e-3)
+
+
+def test_a_tick_that_takes_long_is_not_taken_for_a_clock_that_was_set(node: Path) -> None:
+    ticks = _ticks(500.0, 100.0)
+    ticks[100].timings.sense_ms, ticks[100].timings.apply_ms = 300.0, 100.0
+    _clock_set(ticks[100:101], 0.4)
+    _leave(node, ticks)
+    made, _ = _convert(node, requests=_logs(node, ((500.0, 600.0), 0.0)))
+    assert (len(made.recordings), made.requests) == (1, 100)
+
+
+def test_unix_times_that_came_twice_tell_no_requests(node: Path) -> None:
+    _leave(
+        node,
+        _with_requests(_ticks(500.0, 100.0)),
+        _with_requests(_clock_set(_ticks(600.5, 100.0), -50.0)),
+        _with_requests(_clock_set(_ticks(701.0, 100.0, "none"), -50.0)),
+    )
+    logs = _logs(node, ((500.0, 600.0), 0.0), ((601.0, 801.0), -50.0))
+    _, recordings = _convert(node, requests=logs)
+    from_log = [20.0 in np.round(one.requests.sojourn_ms, 3) for one in recordings]
+    assert from_log == [False, False, True]
+
+
 def test_remains_of_a_crash_or_a_reboot_are_reported(node: Path) -> None:
     _leave(node, _ticks(9000.0, 70.0), _ticks(20.0, 80.0))
     with (node / "ticks.frames").open("ab") as file:

@@ -44,7 +44,7 @@ def test_each_controller_has_its_own() -> None:
 def test_a_fallback_is_a_part_of_what_a_policy_does() -> None:
     def tick(k: int) -> pb.TickRecord:
         fell = 10 <= k < 20
-        record = pb.TickRecord(time_s=float(k), fallback=fell, slo_ms=60.0)
+        record = pb.TickRecord(time_s=float(k), wall_time_s=1.7e9 + k, fallback=fell, slo_ms=60.0)
         record.decision.controller = "partition" if fell else "onnx"
         record.sample.protected.psi.memory_some_us = 1000 * k
         return record

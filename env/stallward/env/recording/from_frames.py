@@ -53,7 +53,7 @@ def logged_requests(
     """The requests that were scheduled in each piece; ``None`` where no log tells.
 
     Only lines in a file make a log: the other sources and a FIFO keep nothing, and lines without
-    times cannot be told apart by pieces.
+    times cannot be told apart by pieces, nor can Unix times that came twice.
 
     Args:
         source: The ``[latency]`` table of the daemon's configuration.
@@ -74,7 +74,7 @@ def logged_requests(
             )
         return [None] * len(pieces)
     found: list[list[Requests]] = [[] for _ in pieces]
-    has_times = False
+    has_times = is_unix = False
     for path in named or (source.path,):
         if not path.is_file():  # a FIFO keeps nothing
             if not named:
@@ -87,17 +87,20 @@ def logged_requests(
         for text in _chunks(path):
             logged = parse_requests(text, _lines(source))
             has_times = has_times or bool(logged.scheduled_s.size)
-            _sort_in(logged, pieces, found)
+            is_unix |= _sort_in(logged, pieces, found)
     if not has_times and not named:
         return [None] * len(pieces)
-    return [_joined(parts) for parts in found]
+    return [
+        None if is_unix and piece.is_repeated else _joined(parts)
+        for piece, parts in zip(pieces, found, strict=True)
+    ]
 
 
-def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> None:
-    """Add the requests of each piece to what was found of it."""
+def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Requests]]) -> bool:
+    """Add the requests of each piece to what was found; return whether they have Unix times."""
     if not logged.scheduled_s.size:
-        return
-    is_unix = logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S
+        return False
+    is_unix = bool(logged.scheduled_s[-1] - pieces[-1].end_s > _CLOCKS_APART_S)
     for piece, parts in zip(pieces, found, strict=True):
         offset_s = piece.unix_offset_s if is_unix else 0.0
         span_s = (piece.start_s + offset_s, piece.end_s + offset_s)
@@ -106,6 +109,7 @@ def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Req
             mask = np.zeros(logged.scheduled_s.size, dtype=bool)
             mask[first:last] = True
             parts.append(_shifted(logged.where(mask), -offset_s))
+    return is_unix
 
 
 def _chunks(path: Path) -> Iterator[str]:

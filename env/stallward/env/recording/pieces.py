@@ -13,6 +13,8 @@ LEAST_S: Final = 60.0
 """A shorter piece says too little."""
 MOST_GAP_S: Final = 5.0
 """After a longer time without a tick another piece begins."""
+_STEP_S: Final = 0.2
+"""The system clock was set if it moves by more against CLOCK_MONOTONIC between two ticks."""
 _IDLE_BYTES: Final = 1 << 20
 """A group without processes may keep some pages."""
 _DAY_S: Final = 86_400.0
@@ -59,6 +61,8 @@ class Piece:
     """CLOCK_MONOTONIC of the last tick."""
     unix_offset_s: float = 0.0
     """Unix time less CLOCK_MONOTONIC, at the end."""
+    is_repeated: bool = False
+    """Whether some of its Unix times came twice, because the clock was set back."""
     ticks: int = 0
     stall_us: int = 0
     """How long the application stalled for memory."""
@@ -78,7 +82,7 @@ class Piece:
 
     def add(self, tick: pb.TickRecord) -> None:
         """Add the next tick."""
-        self.end_s, self.unix_offset_s = tick.time_s, tick.wall_time_s - tick.time_s
+        self.end_s, self.unix_offset_s = tick.time_s, _unix_offset_s(tick)
         self.ticks += 1
         sample = tick.sample
         psi = sample.protected.psi
@@ -111,6 +115,7 @@ class Trace:
 def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False) -> Trace:
     """Cut a trace into pieces.
 
+    Where the system clock was set another one begins: a log with Unix times would be off by that.
     A policy at whose ticks the default controller decided is still the controller: falling back
     is a part of what it does.
 
@@ -122,14 +127,16 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
     """
     trace = Trace()
     piece: Piece | None = None
-    part = (0, 0)
+    part, latest_unix_s = (0, 0), 0.0
     for tick in ticks:
         before, part = part, _part_of_day(tick.wall_time_s, most_s)
         if piece is not None and tick.time_s < piece.end_s:  # the clock of another boot
             trace.pieces.clear()
             trace.earlier_ticks += trace.ticks
-            trace.ticks, piece = 0, None
+            trace.ticks, piece, latest_unix_s = 0, None, 0.0
         trace.ticks += 1
+        offset_s = _unix_offset_s(tick)
+        unix_s = tick.time_s + offset_s
         configuration = Configuration.of(tick)
         controller = tick.decision.controller
         if piece is not None and tick.fallback:
@@ -140,16 +147,28 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
             or (piece.configuration, piece.controller) != (configuration, controller)
             or tick.time_s - piece.start_s >= most_s
             or (by_clock and part != before)
+            or abs(offset_s - piece.unix_offset_s) > _STEP_S
         ):
             piece = Piece(
                 configuration=configuration,
                 controller=controller,
                 start_s=tick.time_s,
                 end_s=tick.time_s,
+                is_repeated=unix_s < latest_unix_s - _STEP_S,
             )
+            for earlier in trace.pieces if piece.is_repeated else ():
+                earlier.is_repeated |= earlier.end_s + earlier.unix_offset_s > unix_s
             trace.pieces.append(piece)
         piece.add(tick)
+        latest_unix_s = max(latest_unix_s, unix_s)
     return trace
+
+
+def _unix_offset_s(tick: pb.TickRecord) -> float:
+    """Unix time less CLOCK_MONOTONIC; a tick has the one of its end, and the other of its start."""
+    took = tick.timings
+    parts_ms = (took.sense_ms, took.observe_ms, took.decide_ms, took.guard_ms, took.apply_ms)
+    return tick.wall_time_s - tick.time_s - 1e-3 * sum(parts_ms)
 
 
 def _part_of_day(wall_time_s: float, most_s: float) -> tuple[int, int]:
