@@ -58,6 +58,7 @@ def coin_run(ticks: int, seed: int, share: float = 0.5) -> LoggedRun:
         actions=actions,
         propensity=np.where(paused, share, 1.0 - share),
         reward=paused + 0.1 * rng.standard_normal(ticks),
+        last=np.arange(ticks) == ticks - 1,
         slots=1,
     )
 

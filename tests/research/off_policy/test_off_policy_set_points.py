@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from policy_files import metadata, write_policy
 
@@ -31,6 +34,7 @@ from stallward.research.off_policy.dataset import (
 )
 from stallward.research.off_policy.estimators import OffPolicyEstimator, OffPolicySettings
 from stallward.research.off_policy.gate import judge
+from stallward.research.off_policy.replay_env import load_runs
 from stallward.training.errors import DatasetError, TrainingError
 
 SCENARIO = "detector-anon"
@@ -82,6 +86,25 @@ def test_the_table_of_a_recording_is_that_of_its_actions(
     assert len(np.unique(points.actions, axis=0)) > 3
 
 
+def test_nothing_reaches_over_a_tick_at_which_something_else_decided(
+    recorded: Path, logged: Callable[[str], LoggedRecording], tmp_path: Path
+) -> None:
+    folder = shutil.copytree(recorded / "points", tmp_path / "points")
+    table = pq.read_table(folder / "actions.parquet")
+    actions = table["action"].to_pylist()
+    actions[200] = ""  # the 160th that is measured
+    index = table.schema.get_field_index("action")
+    table = table.set_column(index, "action", pa.array(actions, pa.string()))
+    pq.write_table(table, folder / "actions.parquet")
+    scenario = load_fitted(find_twin(SCENARIO)).scenario
+    run = read_logged(load_recording(folder), scenario, 6.0).run
+    assert len(run.reward) == len(logged("points").run.reward) - 1
+    weights = OffPolicyEstimator([run], SETTINGS)._weights(run.actions)
+    assert (weights[1, [158, 160]] > 0.0).all()
+    assert weights[1, 159] == weights[2, 158] == 0.0
+    assert [len(part.logged.reward) for part in load_runs([folder])] == [160, 159]
+
+
 def test_a_policy_of_set_points_and_partition_act_on_its_ticks(
     logged: Callable[[str], LoggedRecording], waits: str
 ) -> None:
@@ -129,6 +152,7 @@ def test_choices_count_except_those_for_absent_slots() -> None:
         actions=actions,
         propensity=np.full(600, 0.5),
         reward=kept + 0.1 * rng.standard_normal(600),
+        last=np.arange(600) == 599,
         slots=1,
         table=SET_POINTS,
     )

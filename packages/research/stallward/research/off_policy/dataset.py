@@ -33,6 +33,8 @@ from stallward.training.errors import DatasetError
 
 Actions = NDArray[np.int64]
 _TICK_S: Final = 0.1
+_GAP_S: Final = 0.25
+"""A longer time between two ticks is a gap."""
 _RATE_S: Final = 0.5
 """Work is counted over this time before and after a tick, because programs report it rarely."""
 _FASTEST: Final = 1.5
@@ -53,6 +55,9 @@ class LoggedRun:
     """The probability of each action given the ticks before it, ``(T,)``."""
     reward: Array
     """The reward of the tick after each action, ``(T,)``."""
+    last: NDArray[np.bool_]
+    """Whether a tick is the last one before a gap, in which something else decided or ticks are
+    missing, or the last of all, ``(T,)``."""
     slots: int
     """The number of background groups."""
     table: ActionTable = LEVELS
@@ -103,6 +108,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
         actions=actions[keep],
         propensity=propensity[keep],
         reward=reward[keep],
+        last=_before_gaps(keep, time_s),
         slots=slots,
         table=table,
     )
@@ -120,6 +126,12 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
         ),
         seconds=end_s - start_s,
     )
+
+
+def _before_gaps(keep: NDArray[np.int64], time_s: Array) -> NDArray[np.bool_]:
+    """Whether no tick, or a gap, follows each one that is kept."""
+    gap = (np.diff(keep) > 1) | (np.diff(time_s[keep]) > _GAP_S)
+    return np.append(gap, True)[: keep.size]
 
 
 def _logged_actions(recording: Recording) -> tuple[ActionTable, Actions, Array]:

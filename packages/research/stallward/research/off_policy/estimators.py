@@ -108,9 +108,11 @@ class OffPolicyEstimator:
     ) -> None:
         self._settings = settings or OffPolicySettings()
         lengths = [len(run.reward) for run in runs]
-        if sum(lengths) < _LEAST_TICKS:
+        followed = sum(int((~run.last).sum()) for run in runs)
+        if followed < _LEAST_TICKS:
             raise DatasetError(
-                f"There are {sum(lengths)} ticks with propensities, fewer than {_LEAST_TICKS}.",
+                f"Another tick follows {followed} of those with propensities, fewer than "
+                f"{_LEAST_TICKS}.",
                 next_step="Record the arm excite for a minute or more.",
             )
         self._fold, self._block = _cut(lengths, self._settings.folds)
@@ -118,9 +120,9 @@ class OffPolicyEstimator:
         self._actions = np.concatenate([run.actions for run in runs])
         self._propensity = np.concatenate([run.propensity for run in runs])
         self._reward = np.concatenate([run.reward for run in runs])
+        self._last = np.concatenate([run.last for run in runs])
         self._slots = np.repeat([run.slots for run in runs], lengths)
         self._table = runs[0].table
-        self._last = np.isin(np.arange(sum(lengths)), np.cumsum(lengths) - 1)
         self._forests = [self._grow(fold) for fold in range(self._settings.folds)]
 
     @property
@@ -130,7 +132,7 @@ class OffPolicyEstimator:
         return _estimate(terms, self._block, self._settings.seed)
 
     def _returns(self) -> Array:
-        """The discounted return from each tick; after the end of a run the mean reward counts."""
+        """The discounted return from each tick; beyond a gap or the end the mean reward counts."""
         gamma = self._settings.gamma
         returns = np.zeros_like(self._reward)
         following = 0.0

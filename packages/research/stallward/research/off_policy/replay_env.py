@@ -27,8 +27,6 @@ from stallward.research.off_policy.gate import PRICE
 from stallward.training.errors import DatasetError
 
 _LEAST_STEPS: Final = 2
-_GAP_S: Final = 0.25
-"""A longer time between two ticks is a gap: they are 0.1 s apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +86,8 @@ def _described(scenario: str, recordings: Sequence[Recording]) -> Exogenous:
 
 def _without_gaps(recording: Recording, logged: LoggedRecording) -> list[ReplayedRun]:
     """The parts of a run between ticks that were left out, because something else decided."""
-    run, time_s = logged.run, np.array([one.time_s for one in logged.samples])
-    ends = np.flatnonzero(np.diff(time_s) > _GAP_S) + 1
-    bounds = [0, *ends.tolist(), len(time_s)]
+    run = logged.run
+    bounds = [0, *(np.flatnonzero(run.last) + 1).tolist()]
     spans = [slice(a, b) for a, b in pairwise(bounds) if b - a >= _LEAST_STEPS]
     names = [run.name] if len(spans) == 1 else [f"{run.name}/{k}" for k in range(len(spans))]
     return [
@@ -102,6 +99,7 @@ def _without_gaps(recording: Recording, logged: LoggedRecording) -> list[Replaye
                 actions=run.actions[span],
                 propensity=run.propensity[span],
                 reward=run.reward[span],
+                last=run.last[span],
             ),
             frames=logged.frames[span],
             scenario=recording.run.scenario,

@@ -147,6 +147,7 @@ def behaviour_runs(
             actions=np.array([row[1][i] for row in rows]),
             propensity=np.array([row[2][i] for row in rows]),
             reward=np.array([row[3][i] for row in rows]),
+            last=np.arange(len(rows)) == len(rows) - 1,
             slots=len(twin.scenario.slots),
         )
         for i in range(count)
