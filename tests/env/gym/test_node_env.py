@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 import numpy as np
@@ -16,7 +18,10 @@ from stable_baselines3.common.env_checker import check_env as check_env_sb3
 import stallward.env  # noqa: F401 - registers the environments
 from stallward.env.errors import ScenarioError, TwinError
 from stallward.env.gym.node_env import NodeEnv
+from stallward.env.recording.recording import Units
+from stallward.env.sandbox.live_block import LiveBlock
 from stallward.env.scenario.file import load_scenario
+from stallward.env.scenario.scenario import Phase
 from stallward.env.simulation.simulation import SimulationSettings
 from stallward.env.twin.inputs.fitted import load_fitted
 from stallward.models.registry import find_twin
@@ -43,6 +48,32 @@ def test_the_target_is_the_given_one_the_stated_one_or_that_of_the_twin() -> Non
     assert load_scenario("detector-anon").protected.slo.latency_ms is None
     twin_ms = load_fitted(find_twin("detector-anon")).scenario.slo_ms
     assert NodeEnv("detector-anon").slo_ms == twin_ms
+
+
+@pytest.mark.parametrize(
+    ("since_start_s", "progress"),
+    [(-1.0, 1.0), (0.5, 1.0), (10.0, 1.0), (60.5, 1.0), (62.0, 0.5), (80.5, 1.0), (82.0, 1.0)],
+)
+def test_only_programs_that_are_scheduled_make_no_progress(
+    monkeypatch: pytest.MonkeyPatch, since_start_s: float, progress: float
+) -> None:
+    """One works at full speed all the time, and the other, which runs from 60 to 80 s, not at all."""
+    env = NodeEnv("detector-anon")
+    always, later = env.scenario.background
+    later = replace(later, phases=(Phase(start_s=60.0, stop_s=80.0),))
+    scenario = replace(env.scenario, background=(always, later))
+    now_s, nothing = time.monotonic(), cast("Any", None)
+    block = LiveBlock(nothing, scenario, nothing, nothing)
+    block._start_s = now_s - since_start_s
+    done = float(env._full_per_s[0]) * 1000.0
+    full = Units(
+        slot=np.zeros(2, dtype=np.int32),
+        time_s=now_s + np.array([-500.0, 500.0]),
+        units=np.array([0.0, done]),
+    )
+    monkeypatch.setattr(block, "units", lambda: full)
+    env._block = block
+    assert env._progress() == pytest.approx(progress)
 
 
 @pytest.mark.live

@@ -23,6 +23,7 @@ from stallward.env.scenario.scenario import (
     DiskLimit,
     Phase,
     UnitLines,
+    is_scheduled,
     running_phases,
     states_target,
     workload_of,
@@ -297,6 +298,9 @@ def test_phases_repeat_until_the_end_and_are_cut_there() -> None:
     )
     assert running_phases(spec((Phase(start_s=2),), None), 12) == (Phase(start_s=2, stop_s=12),)
     assert running_phases(spec((Phase(start_s=20),), None), 12) == ()
+    assert is_scheduled(spec(phases, 5), 6.5, 7.5)
+    assert not is_scheduled(spec(phases, 5), 2.5, 3.5), "it stops meanwhile"
+    assert not is_scheduled(spec(phases, 5), 9.5, 11.5), "another phase"
 
 
 def test_a_scenario_survives_in_a_recording() -> None:

@@ -46,8 +46,9 @@ _DEFAULT_SLO_MS = 100.0
 class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
     """A live block of a scenario; each episode starts a new one.
 
-    Progress is relative to the rates of the scenario's fitted twin or, without one, to the best
-    rate seen so far. The latency that counts is the p95 of the last second.
+    Progress is that of the programs that are scheduled, relative to their rates on the scenario's
+    fitted twin or, without one, to the best rate seen so far. The latency that counts is the p95 of
+    the last second.
 
     Args:
         scenario: Name of a shipped scenario, or a TOML file.
@@ -238,17 +239,15 @@ class NodeEnv(gymnasium.Env[NDArray[np.float32], Actions]):
             self._due_s -= left_s
 
     def _progress(self) -> float:
-        """Mean share of full speed of the slots in the last second."""
+        """Mean share of full speed in the last second, of the programs scheduled all that time."""
         units, now_s = self._block.units(), time.monotonic()
-        rates = np.array(
-            [
-                units.rate_per_s(i, now_s - _RATE_WINDOW_S, now_s) or 0.0
-                for i in range(len(self._full_per_s))
-            ]
-        )
+        second = (now_s - _RATE_WINDOW_S, now_s)
+        slots = range(len(self._full_per_s))
+        rates = np.array([units.rate_per_s(i, *second) or 0.0 for i in slots])
         self._full_per_s = np.maximum(self._full_per_s, rates)
         share = np.clip(rates / np.maximum(self._full_per_s, 1e-9), 0.0, 1.0)
-        return mean_progress(float(share.sum()), float(len(share)))
+        runs = np.array(self._block.scheduled(*second), dtype=bool)
+        return mean_progress(float(share[runs].sum()), float(runs.sum()))
 
     def _violated(self, raw: RawFrame) -> float:
         """How badly the last second missed the target."""

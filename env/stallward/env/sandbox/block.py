@@ -373,7 +373,12 @@ class BlockPrograms:
         return program
 
     def run(
-        self, daemon: DaemonFactory | None, *, duration_s: float, burn_in_s: float
+        self,
+        daemon: DaemonFactory | None,
+        *,
+        duration_s: float,
+        burn_in_s: float,
+        on_start: Callable[[float], None] | None,
     ) -> BlockResult:
         """Run the block to its end and return its result."""
         sandbox, condition = self._site.sandbox, self._site.condition
@@ -392,6 +397,8 @@ class BlockPrograms:
             for application in running:
                 application.start_load()
             start_s = time.monotonic()
+            if on_start is not None:
+                on_start(start_s)
             plan = self._plan(burn_in_s + duration_s)
             self._follow(plan, start_s, start_s + burn_in_s)
             stall_from_us, steal_time = self._stalled_us(), StealTime.from_now()
@@ -537,6 +544,7 @@ def run_block(
     seed: int,
     ended: Event | None = None,
     peer: Peer | None = None,
+    on_start: Callable[[float], None] | None = None,
 ) -> BlockResult:
     """Run one block and collect its result.
 
@@ -555,6 +563,7 @@ def run_block(
         seed: The seed of the arrivals and the background.
         ended: Ends the block before its time once it is set.
         peer: A peer that runs beside the daemon and may end the background programs.
+        on_start: Called with CLOCK_MONOTONIC when the arrivals and the background begin.
 
     Raises:
         WorkloadError: If a program fails, or the peer cannot run here.
@@ -591,7 +600,7 @@ def run_block(
             site=site, places=places, own_places=own_places, seed=seed, ended=ended, peer=peer
         )
         try:
-            return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s)
+            return block.run(daemon, duration_s=duration_s, burn_in_s=burn_in_s, on_start=on_start)
         finally:
             sandbox.kill()
             block.reap()

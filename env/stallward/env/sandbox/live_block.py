@@ -7,6 +7,7 @@ process undoes all changes if this process dies.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import queue
 import tempfile
@@ -27,7 +28,7 @@ from stallward.env.recording.recording import Units
 from stallward.env.sandbox.block import BlockSite, Workplace, run_block, site_config
 from stallward.env.sandbox.data_cache import default_state_dir
 from stallward.env.sandbox.sandbox import Sandbox
-from stallward.env.scenario.scenario import Scenario
+from stallward.env.scenario.scenario import Scenario, is_scheduled
 
 _BEGIN_TIMEOUT_S: Final = 120.0
 
@@ -60,6 +61,7 @@ class LiveBlock:
         self._workplace, self._settings = workplace, settings
         self._began: queue.SimpleQueue[BlockSite | Exception] = queue.SimpleQueue()
         self._failure: Exception | None = None
+        self._start_s = math.inf
         self._stack = contextlib.ExitStack()
         self._thread = threading.Thread(target=self._run, name="block", daemon=True)
 
@@ -118,11 +120,19 @@ class LiveBlock:
                 texts.append("")
         return parse_units(texts, self.site.units)
 
+    def scheduled(self, from_s: float, to_s: float) -> tuple[bool, ...]:
+        """Whether the program of each slot is to run from the one time to the other (monotonic)."""
+        span_s = (from_s - self._start_s, to_s - self._start_s)
+        return tuple(is_scheduled(spec, *span_s) for spec in self._scenario.background)
+
     def _run(self) -> None:
         @contextlib.contextmanager
         def announce(site: BlockSite) -> Iterator[object]:
             self._began.put(site)
             yield site
+
+        def begin(start_s: float) -> None:
+            self._start_s = start_s
 
         try:
             run_block(
@@ -135,6 +145,7 @@ class LiveBlock:
                 burn_in_s=0.0,
                 out_dir=self._place,
                 seed=self._settings.seed,
+                on_start=begin,
             )
         except Exception as error:  # raised in the thread that waits for the block
             self._failure = error

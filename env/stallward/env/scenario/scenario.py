@@ -382,3 +382,9 @@ def running_phases(spec: BackgroundSpec, duration_s: float) -> tuple[Phase, ...]
             break
         offset_s += period_s
     return tuple(running)
+
+
+def is_scheduled(spec: BackgroundSpec, from_s: float, to_s: float) -> bool:
+    """Return whether one phase of ``spec`` lasts from ``from_s`` to ``to_s`` seconds in a block."""
+    phases = running_phases(spec, to_s)
+    return any(one.start_s <= from_s and one.stop_s == to_s for one in phases)
