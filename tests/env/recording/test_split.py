@@ -12,7 +12,12 @@ from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
 from stallward.env.recording.split import PARTS, choose_part, load_split
 from stallward.env.recording.stored import RecordingFolder
-from stallward.env.scenario.file import find_scenarios, load_scenario, scenario_from
+from stallward.env.scenario.file import (
+    find_scenarios,
+    load_scenario,
+    parse_scenario,
+    scenario_from,
+)
 from stallward.env.scenario.scenario import CompressedSwap
 from stallward.env.twin.inputs.fitted import load_fitted, save_fitted
 from stallward.models.registry import find_twin
@@ -141,6 +146,22 @@ def test_a_scenario_without_an_application_is_for_training() -> None:
     assert split.part_of(scenario_from(content, Path("mine.toml"))) == "train"
     assert split.part_of_name("mine") == "train"
     assert split.part_of_name("../ruby-yosys") == "train"
+
+
+@pytest.mark.parametrize(("base", "part"), [("redis-sort", "train"), ("ruby-yosys", "test")])
+def test_a_scenario_that_is_based_on_another_is_held_out_with_it(
+    tmp_path: Path, base: str, part: str
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(f'based_on = "{base}"\n[sandbox]\nlimit_mib = 333\n')
+    own = parse_scenario(file)
+    split = load_split()
+    assert 333 not in split.zone_mib
+    assert split.part_of(own) == part
+    of_its_own = replace(own, background=(replace(own.background[0], kind="mine"),))
+    assert split.part_of(of_its_own) == part
+    with pytest.raises(SplitError, match="zone_mib 333 in no part"):
+        split.part_of(replace(own, name=base))
 
 
 def test_recordings_are_chosen_by_their_part(tmp_path: Path) -> None:

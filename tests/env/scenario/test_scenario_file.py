@@ -115,6 +115,11 @@ def test_a_file_may_say_only_what_differs_from_a_shipped_scenario(tmp_path: Path
     assert scenario_from(mine.content, tmp_path / "mine.toml") == mine, "a recording has all of it"
 
 
+def test_a_file_with_an_application_of_its_own_has_not_that_of_its_base(tmp_path: Path) -> None:
+    assert load_scenario("redis-sort").application == "redis"
+    assert parse_scenario(write(tmp_path, f'based_on = "redis-sort"\n{GOOD}')).application == ""
+
+
 @pytest.mark.parametrize("base", ['"redis-sord"', "3", '["redis-sort"]'])
 def test_a_file_is_based_on_a_shipped_scenario_only(tmp_path: Path, base: str) -> None:
     with pytest.raises(ScenarioError, match=r"based_on is .* no shipped scenario"):

@@ -5,7 +5,8 @@ of background and whole zone sizes to a part. A scenario belongs to the most hel
 application, backgrounds and zone size, so nothing in a test has been trained on.
 
 Scenarios of users, which name no ``application``, are outside of the split: all of them are for
-training.
+training. One that is based on a shipped scenario has its application; its other values count where
+they are in the split.
 """
 
 from __future__ import annotations
@@ -82,17 +83,20 @@ class Split:
         recordings or trained for it.
 
         Raises:
-            SplitError: If it has an application, and a value of one of the axes is in no part.
+            SplitError: If its application, or another value of a shipped scenario, is in no part.
         """
         if scenario.sandbox.compressed_swap is not None or scenario.others:
             return "test"
         if not scenario.application:
             return "train"
         parts = [self._part("application", scenario.application)]
+        others: list[tuple[str, str | int]] = [("zone_mib", scenario.sandbox.limit_bytes // MIB)]
+        others += [("background", group.kind or group.name) for group in scenario.background]
         parts += [
-            self._part("background", group.kind or group.name) for group in scenario.background
+            self._part(axis, value)
+            for axis, value in others
+            if value in getattr(self, axis) or scenario.name in shipped_files()
         ]
-        parts.append(self._part("zone_mib", scenario.sandbox.limit_bytes // MIB))
         return max(parts, key=PARTS.index)
 
     def part_of_run(self, run: RunInfo) -> Part:

@@ -130,6 +130,8 @@ def _based(values: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
     own = {key: value for key, value in values.items() if key != _BASED_ON}
     if isinstance(sandbox, Mapping):
         own["sandbox"] = {**base["sandbox"], **sandbox}
+    if "protected" in own:  # it is another application than the one of the base
+        base = {key: value for key, value in base.items() if key != "application"}
     return {**base, **own}
 
 
