@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from stallward.actuator.policies.canary import Canary, CanarySettings
 from stallward.actuator.service.canary_watch import CanaryWatch
 from stallward.actuator.service.loop_link import LoopLink
@@ -13,8 +15,10 @@ from stallward.proto.v1 import stallward_pb2 as pb
 SLO_MS = 60.0
 
 
-def _tick(second: int, mode: pb.Mode, p95_ms: float) -> pb.TickRecord:
-    sample = pb.Sample(latency=pb.LatencySample(p95_ms=p95_ms))
+def _tick(
+    second: int, mode: pb.Mode, p95_ms: float | None, longest_ms: float | None = None
+) -> pb.TickRecord:
+    sample = pb.Sample(latency=pb.LatencySample(p95_ms=p95_ms, max_ms=longest_ms))
     return pb.TickRecord(time_s=second, mode=mode, sample=sample)
 
 
@@ -35,13 +39,16 @@ class SlowLoop:
         return pb.CommandResult()
 
 
-async def _turned_off(loop: SlowLoop) -> CanaryWatch:
-    """A watch that has turned the policy of a loop off."""
-
+def _watch(loop: SlowLoop) -> CanaryWatch:
     async def forget(_: str) -> None: ...
 
-    watch = CanaryWatch(Canary(CanarySettings()), SLO_MS, cast("LoopLink", loop), forget)
-    loop.watch = watch
+    loop.watch = CanaryWatch(Canary(CanarySettings()), SLO_MS, cast("LoopLink", loop), forget)
+    return loop.watch
+
+
+async def _turned_off(loop: SlowLoop) -> CanaryWatch:
+    """A watch that has turned the policy of a loop off."""
+    watch = _watch(loop)
     for mode, p95_ms, seconds in ((pb.MODE_OFF, 20.0, 100), (pb.MODE_ACTIVE, 90.0, 300)):
         for _ in range(seconds):
             loop.second += 1
@@ -75,3 +82,26 @@ def test_a_policy_that_was_turned_off_is_said_until_one_is_active_again() -> Non
             assert bool(watch.status().returned) is is_said
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_seconds_without_answers_count_where_requests_waited(*, waits: bool) -> None:
+    """Under the policy the application answers in 10 s of each 30, and is fast in these."""
+
+    async def run() -> str:
+        loop = SlowLoop()
+        watch = _watch(loop)
+        for _ in range(100):
+            loop.second += 1
+            watch.take(_tick(loop.second, pb.MODE_OFF, 20.0, 20.0))
+        for number in range(600):
+            loop.second += 1
+            p95_ms = 20.0 if number % 30 < 10 else None
+            longest_ms = 20_500.0 if waits and number % 30 == 0 and number else p95_ms
+            watch.take(_tick(loop.second, pb.MODE_ACTIVE, p95_ms, longest_ms))
+            await asyncio.sleep(0.0)
+            if watch.returned:
+                break
+        return watch.returned
+
+    assert bool(asyncio.run(run())) is waits

@@ -266,6 +266,24 @@ def test_the_time_within_the_target_and_above_it_is_counted() -> None:
     assert target.missed_s == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("longest_ms", "missed_s"), [(20.0, 0.0), (3000.0, 2.44), (9000.0, 4.5)])
+def test_time_without_answers_is_missed_where_a_request_waited(
+    longest_ms: float, missed_s: float
+) -> None:
+    target = TargetSeconds()
+    for number in range(11):
+        answered = number in (0, 10)
+        latency = LatencySample(
+            completed=5 * answered,
+            completed_total=5,
+            p95_ms=20.0 if answered else None,
+            max_ms=longest_ms if answered else None,
+        )
+        target.take(tick(number, at(10.0 + 0.5 * number, latency=latency), slo_ms=60.0))
+    assert target.met_s == pytest.approx(0.5)
+    assert target.missed_s == pytest.approx(missed_s)
+
+
 def two_applications(met_ms: float, missed_ms: float) -> tuple[ApplicationSample, ...]:
     """Two applications with targets of 10 and 40 ms."""
     group = GroupSample(

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final
 
 from stallward.actuator.experiments.plan import Arm
+from stallward.actuator.latency.silence import waited_ms
 from stallward.agent.latency_histogram import LatencyHistogram
 from stallward.agent.sample import UNBOUND
 
@@ -104,10 +105,9 @@ class TickFacts:
 class BlockTally:
     """Adds up the ticks of one block.
 
-    Seconds without answers are no evidence by themselves: the application may have had nothing to
-    answer. But an answer that took longer than it has been silent shows that it was not idle. So
-    the seconds in which that request waited count, each with the time that it had waited by then,
-    if that was longer than the target. The answer may come after the block.
+    Seconds without answers count where the next answer shows that its request had waited in them
+    for longer than the target (``stallward.actuator.latency.silence``), each with the time that it
+    had waited by then. The answer may come after the block.
 
     Args:
         slo_ms: The latency target.
@@ -170,10 +170,12 @@ class BlockTally:
         """
         if self._last is None or longest_ms is None:
             return
-        arrived_s = time_s - 1e-3 * longest_ms
         end = min(int(time_s), int(self._last.time_s) + 1)
-        waited_ms = (1e3 * (second + 1 - arrived_s) for second in range(self._second + 1, end))
-        self._p95s_ms += [waited for waited in waited_ms if waited > self._slo_ms]
+        waits_ms = (
+            waited_ms(second + 1.0, answered_s=time_s, longest_ms=longest_ms)
+            for second in range(self._second + 1, end)
+        )
+        self._p95s_ms += [waited for waited in waits_ms if waited > self._slo_ms]
         self._second = max(self._second, end - 1)
 
     def result(self, *, pair: int, arm: Arm, began_s: float, block_s: float) -> BlockResult:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 
-from stallward.actuator.policies.canary import Canary, CanaryState
+from stallward.actuator.latency.silence import waited_ms
+from stallward.actuator.policies.canary import BATCH_S, MOST_BATCHES, Canary, CanaryState
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -35,6 +37,8 @@ class CanaryWatch:
         self._link = link
         self._on_return = on_return
         self._second = -1
+        self._silent: deque[tuple[int, str]] = deque(maxlen=BATCH_S * MOST_BATCHES)
+        """Seconds without answers since the last one, and the policy that decided in each."""
         self._time_s = 0.0
         self._returning: asyncio.Task[None] | None = None
         self.returned = ""
@@ -43,23 +47,40 @@ class CanaryWatch:
     def take(self, record: pb.TickRecord) -> None:
         """Look at the first tick of each second in which requests were answered.
 
+        A second without answers is missed where the next answer shows that its request waited.
         Seconds in which a client's lease decided, or the default controller in place of an active
         policy, say nothing about either.
         """
         latency, second = record.sample.latency, int(record.time_s)
-        if second == self._second or not latency.HasField("p95_ms"):
+        if latency.HasField("p95_ms"):
+            self._look_back(record)
+        if second == self._second:
             return
         policy, is_active = self._link.policy, record.mode == pb.MODE_ACTIVE
         if record.decision.leased or (is_active and (record.fallback or policy is None)):
             return
-        self._second, self._time_s = second, record.time_s
         active = policy.sha256 if policy is not None and is_active else ""
+        if not latency.HasField("p95_ms"):
+            if not self._silent or self._silent[-1][0] != second:
+                self._silent.append((second, active))
+            return
+        self._second, self._time_s = second, record.time_s
         if active:
             self.returned = ""
         met = latency.p95_ms <= self._slo_ms
         state = self._canary.take(record.time_s, active, met=met)
         if state is CanaryState.FAILED and policy is not None and self._returning is None:
             self._returning = asyncio.create_task(self._return(policy))
+
+    def _look_back(self, record: pb.TickRecord) -> None:
+        """Give the canary the seconds without answers in which a request waited for too long."""
+        longest_ms = record.sample.latency.max_ms
+        for second, active in self._silent:
+            end_s = second + 1.0
+            waited = waited_ms(end_s, answered_s=record.time_s, longest_ms=longest_ms)
+            if end_s <= record.time_s and waited > self._slo_ms:
+                self._canary.take(end_s, active, met=False)
+        self._silent.clear()
 
     async def _return(self, policy: pb.PolicyStatus) -> None:
         """Turn the policy off; if the loop does not answer, the next second tries again."""
@@ -75,6 +96,7 @@ class CanaryWatch:
             )
             say(self.returned, "service")
             self._canary.returned()
+            self._silent.clear()
             await self._on_return(policy.sha256)
         self._returning = None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from stallward.actuator.latency.silence import waited_ms
 from stallward.proto.v1 import stallward_pb2 as pb
 
 _LONGEST_TICK_S: Final = 30.0
@@ -30,25 +31,35 @@ class TargetSeconds:
     def __init__(self) -> None:
         self.met_s = 0.0
         self.missed_s = 0.0
-        """Without requests a time is neither."""
+        """Without requests a time is neither. One without answers is missed where the next answer
+        shows that its request had waited for longer than the target."""
         self.of: dict[str, tuple[float, float]] = {}
         """The same two times of each application, where there are several."""
         self._time = TickTime()
+        self._silent_s: dict[str, float] = {}
+        """The time without answers until now, of each application."""
 
     def take(self, record: pb.TickRecord) -> None:
         """Take one tick."""
         passed_s = self._time.passed_s(record)
+        if not passed_s:  # nothing is known of the time before
+            self._silent_s.clear()
         for one in record.sample.applications:
             met_s, missed_s = self.of.get(one.name, (0.0, 0.0))
-            more_met_s, more_missed_s = _split(passed_s, one.latency, one.slo_ms)
+            more_met_s, more_missed_s = self._split(one.name, passed_s, one.latency, one.slo_ms)
             self.of[one.name] = (met_s + more_met_s, missed_s + more_missed_s)
         if record.HasField("slo_ms"):
-            met_s, missed_s = _split(passed_s, record.sample.latency, record.slo_ms)
+            met_s, missed_s = self._split("", passed_s, record.sample.latency, record.slo_ms)
             self.met_s, self.missed_s = self.met_s + met_s, self.missed_s + missed_s
 
-
-def _split(passed_s: float, latency: pb.LatencySample, slo_ms: float) -> tuple[float, float]:
-    """A time as that in which the target was met, and that in which it was missed."""
-    if not latency.HasField("p95_ms"):
-        return 0.0, 0.0
-    return (passed_s, 0.0) if latency.p95_ms <= slo_ms else (0.0, passed_s)
+    def _split(
+        self, name: str, passed_s: float, latency: pb.LatencySample, slo_ms: float
+    ) -> tuple[float, float]:
+        """A time as that in which the target was met, and that in which it was missed."""
+        silent_s = self._silent_s.pop(name, 0.0)
+        if not latency.HasField("p95_ms"):
+            self._silent_s[name] = silent_s + passed_s
+            return 0.0, 0.0
+        waited = waited_ms(0.0, answered_s=passed_s, longest_ms=latency.max_ms)
+        missed_s = min(max(1e-3 * (waited - slo_ms), 0.0), silent_s)
+        return (passed_s, missed_s) if latency.p95_ms <= slo_ms else (0.0, missed_s + passed_s)
