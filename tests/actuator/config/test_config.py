@@ -173,6 +173,13 @@ def test_a_mistake_in_a_socket_is_refused(more: str, message: str) -> None:
         parse_config(MINIMAL.replace(socket, f"{socket}\n{more}", 1))
 
 
+@pytest.mark.parametrize("listen", ["/run/stallward.sock", "/run/x/../stallward.sock"])
+def test_datagrams_are_not_received_at_the_socket_of_the_service(listen: str) -> None:
+    latency = f'[latency]\nsource = "statsd"\nmetric = "m"\nlisten = "{listen}"\n'
+    with pytest.raises(ConfigError, match=r"config\.latency\.listen is .* like another socket"):
+        parse_config(f"{MINIMAL}\n{latency}")
+
+
 def test_the_socket_for_reports_has_a_group_and_a_mode() -> None:
     more = 'report_socket = "/run/r"\nreport_group = "app"\nreport_mode = 0o666'
     service = parse_config(MINIMAL.replace("[journal]", f"{more}\n[journal]", 1)).service

@@ -63,22 +63,27 @@ def check_report_socket(service: ServiceConfig) -> None:
         )
 
 
-def check_socket_paths(service: ServiceConfig) -> None:
+def check_socket_paths(config: DaemonConfig) -> None:
     """Check that each socket has a path of its own: the later one would replace the earlier.
 
     Raises:
         ConfigError: If two are the same.
     """
-    taken = {os.path.normpath(service.socket)}
-    metrics = service.metrics_address
+    taken = {os.path.normpath(config.service.socket)}
+    metrics = config.service.metrics_address
     for key, path in (
-        ("report_socket", service.report_socket),
-        ("metrics", metrics.path if metrics is not None else ""),
+        ("service.report_socket", config.service.report_socket),
+        ("service.metrics", metrics.path if metrics is not None else ""),
+        *(
+            (f"{place}.listen", source.address.path)
+            for place, source in config.named_latencies
+            if isinstance(source, StatsdLatency)
+        ),
     ):
         place = os.path.normpath(path or "")
         if path and place in taken:
             raise ConfigError(
-                f"config.service.{key} is {str(path)!r}, like another socket.",
+                f"config.{key} is {str(path)!r}, like another socket.",
                 next_step="Give it a path of its own.",
             )
         taken.add(place)
@@ -505,7 +510,7 @@ def _check_paths(config: DaemonConfig) -> None:
             )
     grpc_target(config.service.socket, "config.service.socket")
     check_report_socket(config.service)
-    check_socket_paths(config.service)
+    check_socket_paths(config)
     if config.remote is not None:
         check_remote(config.remote)
     metrics = config.service.metrics_address
