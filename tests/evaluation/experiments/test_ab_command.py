@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import NodeInfo, RunInfo
-from stallward.evaluation.cli import main
+from stallward.evaluation.cli import ab, main
 from stallward.proto.v1 import stallward_pb2 as pb
 
 MINUTES = 20
@@ -89,3 +92,27 @@ def test_mistakes_are_said(
 ) -> None:
     assert main(["ab", "plan", recorded, *arguments]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "least"),
+    [
+        (["--pairs", "5"], 6),
+        (["--pairs", "6"], None),
+        (["--pairs", "4", "--stop-when-certain"], 5),
+        (["--pairs", "5", "--stop-when-certain"], None),
+    ],
+)
+def test_a_number_of_pairs_that_can_show_nothing_is_named(
+    options: list[str],
+    least: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    started: list[ExperimentPlan] = []
+    client = SimpleNamespace(experiments=SimpleNamespace(start=started.append))
+    monkeypatch.setattr(ab, "connect", lambda _: nullcontext(client))
+    assert main(["ab", "start", *options]) == 0
+    assert [plan.pairs for plan in started] == [int(options[1])]
+    said = f"With fewer than {least} pairs no difference is certain, however large.\n"
+    assert capsys.readouterr().err == (said if least else "")

@@ -19,6 +19,7 @@ from stallward.actuator.experiments.plan import Candidate, ExperimentPlan, Prima
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
 from stallward.agent.errors import UsageError
+from stallward.evaluation.experiments.analysis import LEAST_FIXED, LEAST_LOOKS
 from stallward.evaluation.experiments.node_report import ArmBlocks, NodeReport, report_on
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import to_json
@@ -93,6 +94,9 @@ def start(
         client.experiments.start(wanted)
     longest = output.duration(wanted.blocks * (block_seconds + burn_in_seconds))
     output.line(f"started: {pairs} pairs, at most {longest}, seed {wanted.seed}")
+    least = LEAST_LOOKS if stop_when_certain else LEAST_FIXED
+    if pairs < least:
+        output.note(f"With fewer than {least} pairs no difference is certain, however large.")
 
 
 def status(socket: Socket = DEFAULT_SOCKET, nodes: Nodes = None) -> None:

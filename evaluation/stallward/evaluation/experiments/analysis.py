@@ -22,6 +22,11 @@ from stallward.evaluation.results.interval import Interval
 _Name = TypeVar("_Name", bound=Hashable)
 LABELLINGS: Final = 9999
 """How many labellings are tried where there are more than that."""
+LEAST_LOOKS: Final = 5
+"""After fewer pairs a confidence sequence at 5 % is infinite, however large the effect."""
+LEAST_FIXED: Final = 6
+"""With fewer pairs no randomisation p-value is 0.05 or less, and a report never calls an effect
+significant."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stallward.actuator.experiments.plan import PrimaryMeasure
 from stallward.evaluation.errors import MeasureError
+from stallward.evaluation.experiments.analysis import LEAST_FIXED, LEAST_LOOKS
 from stallward.evaluation.measures.block_measures import (
     WINDOW_S,
     BlockMeasures,
@@ -36,11 +37,6 @@ LEAST_BURN_IN_S: Final = 10.0
 MIXING_TIMES: Final = 1.5
 """The burn-in in mixing times: an integrated autocorrelation time is twice the time constant of
 forgetting, and after three time constants a twentieth of the state before is left."""
-_LEAST_LOOKS: Final = 5
-"""After fewer pairs a confidence sequence at 5 % is infinite, however large the effect."""
-_LEAST_FIXED: Final = 6
-"""With fewer pairs no randomisation p-value is 0.05 or less, and a report never calls an effect
-significant."""
 _MOST_ENUMERATED: Final = 13
 """With more pairs a report draws labellings, and the power is nearly that of the t-test."""
 _EXPERIMENTS: Final = 2000
@@ -152,9 +148,9 @@ def plan_pairs(spread: float, effect: float, *, alpha: float = 0.05, seed: int =
     if spread == 0.0:
         return PairPlan(
             effect=effect,
-            fixed_pairs=_LEAST_FIXED,
-            sequential_pairs=_LEAST_LOOKS,
-            typical_pairs=_LEAST_LOOKS,
+            fixed_pairs=LEAST_FIXED,
+            sequential_pairs=LEAST_LOOKS,
+            typical_pairs=LEAST_LOOKS,
         )
     shift = abs(math.log1p(effect))
     fixed = _fixed_pairs(shift, spread, alpha=alpha, seed=seed)
@@ -178,7 +174,7 @@ def _fixed_pairs(shift: float, spread: float, *, alpha: float, seed: int) -> int
     by_t = rounds_for(math.expm1(shift), spread)
     if by_t is None:
         return None
-    pairs = max(by_t, _LEAST_FIXED)
+    pairs = max(by_t, LEAST_FIXED)
     while pairs <= _MOST_ENUMERATED and _power(pairs, shift, spread, alpha, seed) < POWER:
         pairs += 1
     return pairs
