@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from fake_api import FakeApi
@@ -196,6 +197,32 @@ def test_a_report_comes_as_it_was_sent_and_a_damaged_one_counts_as_none() -> Non
     for message in (b"", b"{", b"{}x", b'{"slots": 3}', b"[" * 5000):
         with pytest.raises(FramesError):
             unpack(PodsReport, message)
+
+
+def test_the_pods_that_a_report_has_no_room_for_have_no_place() -> None:
+    slots = tuple(
+        tuple(
+            BoundPod(
+                group=f"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{uuid4()}.slice",
+                pod=f"{'n' * 63}/{number}{'p' * 250}",
+                pause=PauseBudget(longest_s=0.5, shortest_run_s=0.25),
+            )
+            for number in range(64)
+        )
+        for _ in range(8)
+    )
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = PodsChannel(ours)
+    theirs.send(pack(PodsReport(slots=slots, surplus=2)))
+    report = channel.read(0.0)
+    assert report is not None
+    kept = sum(map(len, report.slots))
+    assert 200 < kept < 8 * 64
+    assert report.surplus == 2 + 8 * 64 - kept
+    assert report.slots[:3] == slots[:3]
+    assert all(one == whole[: len(one)] for one, whole in zip(report.slots, slots, strict=True))
+    theirs.close()
+    channel.close()
 
 
 def test_the_channel_keeps_what_was_said_and_says_what_it_lacks() -> None:

@@ -84,9 +84,30 @@ class PodsReport:
 
 
 def pack(report: PodsReport) -> bytes:
-    """Make the message of a report."""
+    """Make the message of a report.
+
+    One that is too long is lost as a whole. So the pods that it has no room for, beyond some 250
+    with the longest names, have no place: those that come last.
+    """
     odd = tuple(why[:_ODD_CHARACTERS] for why in report.odd)
-    return waiting_messages.pack(replace(report, fault=report.fault[:_FAULT_CHARACTERS], odd=odd))
+    report = replace(report, fault=report.fault[:_FAULT_CHARACTERS], odd=odd)
+    message = waiting_messages.pack(report)
+    most = pods = sum(map(len, report.slots))
+    while len(message) > MAX_MESSAGE_BYTES and most:
+        most = most * 7 // 8
+        slots = _first(report.slots, most)
+        surplus = report.surplus + pods - most
+        message = waiting_messages.pack(replace(report, slots=slots, surplus=surplus))
+    return message
+
+
+def _first(slots: tuple[tuple[BoundPod, ...], ...], most: int) -> tuple[tuple[BoundPod, ...], ...]:
+    """The first pods, in the order of their slots."""
+    kept: list[tuple[BoundPod, ...]] = []
+    for slot in slots:
+        kept.append(slot[:most])
+        most -= len(kept[-1])
+    return tuple(kept)
 
 
 SILENT_S: Final = 5.0
