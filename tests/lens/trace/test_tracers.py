@@ -280,6 +280,28 @@ def test_pagecache_has_a_row_for_the_node_and_for_who_looked_pages_up(proc: Inve
         tracer.read()
 
 
+def test_pagecache_takes_a_pid_that_is_used_again_for_another_process(proc: InventedProc) -> None:
+    proc.process(7, name="sort")
+    lookups = InventedLookups()
+    lookups.counts = {7: (30, 10)}
+    lens = PageCacheLens(Path("/sys"), open_=lambda _sys: lookups)
+    tracer = PageCacheTracer(proc.path, page_cache=lens, target=None)
+    tracer.read()
+    proc.process(7, start=2000, name="python")
+    lookups.counts[7] = (36, 12)
+    row = tracer.read()[1]
+    assert (row["name"], row["page_cache_hits"], row["page_cache_misses"]) == ("python", 6, 2)
+    assert row["hit_ratio"] == 0.75
+    proc.end(7)
+    lookups.counts[7] = (37, 12)
+    row = tracer.read()[1]
+    assert (row["name"], row["page_cache_hits"]) == ("python", 7), "what it did at last"
+    proc.process(7, start=3000, name="bash")
+    lookups.counts[7] = (39, 12)
+    row = tracer.read()[1]
+    assert (row["name"], row["page_cache_hits"]) == ("bash", 2)
+
+
 def test_pagecache_has_no_substitute(proc: InventedProc) -> None:
     with pytest.raises(LensError, match=r"not in this test.*takes eBPF"):
         PageCacheTracer(proc.path, page_cache=absent(), target=None)

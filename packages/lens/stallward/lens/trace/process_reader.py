@@ -92,7 +92,7 @@ class ProcessReader:
         score = self._optional(folder, "oom_score") if use else None
         return ProcessReading(
             seen=seen,
-            name=stat[stat.find(b"(") + 1 : stat.rfind(b")")].decode("utf-8", "replace"),
+            name=name_in(stat),
             state=fields[0].decode("ascii", "replace"),
             status=status,
             virtual_bytes=int(fields[20]) if is_count(fields[20]) else None,
@@ -130,6 +130,11 @@ class ProcessReader:
         except KernelFileError as error:
             self.missing[name] = f"{error.path}: {error.what}"
             return None
+
+
+def name_in(stat: bytes) -> str:
+    """The name of a process in its stat."""
+    return stat[stat.find(b"(") + 1 : stat.rfind(b")")].decode("utf-8", "replace")
 
 
 def check_readable(proc: Path, pid: int, name: str) -> None:

@@ -162,7 +162,7 @@ def _growth(name: str, row: Row, earlier: Row | None) -> float | None:
     now, then = row.get(name), None if earlier is None else earlier.get(name)
     if isinstance(now, str) or isinstance(then, str) or now is None or then is None:
         return None
-    return now - then
+    return now - then if now >= then else None  # the pid is that of another process now
 
 
 def _level(column: Column, value: float) -> str:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from stallward.actuator.kernel.files import read_bytes
+from stallward.actuator.kernel.process_table import parse_seen
 from stallward.actuator.sensors.files.flat import SignalFile, flat_counts
 from stallward.actuator.sensors.files.meminfo import MeminfoParser, MemoryInfo
 from stallward.lens.errors import LensError
 from stallward.lens.trace.columns import Column, ColumnType, Table, Value
 from stallward.lens.trace.page_cache import PageCacheLens
+from stallward.lens.trace.process_reader import name_in
 from stallward.lens.trace.targets import Members, Target
 
 if TYPE_CHECKING:
@@ -33,7 +35,7 @@ TABLE: Final = Table(
         ),
         Column(
             name="name",
-            source="comm",
+            source="stat, field 2",
             meaning=f"the program's name; `{NODE_NAME}` in the row of the whole machine",
             type=ColumnType.TEXT,
             heading="name",
@@ -116,6 +118,10 @@ class PageCacheTracer:
         self._vmstat: SignalFile[int | None] = SignalFile(proc / "vmstat", _dirtied, None)
         self._before: dict[int | None, tuple[int, int]] = {}
         self._names: dict[int, str] = {}
+        self._started: dict[int, int | None] = {}
+        """When each process was started; ``None`` once it has ended."""
+        self._earlier: dict[int | None, tuple[int, int]] = {}
+        """The lookups of earlier processes with the same pid."""
         self._members = None if target is None else Members(target)
 
     @property
@@ -150,7 +156,8 @@ class PageCacheTracer:
             count = self._page_cache.count(pid)
             if count is None or not self._has_grown(pid, count):
                 continue
-            row: dict[str, Value] = {"pid": pid, "name": self._name(pid)}
+            self._look_at(pid)
+            row: dict[str, Value] = {"pid": pid, "name": self._names.get(pid)}
             rows.append(row | self._lookups(pid, count.hits, count.misses))
         return rows
 
@@ -161,20 +168,23 @@ class PageCacheTracer:
         hits_before, misses_before = self._before.get(pid, (0, 0))
         self._before[pid] = (hits, misses)
         new = hits - hits_before + misses - misses_before
+        earlier = self._earlier.get(pid, (0, 0))
         return {
-            "page_cache_hits": hits,
-            "page_cache_misses": misses,
+            "page_cache_hits": hits - earlier[0],
+            "page_cache_misses": misses - earlier[1],
             "hit_ratio": round((hits - hits_before) / new, 4) if new > 0 else None,
         }
 
-    def _name(self, pid: int) -> str | None:
-        """The name of a process; ``None`` if it ended before it could be read."""
-        if pid not in self._names:
-            content = read_bytes(f"{self._proc}/{pid}/comm")
-            if not content:
-                return None
-            self._names[pid] = content.decode("utf-8", "replace").rstrip("\n")
-        return self._names[pid]
+    def _look_at(self, pid: int) -> None:
+        """Take the name of a process, and note where another one has its pid now."""
+        path = f"{self._proc}/{pid}/stat"
+        stat = read_bytes(path)
+        started = parse_seen(stat, path, pid).start_time_ticks if stat else None
+        if started not in {None, self._started.get(pid, started)}:
+            self._earlier[pid] = self._before.get(pid, (0, 0))
+        self._started[pid] = started
+        if stat:  # otherwise it has ended, and had the name that is known
+            self._names[pid] = name_in(stat)
 
     def close(self) -> None:
         """Close every file, and detach from the kernel."""
