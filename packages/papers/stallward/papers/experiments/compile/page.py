@@ -131,8 +131,9 @@ def headline(result: CompileResult) -> str:
     worse = [arm for arm, one in ratios.items() if one.low is not None and one.low > 1.0]
     return (
         f"Certainly faster than the unpatched kernel over all sizes: {_names(better)}. Certainly "
-        f"slower: {_names(worse)}. In the thesis none was faster, and most lost where memory was "
-        "shortest."
+        f"slower: {_names(worse)}. Each of the {len(ratios)} arms is judged by itself at 95 %, so "
+        "that one in twenty may differ by chance. In the thesis none was faster, and most lost where "
+        "memory was shortest."
     )
 
 
