@@ -33,7 +33,9 @@ for package in "$@"; do
       packages="$packages mariadb-server nats-server nodejs bwa gawk groonga-bin imagemagick knot"
       packages="$packages lighttpd php-apcu php-fpm prometheus slapd"
       packages="$packages dovecot-imapd erlang-base minimap2 mosquitto octave pandoc r-base-core"
-      packages="$packages ruby tarantool varnish yosys zpaq" ;;
+      packages="$packages ruby tarantool varnish yosys zpaq"
+      packages="$packages beanstalkd bind9 glpk-utils graphviz influxdb jq maxima p7zip"
+      packages="$packages pari-gp sbcl swi-prolog-nox" ;;
     peers)      packages="$packages earlyoom lxcfs nohang oomd systemd-oomd" ;;
     *)          packages="$packages $package" ;;
   esac
@@ -61,8 +63,15 @@ for package in $packages; do
     erlang-base) command -v escript >/dev/null 2>&1 || missing="$missing erlang-base" ;;
     octave)     command -v octave-cli >/dev/null 2>&1 || missing="$missing octave" ;;
     r-base-core) command -v Rscript >/dev/null 2>&1 || missing="$missing r-base-core" ;;
+    bind9)      command -v named >/dev/null 2>&1 || missing="$missing bind9" ;;
+    glpk-utils) command -v glpsol >/dev/null 2>&1 || missing="$missing glpk-utils" ;;
+    graphviz)   command -v sfdp >/dev/null 2>&1 || missing="$missing graphviz" ;;
+    influxdb)   command -v influxd >/dev/null 2>&1 || missing="$missing influxdb" ;;
+    p7zip)      command -v 7zr >/dev/null 2>&1 || missing="$missing p7zip" ;;
+    pari-gp)    command -v gp >/dev/null 2>&1 || missing="$missing pari-gp" ;;
+    swi-prolog-nox) command -v swipl >/dev/null 2>&1 || missing="$missing swi-prolog-nox" ;;
     varnish)    command -v varnishd >/dev/null 2>&1 || missing="$missing varnish" ;;
-    bwa|debootstrap|gawk|help2man|lighttpd|minimap2|mosquitto|pandoc|prometheus|ruby|slapd|tarantool|yosys|zpaq)
+    beanstalkd|bwa|debootstrap|gawk|help2man|jq|lighttpd|maxima|minimap2|mosquitto|pandoc|prometheus|ruby|sbcl|slapd|tarantool|yosys|zpaq)
       command -v "$package" >/dev/null 2>&1 || missing="$missing $package" ;;
     lxcfs)      command -v lxcfs >/dev/null 2>&1 || missing="$missing lxcfs" ;;
     earlyoom|nohang|oomd|systemd-oomd)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,18 +11,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from real_programs import assert_it_answers_and_works
 from workload_servers import needed, serving
 
-from stallward.env.errors import WorkloadError
-from stallward.env.sandbox.block import make_workplace, run_block
-from stallward.env.sandbox.data_cache import check_needs
-from stallward.env.sandbox.sandbox import open_sandbox
-from stallward.env.scenario.file import (
-    find_scenarios,
-    load_scenario,
-    parse_scenario,
-    shipped_files,
-)
+from stallward.env.scenario.file import find_scenarios, load_scenario, shipped_files
 from stallward.env.workloads.c_source import write_c_file
 from stallward.env.workloads.key_value_fill import fill, values
 from stallward.env.workloads.memcached_fill import MEMCACHED
@@ -361,47 +352,6 @@ SLOW_TO_START = {"etcd-mix", "jvm-lightgbm", "node-spark", "rocksdb-spark", "vec
 def test_real_programs_answer_and_work(
     name: str, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    text = shipped_files()[name].read_text()
-    for old, new in SMALLER[name]:
-        assert old in text, f"{name} has no {old}: make it small in another way"
-        text = text.replace(old, new)
-    path = tmp_path / f"{name}.toml"
-    path.write_text(text)
-    scenario = parse_scenario(path)
-    try:
-        check_needs(scenario)
-    except WorkloadError as error:
-        pytest.skip(f"{error.cause} {error.next_step}")
+    durations_s = (25.0,) if name in SLOW_TO_START else (3.0, 25.0)
     cache = tmp_path_factory.mktemp("cache")
-    workplace = make_workplace(scenario, cache)
-    for duration_s in (25.0,) if name in SLOW_TO_START else (3.0, 25.0):
-        with open_sandbox(
-            slots=len(scenario.background),
-            limit_bytes=scenario.sandbox.limit_bytes,
-            swap_bytes=128 * MIB,
-            cache_dir=cache,
-        ) as sandbox:
-            result = run_block(
-                sandbox,
-                scenario,
-                "together",
-                None,
-                workplace=workplace,
-                duration_s=duration_s,
-                burn_in_s=1.5,
-                out_dir=tmp_path,
-                seed=1,
-            )
-        rates = {
-            group.name: result.units_per_s(slot)
-            for slot, group in enumerate(scenario.background)
-            if group.phases[0].start_s < 2.0
-        }
-        # On a busy host 3 s may be too short for a first unit, and for answers to the last requests.
-        if all(rates.values()) and result.measured.ok.mean() > 0.99:
-            break
-    assert len(result.measured.ok) > 200
-    mine = f"stallward-block-{os.getpid()}-*"
-    assert [path for parent in (Path("/dev/shm"), cache) for path in parent.glob(mine)] == []
-    assert result.measured.ok.mean() > 0.99
-    assert all(rate is not None and rate > 0 for rate in rates.values()), rates
+    assert_it_answers_and_works(shipped_files()[name], SMALLER[name], durations_s, tmp_path, cache)

@@ -48,7 +48,7 @@ def become_server(command: list[str], *, port: int, ready: Path) -> None:
         ready: An empty file that is made once it does.
     """
     if os.fork() == 0:
-        if _listens(port):
+        if listens(port):
             ready.touch()
         os._exit(0)
     become(command)
@@ -75,7 +75,7 @@ def connected(path: Path, *, wait_s: float = 30.0) -> socket.socket:
     return client
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
     """Wait until something listens on a port; return false if nothing does within a minute."""
     deadline_s = time.monotonic() + _WAIT_S
     while time.monotonic() < deadline_s:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from pathlib import Path
 
@@ -21,7 +21,7 @@ class VerdictPlan:
     """A plan of comparisons, one for each scenario."""
 
     scenarios: tuple[str, ...]
-    """The scenarios' names."""
+    """The scenarios' names or files."""
     arms: tuple[str, ...]
     """Labels of the arms that are run in every scenario."""
     fixed_setting: bool
@@ -47,6 +47,8 @@ class VerdictPlan:
 def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
     """Read a plan file; without a path, the shipped one.
 
+    Files of scenarios are found from its folder.
+
     Raises:
         PlanError: If it cannot be read, a key is missing, unknown or of the wrong type, a target
             has no bound, or nothing would be run.
@@ -60,6 +62,8 @@ def load_verdict_plan(path: Path | None = None) -> VerdictPlan:
         ) from error
     except SchemaError as error:
         raise PlanError(f"{file}: {error.cause}", next_step=error.next_step) from error
+    files = (str(file.parent / one) if one.endswith(".toml") else one for one in plan.scenarios)
+    plan = replace(plan, scenarios=tuple(files))
     make_arms(list(plan.arms))
     if not plan.scenarios or plan.rounds < 1 or plan.hindsight_settings < 0:
         raise PlanError(f"{file} runs nothing.", next_step="Give scenarios, and rounds above 0.")

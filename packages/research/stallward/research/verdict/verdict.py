@@ -85,12 +85,13 @@ def run_verdict(
     Raises:
         StallwardError: If no scenario can be run, or ``out`` belongs to another plan.
     """
-    slots = {name: max(len(load_scenario(name).background), 1) for name in plan.scenarios}
+    scenarios = {load_scenario(one).name: one for one in plan.scenarios}
+    slots = {name: max(len(load_scenario(one).background), 1) for name, one in scenarios.items()}
     best_static = static_best(policy) if plan.fixed_setting else None
     fitting = part(report, 0.0, _FIT_SHARE)
     if oracle_of is not None:
-        _take_oracles(oracle_of, plan, out)
-    oracles = {name: _chosen_oracle(out, name) for name in plan.scenarios}
+        _take_oracles(oracle_of, tuple(scenarios), out)
+    oracles = {name: _chosen_oracle(out, name) for name in scenarios}
     roles = {
         name: _roles(
             plan,
@@ -98,11 +99,11 @@ def run_verdict(
             best_static,
             _hindsight(plan, name, out, recordings, fitting),
         )
-        for name in plan.scenarios
+        for name in scenarios
     }
     requests = {
         name: ComparisonRequest(
-            scenario=name,
+            scenario=scenarios[name],
             arms=tuple(make_arms(list(roles[name].values()))),
             mode="live",
             rounds=plan.rounds,
@@ -113,7 +114,7 @@ def run_verdict(
             policy=policy,
             target=plan.target,
         )
-        for name in plan.scenarios
+        for name in scenarios
     }
     # Finished rounds are judged first: a resumed verdict must not show less than before.
     done = {name: rounds_done(request) for name, request in requests.items()}
@@ -126,9 +127,9 @@ def run_verdict(
     }
     failed: dict[str, str] = {}
     verdict = _judged(plan, compared, failed, out)
-    steps = plan.rounds * len(plan.scenarios)
+    steps = plan.rounds * len(scenarios)
     for step in range(steps):
-        number, name = 1 + step // len(plan.scenarios), plan.scenarios[step % len(plan.scenarios)]
+        number, name = 1 + step // len(scenarios), tuple(scenarios)[step % len(scenarios)]
         if name in failed or number <= done[name]:
             continue
         share = [_FIT_SHARE + (1.0 - _FIT_SHARE) * (step + k) / steps for k in (0, 1)]
@@ -224,7 +225,7 @@ def static_best(policy: str) -> Setting | None:
     return None if action is None else Setting.of_action(action)
 
 
-def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
+def _take_oracles(other: Path, names: Sequence[str], out: Path) -> None:
     """Make the oracles of another verdict the only arms that hindsight adds.
 
     Raises:
@@ -232,7 +233,7 @@ def _take_oracles(other: Path, plan: VerdictPlan, out: Path) -> None:
     """
     scenarios = load_verdict(other).scenarios
     oracles: dict[str, str] = {}
-    for name in plan.scenarios:
+    for name in names:
         oracle = scenarios[name].oracle if name in scenarios else None
         if oracle is None:
             raise EvaluationError(f"The verdict in {other} names no oracle for {name}.")

@@ -52,10 +52,15 @@ def zone_lines(*, names: int, seed: int) -> Iterator[str]:
         yield f'k{number:07d} TXT "{rng.randbytes(_TEXT_BYTES // 2).hex()} {LAST_TEXT}"\n'
 
 
+def zone_file(folder: Path) -> Path:
+    """Return where ``prepare`` writes the zone."""
+    return folder / _ZONE_NAME
+
+
 def prepare(folder: Path, /, *, names: int = 500_000, seed: int = 1) -> None:
     """Write the zone file into ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / _ZONE_NAME).open("w", encoding="ascii") as file:
+    with zone_file(folder).open("w", encoding="ascii") as file:
         file.writelines(zone_lines(names=names, seed=seed))
 
 
@@ -67,7 +72,7 @@ def serve_command(folder: Path, /, socket: Path, *, port: int = 28353) -> list[s
     """
     path = socket.with_name("knot.conf")
     text = _CONFIGURATION.format(
-        place=socket.parent, socket=socket, port=port, zone=ZONE, file=folder / _ZONE_NAME
+        place=socket.parent, socket=socket, port=port, zone=ZONE, file=zone_file(folder)
     )
     path.write_text(text, encoding="utf-8")
     return [needed("knotd", "knot"), "-c", str(path)]
