@@ -110,7 +110,7 @@ def _panel(rows: Sequence[Row], left: float, top: float) -> list[str]:
         if value is not None
     ]  # fmt: skip
     x = Scale(
-        low=0.9 * min(values) if ratios else min(0.0, 1.1 * min(values)),
+        low=0.9 * min(*values, 1.0) if ratios else min(0.0, 1.1 * min(values)),
         high=1.2 * max(values) if ratios else 1.1 * max(values),
         start=left + NAMES,
         end=left + PANEL - 24,
