@@ -47,7 +47,7 @@ def test_the_heuristics_are_compared_by_the_counterpart_of_the_patch_that_was_pr
     counts = {
         row["arm"]: {name: float(re.sub(r"[ ,%]", "", row[name])) for name in COUNTED}
         for row in csv.DictReader(
-            (ROOT / "docs/lab/working-set/faults-48-mib.csv").read_text().splitlines()
+            (ROOT / "docs/lab/working-set/marked-48-mib.csv").read_text().splitlines()
         )
     }
     ours = [counts["clear most-run"][name] / counts["unpatched"][name] for name in COUNTED]
