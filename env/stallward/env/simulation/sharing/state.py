@@ -3,55 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Final, NamedTuple
+from collections import namedtuple
+from typing import TYPE_CHECKING, Final
 
-from stallward.agent.control_law.thresholds import as_values
+from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.sharing.lending import SETTLE_S
 from stallward.env.twin.physics.state import PerSlot
 from stallward.env.twin.simd.layout import Arrays, Layout
 from stallward.env.twin.simd.records import reader
 
-
-class Numbers(NamedTuple):
-    """The fields of :class:`~stallward.agent.controllers.partition.PartitionThresholds`.
-
-    Those about slow swap are not among them, since the twin's swap is fast.
-    """
-
-    least_disk_mib_s: float
-    disk_growth_s: float
-    thrash_stall_share: float
-    thrash_refaults_per_s: float
-    thrash_notice_s: float
-    thrash_remember_s: float
-    most_lent_share: float
-    lend_below: float
-    return_above: float
-    lend_s: float
-    return_s: float
-    retry_s: float
-    recall_stall_share: float
-    latency_high: float
-    stall_high_share: float
-    reserve_per_s: float
-    most_reserve_share: float
-    reserve_release_s: float
-    margin_share: float
-    forget_s: float
-    headroom_share: float
-    headroom_mib: float
-    near_share: float
-    release_after_s: float
-    turn_s: float
-    background_cpu_weight: float
-    keep_anon_share: float
+if TYPE_CHECKING:
+    Numbers = PartitionThresholds
+else:
+    Numbers = namedtuple("Numbers", spans(PartitionThresholds))
 
 
 def numbers_of(thresholds: PartitionThresholds) -> Numbers:
     """Convert the numbers of the rule to the form that compiled code takes."""
     values = as_values(thresholds)
-    return Numbers(**{name: values[name] for name in Numbers._fields})
+    return Numbers(**{name: values[name] for name in spans(PartitionThresholds)})
 
 
 class Estimates:
