@@ -7,6 +7,7 @@ the averages in PSI files are updated only every two seconds.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -320,3 +321,8 @@ class Sample:
     work: tuple[WorkSample, ...] = ()
     """The work of the slots that have a source of their own; that of the others is their processor
     time."""
+
+
+def or_nan(value: float | None) -> float:
+    """The value as a float; NaN where it could not be read."""
+    return math.nan if value is None else float(value)

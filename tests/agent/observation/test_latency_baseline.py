@@ -6,21 +6,26 @@ from math import isnan, nan
 
 import pytest
 
-from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S, LatencyBaseline
+from stallward.agent.observation.latency_baseline import (
+    AVERAGED_S,
+    FORGOTTEN_S,
+    LatencyBaseline,
+    follow_latency,
+)
 
 TICK_S = 0.1
 
 
 def after(baseline: LatencyBaseline, mean_ms: float, seconds: float) -> float:
-    latest_ms = nan
     for _ in range(round(seconds / TICK_S)):
-        latest_ms = baseline.update(mean_ms, TICK_S)
-    return latest_ms
+        follow_latency(baseline, mean_ms, TICK_S)
+    return baseline.usual_ms
 
 
 def started(mean_ms: float) -> LatencyBaseline:
     baseline = LatencyBaseline()
-    assert isnan(baseline.update(mean_ms, None))
+    follow_latency(baseline, mean_ms, 0.0)
+    assert isnan(baseline.usual_ms)
     return baseline
 
 
@@ -49,10 +54,3 @@ def test_a_baseline_that_is_not_reached_again_rises() -> None:
     after(baseline, 2.0, 20.0)
     assert after(baseline, nan, FORGOTTEN_S) == pytest.approx(2.0 * 2.718, rel=0.02)
     assert after(baseline, 8.0, 2.0 * FORGOTTEN_S) == pytest.approx(8.0, rel=0.01)
-
-
-def test_the_baseline_starts_again_after_a_reset() -> None:
-    baseline = started(2.0)
-    after(baseline, 2.0, 20.0)
-    assert isnan(baseline.update(6.0, None))
-    assert after(baseline, 6.0, 10.0) == pytest.approx(6.0)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from stallward.agent.sample import GroupSample
+from stallward.agent.sample import GroupSample, or_nan
 
 FORGET_S: Final = 600.0
 """The time constant with which the demand in an observation falls."""
@@ -27,15 +27,34 @@ def held_bytes(group: GroupSample) -> int:
 def known_sum(one_bytes: float, other_bytes: float) -> float:
     """The sum of two numbers of which one that is not known is NaN; 0 where both are."""
     one = 0.0 if math.isnan(one_bytes) else one_bytes
-    return one if math.isnan(other_bytes) else one + other_bytes
+    return one + (0.0 if math.isnan(other_bytes) else other_bytes)
+
+
+def followed_demand(
+    before_bytes: float,
+    usage_bytes: float,
+    swap_bytes: float,
+    working_set_bytes: float,
+    forget_s: float,
+    elapsed_s: float,
+) -> float:
+    """The demand after one more look at the application; what is not known is NaN.
+
+    Where neither its usage nor its swap is known, the demand stays: nothing says that it fell.
+    Otherwise it falls exponentially with the time constant ``forget_s``.
+    """
+    kept = before_bytes * max(1.0 - elapsed_s / forget_s, 0.0)
+    # The first argument of max() is returned where the other one is NaN.
+    needed = max(known_sum(usage_bytes, swap_bytes), working_set_bytes)
+    unknown = math.isnan(usage_bytes) and math.isnan(swap_bytes)
+    return before_bytes if unknown else max(needed, kept)
 
 
 class Demand:
     """The demand of one application.
 
     Args:
-        forget_s: The time in which the demand would fall to nothing if nothing were needed; it
-            falls exponentially with this time constant.
+        forget_s: The time constant with which it falls.
         start_bytes: The demand to begin with, e.g. a working set that was measured before.
     """
 
@@ -43,52 +62,14 @@ class Demand:
         self._forget_s = forget_s
         self.bytes = start_bytes
 
-    def update(self, protected: GroupSample, elapsed_s: float) -> float:
-        """Take one more sample of the application.
-
-        Args:
-            protected: The application's counters.
-            elapsed_s: The time since the sample before.
-
-        Returns:
-            The demand in bytes.
-        """
-        return self.follow(
-            usage_bytes=_or_nan(protected.memory_usage_bytes),
-            swap_bytes=_or_nan(protected.swap_bytes),
-            working_set_bytes=_or_nan(protected.working_set_bytes),
-            elapsed_s=elapsed_s,
+    def update(self, application: GroupSample, elapsed_s: float) -> float:
+        """Take one more sample of the application, and return its demand in bytes."""
+        self.bytes = followed_demand(
+            self.bytes,
+            or_nan(application.memory_usage_bytes),
+            or_nan(application.swap_bytes),
+            or_nan(application.working_set_bytes),
+            self._forget_s,
+            elapsed_s,
         )
-
-    def follow(
-        self,
-        *,
-        usage_bytes: float,
-        swap_bytes: float,
-        working_set_bytes: float,
-        elapsed_s: float,
-    ) -> float:
-        """Take one more look at the application; what is not known is NaN.
-
-        Where neither its usage nor its swap is known, the demand stays: nothing says that it
-        fell. The twin does the same in compiled code (``stallward.env.simulation.observe``).
-
-        Args:
-            usage_bytes: What it holds in memory.
-            swap_bytes: What it has in swap.
-            working_set_bytes: Its working set.
-            elapsed_s: The time since the look before.
-
-        Returns:
-            The demand in bytes.
-        """
-        if math.isnan(usage_bytes) and math.isnan(swap_bytes):
-            return self.bytes
-        # The first argument of max() is returned where the other one is NaN.
-        needed = max(known_sum(usage_bytes, swap_bytes), working_set_bytes)
-        self.bytes = max(needed, self.bytes * max(1.0 - elapsed_s / self._forget_s, 0.0))
         return self.bytes
-
-
-def _or_nan(value: int | None) -> float:
-    return math.nan if value is None else float(value)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.demand import FORGET_S, Demand, known_sum
+from stallward.agent.observation.demand import FORGET_S, followed_demand, known_sum
 from stallward.agent.observation.feature_table import (
     CONSTANTS,
     FRAME_FEATURES,
@@ -24,7 +24,7 @@ from stallward.agent.observation.feature_table import (
     Feature,
     Kind,
 )
-from stallward.agent.observation.latency_baseline import LatencyBaseline
+from stallward.agent.observation.latency_baseline import LatencyBaseline, follow_latency
 from stallward.agent.observation.phase_change import PhaseDetector
 from stallward.agent.observation.raw import NODE, SLOT, RawFrame
 
@@ -115,8 +115,7 @@ class FrameFeatures:
 
     def __init__(self, slo_ms: float, demand_bytes: float = 0.0) -> None:
         self._constants = [*(CONSTANTS | {"slo_ms": float(slo_ms)}).values()]
-        self._baseline = LatencyBaseline()
-        self._demand_bytes = demand_bytes
+        self._start_bytes = demand_bytes
         self.reset()
 
     def retarget(self, slo_ms: float) -> None:
@@ -125,7 +124,8 @@ class FrameFeatures:
 
     def reset(self) -> None:
         """Forget the previous frame; the next one is treated as the first."""
-        self._demand = Demand(FORGET_S, self._demand_bytes)
+        self._baseline = LatencyBaseline()
+        self._demand_bytes = self._start_bytes
         self._phases = [PhaseDetector() for _ in range(SLOTS)]
         self._previous: RawFrame | None = None
 
@@ -147,15 +147,17 @@ class FrameFeatures:
         # A counter that went back was reset, and an absent one is NaN: neither gives a rate.
         rates = previous is not None and elapsed_s is not None and elapsed_s > _SHORTEST_S
         per_s = 1.0 / elapsed_s if rates and elapsed_s is not None else 0.0
-        self._constants[_BASELINE] = self._baseline.update(node[_MEAN], elapsed_s)
-        self._measure_room(frame, elapsed_s or 0.0)
+        passed_s = max(elapsed_s or 0.0, 0.0)
+        follow_latency(self._baseline, node[_MEAN], passed_s)
+        self._constants[_BASELINE] = self._baseline.usual_ms
+        self._measure_room(frame, passed_s)
         node_row = [*node, *self._constants]
         if rates and previous is not None:
             _set_rates(_NODE_PLAN, features, 0, node, previous.node, per_s)
         _set_levels(_NODE_PLAN, features, 0, node_row)
         first = len(NODE_FEATURES)
         for index, slot in enumerate(frame.slots):
-            phase = self._follow_phase(index, slot, elapsed_s or 0.0)
+            phase = self._follow_phase(index, slot, passed_s)
             if slot[_PRESENT] > 0.0:
                 if rates and previous is not None:
                     _set_rates(_SLOT_PLAN, features, first, slot, previous.slots[index], per_s)
@@ -187,11 +189,13 @@ class FrameFeatures:
     def _measure_room(self, frame: RawFrame, elapsed_s: float) -> None:
         """Set the demand, the room that it leaves, and what the slots want."""
         node, constants = frame.node, self._constants
-        demand = self._demand.follow(
-            usage_bytes=node[_PROTECTED],
-            swap_bytes=node[_PROTECTED_SWAP],
-            working_set_bytes=node[_WORKING_SET],
-            elapsed_s=max(elapsed_s, 0.0),
+        demand = self._demand_bytes = followed_demand(
+            self._demand_bytes,
+            node[_PROTECTED],
+            node[_PROTECTED_SWAP],
+            node[_WORKING_SET],
+            FORGET_S,
+            elapsed_s,
         )
         wanted = 0.0
         for slot in frame.slots:

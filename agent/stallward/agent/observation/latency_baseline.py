@@ -7,7 +7,10 @@ A policy that does not know the application can see that by comparing with the b
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Final
+
+from stallward.agent.observation.average import moved
 
 AVERAGED_S: Final = 8.0
 """Time constant of the moving average whose minimum is the baseline, and the time for which
@@ -17,35 +20,31 @@ FORGOTTEN_S: Final = 600.0
 change."""
 
 
+@dataclass
 class LatencyBaseline:
-    """Keeps the latency baseline of one application."""
+    """The latency baseline of one application."""
 
-    def __init__(self) -> None:
-        self._average_ms = math.nan
-        self._baseline_ms = math.nan
-        self._averaged_s = 0.0
+    average_ms: float = math.nan
+    """The moving average; NaN before the first latency."""
+    averaged_s: float = 0.0
+    """The time for which latencies have been seen."""
+    usual_ms: float = math.nan
+    """The baseline; NaN until latencies have been seen for :data:`AVERAGED_S`."""
 
-    def update(self, mean_ms: float, elapsed_s: float | None) -> float:
-        """Update the baseline at one tick.
 
-        Args:
-            mean_ms: Mean latency in the window, NaN without a completed request.
-            elapsed_s: Time since the previous tick; ``None`` starts again.
+def follow_latency(baseline: LatencyBaseline, mean_ms: float, elapsed_s: float) -> None:
+    """Update the baseline at one tick.
 
-        Returns:
-            The baseline in ms; NaN until latencies have been seen for :data:`AVERAGED_S`.
-        """
-        if elapsed_s is None:
-            self._average_ms, self._baseline_ms, self._averaged_s = mean_ms, math.nan, 0.0
-            return math.nan
-        elapsed_s = max(elapsed_s, 0.0)
-        self._baseline_ms *= 1.0 + elapsed_s / FORGOTTEN_S
-        if not math.isnan(mean_ms):
-            if math.isnan(self._average_ms):
-                self._average_ms = mean_ms
-            share = 1.0 - math.exp(-elapsed_s / AVERAGED_S)
-            self._average_ms += (mean_ms - self._average_ms) * share
-            self._averaged_s += elapsed_s
-            if self._averaged_s >= AVERAGED_S and not self._baseline_ms <= self._average_ms:
-                self._baseline_ms = self._average_ms
-        return self._baseline_ms
+    Args:
+        baseline: The baseline; it is updated.
+        mean_ms: Mean latency in the window, NaN without a completed request.
+        elapsed_s: Time since the previous tick, not negative; 0 at the first.
+    """
+    there = not math.isnan(mean_ms)
+    begin_ms = mean_ms if math.isnan(baseline.average_ms) else baseline.average_ms
+    average_ms = moved(begin_ms, mean_ms, elapsed_s, AVERAGED_S) if there else begin_ms
+    averaged_s = baseline.averaged_s + (elapsed_s if there else 0.0)
+    usual_ms = baseline.usual_ms * (1.0 + elapsed_s / FORGOTTEN_S)
+    lower = there and averaged_s >= AVERAGED_S and not usual_ms <= average_ms
+    baseline.average_ms, baseline.averaged_s = average_ms, averaged_s
+    baseline.usual_ms = average_ms if lower else usual_ms

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.desired import PROFILES, SLOTS
-from stallward.agent.sample import GroupSample, PsiTotals, Sample, SlotState
+from stallward.agent.sample import GroupSample, PsiTotals, Sample, SlotState, or_nan
 
 NODE_COLUMNS: Final = (
     "time_s",
@@ -85,10 +85,6 @@ class RawFrame:
         return cls(node=[math.nan] * len(NODE_COLUMNS), slots=slots)
 
 
-def _or_nan(value: float | None) -> float:
-    return math.nan if value is None else float(value)
-
-
 def _sum(*values: int | None) -> float:
     """The sum of the values that are present; NaN when none is."""
     present = [v for v in values if v is not None]
@@ -100,20 +96,20 @@ def _slot_row(group: GroupSample, state: SlotState) -> list[float]:
         return _NO_SLOT
     return [
         1.0,
-        _or_nan(group.psi.memory_some_us),
-        _or_nan(group.psi.io_some_us),
-        _or_nan(group.memory_usage_bytes),
-        _or_nan(group.anon_bytes),
-        _or_nan(group.file_bytes),
-        _or_nan(group.swap_bytes),
+        or_nan(group.psi.memory_some_us),
+        or_nan(group.psi.io_some_us),
+        or_nan(group.memory_usage_bytes),
+        or_nan(group.anon_bytes),
+        or_nan(group.file_bytes),
+        or_nan(group.swap_bytes),
         _sum(group.refault_file_pages, group.refault_anon_pages),
-        _or_nan(group.cpu_usage_us),
+        or_nan(group.cpu_usage_us),
         float(state.paused),
         state.paused_for_s,
         state.since_thaw_s,
         state.paused_share,
-        _or_nan(state.limit_bytes),
-        _or_nan(state.reference_bytes),
+        or_nan(state.limit_bytes),
+        or_nan(state.reference_bytes),
     ]
 
 
@@ -140,32 +136,32 @@ def to_raw(sample: Sample) -> RawFrame:
         swap_used = 1.0 - node.swap_free_bytes / node.swap_total_bytes
     row = [
         sample.time_s,
-        _or_nan(zone.psi.memory_some_us),
-        _or_nan(zone.psi.memory_full_us),
-        _or_nan(zone.psi.io_some_us),
-        _or_nan(zone.psi.cpu_some_us),
-        _or_nan(zone.memory_usage_bytes),
-        _or_nan(zone_limit),
-        _or_nan(zone.file_bytes),
+        or_nan(zone.psi.memory_some_us),
+        or_nan(zone.psi.memory_full_us),
+        or_nan(zone.psi.io_some_us),
+        or_nan(zone.psi.cpu_some_us),
+        or_nan(zone.memory_usage_bytes),
+        or_nan(zone_limit),
+        or_nan(zone.file_bytes),
         _sum(zone.dirty_bytes, zone.writeback_bytes),
         swap_used,
-        _or_nan(node.swap_in_pages),
-        _or_nan(node.swap_out_pages),
-        _or_nan(psi.memory_some_us),
-        _or_nan(psi.memory_full_us),
-        _or_nan(psi.io_some_us),
-        _or_nan(protected.memory_usage_bytes),
-        _or_nan(protected.file_bytes),
-        _or_nan(protected.anon_bytes),
-        _or_nan(protected.swap_bytes),
-        _or_nan(protected.working_set_bytes),
+        or_nan(node.swap_in_pages),
+        or_nan(node.swap_out_pages),
+        or_nan(psi.memory_some_us),
+        or_nan(psi.memory_full_us),
+        or_nan(psi.io_some_us),
+        or_nan(protected.memory_usage_bytes),
+        or_nan(protected.file_bytes),
+        or_nan(protected.anon_bytes),
+        or_nan(protected.swap_bytes),
+        or_nan(protected.working_set_bytes),
         _sum(protected.refault_file_pages, protected.refault_anon_pages),
-        _or_nan(protected.major_faults),
-        _or_nan(latency.completed if latency else None),
-        _or_nan(latency.mean_ms if latency else None),
-        _or_nan(latency.p95_ms if latency else None),
-        _or_nan(latency.max_ms if latency else None),
-        _or_nan(latency.last_completion_age_s if latency else None),
+        or_nan(protected.major_faults),
+        or_nan(latency.completed if latency else None),
+        or_nan(latency.mean_ms if latency else None),
+        or_nan(latency.p95_ms if latency else None),
+        or_nan(latency.max_ms if latency else None),
+        or_nan(latency.last_completion_age_s if latency else None),
         float(_PROFILE_INDEX.get(sample.profile, 0)),
     ]
     pairs = zip(sample.slots[:SLOTS], sample.slot_states[:SLOTS], strict=True)

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
+from stallward.agent.observation.average import moved
 from stallward.agent.sample import GroupSample, LatencySample, Sample, SlotState
 from stallward.agent.sharing.lifting import newest_ratio
 
@@ -249,8 +250,7 @@ class BorderSearch:
             return self._usual_ratio
         if self._usual_ratio is None:
             self._usual_ratio = ratio
-        weight = 1.0 - math.exp(-elapsed_s / USUAL_S)
-        self._usual_ratio += weight * (ratio - self._usual_ratio)
+        self._usual_ratio = moved(self._usual_ratio, ratio, elapsed_s, USUAL_S)
         return ratio
 
     def _fails(self, ratio: float, elapsed_s: float) -> bool:
@@ -258,8 +258,7 @@ class BorderSearch:
         thresholds = self._thresholds
         near = ratio > thresholds.near_ratio
         if self.level == 0:
-            weight = 1.0 - math.exp(-elapsed_s / BASE_S)
-            self._base_near_share += weight * (near - self._base_near_share)
+            self._base_near_share = moved(self._base_near_share, near, elapsed_s, BASE_S)
             return False
         self._near_s += elapsed_s * near
         share = self._base_near_share + thresholds.tolerated_share

@@ -8,10 +8,10 @@ with a limit of its own contains no memory but that of its groups, as a rule.
 
 from __future__ import annotations
 
-import math
 from typing import Final
 
 from stallward.agent.observation.available import available_bytes
+from stallward.agent.observation.average import moved
 from stallward.agent.sample import GroupSample, Sample
 
 LEAST_BYTES: Final = 1 << 20
@@ -63,6 +63,6 @@ class Others:
         """
         now = others_bytes(sample, zone_limit_bytes)
         if now is not None:
-            weight = 1.0 if now > self.bytes else 1.0 - math.exp(-elapsed_s / FORGET_S)
-            self.bytes += weight * (now - self.bytes)
+            risen = now > self.bytes
+            self.bytes = now if risen else moved(self.bytes, now, elapsed_s, FORGET_S)
         return self.bytes

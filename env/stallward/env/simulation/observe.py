@@ -2,7 +2,8 @@
 
 :mod:`stallward.agent.observation.encoder` defines the observation and runs on nodes. For a
 thousand simulated nodes its array operations would cost more than the twin itself. This module
-does the same arithmetic feature by feature. A test checks that both give the same numbers.
+does the same arithmetic feature by feature, and a test checks that both give the same numbers.
+Demand and latency baseline are followed by the same functions (``simd.laws``).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import SLOTS
-from stallward.agent.observation.demand import FORGET_S
+from stallward.agent.observation.demand import FORGET_S, followed_demand, known_sum
 from stallward.agent.observation.encoder import HISTORY_S
 from stallward.agent.observation.feature_table import (
     FRAME_FEATURES,
@@ -23,16 +24,20 @@ from stallward.agent.observation.feature_table import (
     SLOT_FEATURES,
     Kind,
 )
-from stallward.agent.observation.latency_baseline import AVERAGED_S, FORGOTTEN_S
+from stallward.agent.observation.latency_baseline import LatencyBaseline, follow_latency
 from stallward.agent.observation.phase_change import LEAST_BYTES, MAX_ELAPSED_S, PhaseThresholds
 from stallward.env.twin.frame import FRAME, Frame
 from stallward.env.twin.physics.state import PerSlot
 from stallward.env.twin.simd.elementary import exp, log, log_of_one_plus
 from stallward.env.twin.simd.jit import model
+from stallward.env.twin.simd.laws import law
 from stallward.env.twin.simd.layout import Layout, Rows
 from stallward.env.twin.simd.one_lane import value_of_lane
 from stallward.env.twin.simd.records import local_reader, reader, rows_of
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, negate, where
+
+for _rule in (known_sum, followed_demand, follow_latency):
+    law(_rule)
 
 # ---------- Follows the phases of twin slots in compiled code, as a node does
 # :mod:`stallward.agent.observation.phase_change` says what a phase is, and runs on nodes. A test
@@ -110,12 +115,6 @@ def follow_phase(frame: Frame, memory: PhaseMemory, i: int, first: bool, elapsed
     frame.since_phase_change_s[i] = memory.since_phase_change_s[i]
 
 
-@model
-def known_sum(one: float, other: float) -> float:
-    """Add two numbers; one that is not known counts as 0."""
-    return where(is_nan(one), 0.0, one) + where(is_nan(other), 0.0, other)
-
-
 Observations = NDArray[np.float32]
 
 _PER_LN2: Final = 1.0 / math.log(2.0)
@@ -171,7 +170,7 @@ _ALL_AVERAGES: Final = _HISTORIES * _AVERAGES
 _TAUS_S: Final = np.array(HISTORY_S)
 
 
-class Encoder(PhaseMemory):
+class Encoder(PhaseMemory, LatencyBaseline):
     """The state of a node's encoder: its last features, and its memory of earlier frames."""
 
     fresh: float
@@ -180,10 +179,6 @@ class Encoder(PhaseMemory):
     """Time of the frame before."""
     known_ms: float
     """Latency baseline known before the first frame; NaN for none."""
-    usual_ms: float
-    """Latency baseline."""
-    average_ms: float
-    averaged_s: float
     demand_bytes: float
     """The application's demand."""
     counters: Annotated[Rows, FEATURES]
@@ -209,11 +204,23 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     first = memory.fresh > 0.0
     elapsed_s = where(first, 0.0, frame.time_s - memory.time_s)
     per_s = where(elapsed_s > _SHORTEST_S, 1.0 / maximum(elapsed_s, _SHORTEST_S), 0.0)
-    _update_baseline(frame, memory, first, maximum(elapsed_s, 0.0))
-    _update_demand(frame, memory, first, maximum(elapsed_s, 0.0))
+    passed_s = maximum(elapsed_s, 0.0)
+    memory.average_ms = where(first, math.nan, memory.average_ms)
+    memory.averaged_s = where(first, 0.0, memory.averaged_s)
+    memory.usual_ms = where(first, memory.known_ms, memory.usual_ms)
+    follow_latency(memory, frame.latency_mean_ms, passed_s)
+    frame.usual_ms = memory.usual_ms
+    memory.demand_bytes = frame.demand_bytes = followed_demand(
+        where(first, 0.0, memory.demand_bytes),
+        frame.protected_usage_bytes,
+        frame.protected_swap_bytes,
+        frame.protected_working_set_bytes,
+        FORGET_S,
+        passed_s,
+    )
     _measure_room(frame, slots)
     for i in range(slots):
-        follow_phase(frame, memory, i, first, maximum(elapsed_s, 0.0))
+        follow_phase(frame, memory, i, first, passed_s)
     for f in range(_NODE_FEATURES):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
@@ -232,7 +239,7 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     for f in range(_IN_FRAME + slots * _PHASE_FEATURES, FEATURES):
         memory.features[f] = 0.0
     for k in range(_HISTORIES):
-        share = 1.0 - exp(maximum(elapsed_s, 0.0) / -_TAUS_S[k])
+        share = 1.0 - exp(passed_s / -_TAUS_S[k])
         for j in range(_AVERAGES):
             at = k * _AVERAGES + j
             before = memory.averages[at]
@@ -240,34 +247,6 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
             memory.averages[at] = where(first, value, before + (value - before) * share)
     memory.time_s = frame.time_s
     memory.fresh = 0.0
-
-
-@model
-def _update_baseline(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
-    """Update the latency baseline, as ``agent.observation.latency_baseline`` does on a node."""
-    mean_ms, before_ms = frame.latency_mean_ms, memory.average_ms
-    there = negate(is_nan(mean_ms))
-    begin_ms = where(first | is_nan(before_ms), mean_ms, before_ms)
-    share = 1.0 - exp(elapsed_s / -AVERAGED_S)
-    average_ms = where(there, begin_ms + (mean_ms - begin_ms) * share, begin_ms)
-    averaged_s = where(first, 0.0, memory.averaged_s) + where(there, elapsed_s, 0.0)
-    usual_ms = where(first, memory.known_ms, memory.usual_ms * (1.0 + elapsed_s / FORGOTTEN_S))
-    lower = there & (averaged_s >= AVERAGED_S) & negate(usual_ms <= average_ms)
-    memory.usual_ms = where(lower, average_ms, usual_ms)
-    memory.average_ms, memory.averaged_s = average_ms, averaged_s
-    frame.usual_ms = memory.usual_ms
-
-
-@model
-def _update_demand(frame: Frame, memory: Encoder, first: bool, elapsed_s: float) -> None:
-    """Update the demand, as ``agent.observation.demand`` does on a node."""
-    usage, swap = frame.protected_usage_bytes, frame.protected_swap_bytes
-    before = where(first, 0.0, memory.demand_bytes)
-    kept = before * maximum(1.0 - elapsed_s / FORGET_S, 0.0)
-    needed = maximum(frame.protected_working_set_bytes, known_sum(usage, swap))
-    unknown = is_nan(usage) & is_nan(swap)
-    memory.demand_bytes = where(unknown, before, maximum(kept, needed))
-    frame.demand_bytes = memory.demand_bytes
 
 
 @model

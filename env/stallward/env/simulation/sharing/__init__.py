@@ -1,1 +1,1 @@
-"""``partition`` on thousands of twin nodes: ``stallward.agent.sharing`` in compiled code."""
+"""``partition`` on thousands of twin nodes: rules of ``stallward.agent.sharing``, compiled."""

@@ -1,4 +1,4 @@
-"""The demand, the danger, and what thrashes: the estimates of ``stallward.agent.sharing``."""
+"""The danger, and what thrashes: the estimates of ``stallward.agent.sharing``."""
 
 from __future__ import annotations
 
@@ -20,15 +20,6 @@ from stallward.env.twin.frame import Frame
 from stallward.env.twin.simd.elementary import exp
 from stallward.env.twin.simd.jit import model
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, where
-
-
-@model
-def update_demand(frame: Frame, sharing: Sharing, forget_s: float, elapsed_s: float) -> None:
-    """Update the application's demand."""
-    held = frame.protected_usage_bytes + frame.protected_swap_bytes
-    needed = maximum(frame.protected_working_set_bytes, held)
-    kept = sharing.demand_bytes * maximum(1.0 - elapsed_s / forget_s, 0.0)
-    sharing.demand_bytes = maximum(needed, kept)
 
 
 @model

@@ -1,7 +1,9 @@
 """``partition`` on twin nodes: the same decisions as ``stallward.agent.controllers.partition``.
 
 A node decides once per tick in Python. Training needs the decisions of thousands of nodes, so
-they are made here in compiled code. A test checks that both give the same limits and pauses.
+they are made here in compiled code. The demand is that of a node, by the same function
+(``simd.laws``). Where a node works with lists and with what is absent, as in turns, the rule is
+written for vectors again, and a test checks that both give the same limits and pauses.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from stallward.agent.desired import (
     PROFILES,
     SLOTS,
 )
+from stallward.agent.observation.demand import followed_demand
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
 from stallward.agent.sharing.counter_rate import LONGEST_S
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
@@ -31,9 +34,12 @@ from stallward.env.twin.frame import Frame
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
 from stallward.env.twin.physics.state import Node
 from stallward.env.twin.simd.jit import model
+from stallward.env.twin.simd.laws import law
 from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, where
+
+law(followed_demand)
 
 _NORMAL_WEIGHT: Final = float(NORMAL_CPU_WEIGHT)
 _SHARES: Final = len(SlotShare)
@@ -79,8 +85,14 @@ def partition(
     elapsed_s = where(passed_s > LONGEST_S, 0.0, maximum(passed_s, 0.0))
     sharing.time_s, sharing.fresh = time_s, 0.0
     zone = frame.zone_limit_bytes
-    estimates.update_demand(frame, sharing, numbers.forget_s, elapsed_s)
-    demand = sharing.demand_bytes
+    demand = sharing.demand_bytes = followed_demand(
+        sharing.demand_bytes,
+        frame.protected_usage_bytes,
+        frame.protected_swap_bytes,
+        frame.protected_working_set_bytes,
+        numbers.forget_s,
+        elapsed_s,
+    )
     kept, zero = action[SLOTS], 0.0 * demand
     lent_share, reserved, profile = zero + math.nan, zero, zero + math.nan
     for k in range(_KEPT):

@@ -17,6 +17,7 @@ time, and gives the same numbers.
 - ``elementary``: exp, log, power and similar functions, with the same bits on every machine.
 - ``layout``, ``records``, ``plain_records``: a node's state by name.
 - ``one_lane``: operations on one of the nodes that are computed at once.
+- ``laws``: rules that nodes follow, compiled from the same functions.
 - ``jit``, ``sources``, ``cache_folder``: the decorators, and where and until when compiled code is
   kept.
 - ``vectors``, ``vector_operations``, ``vector_records``, ``kernel_cache``: the vector types, what

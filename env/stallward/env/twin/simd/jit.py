@@ -30,9 +30,13 @@ _FUSED: Final[dict[str, Any]] = {} if VECTORS else {"fastmath": {"contract"}}
 """Allows a product and a sum to be one instruction, as operations of vectors always do."""
 
 
+INLINED: Final[dict[str, Any]] = {"forceinline": True, "error_model": "numpy", **_FUSED}
+"""How functions of a model are compiled into kernels."""
+
+
 def model(function: Function) -> Function:
     """Mark a function of a model: it stays plain Python, and is compiled into kernels."""
-    inlined: Function = register_jitable(forceinline=True, error_model="numpy", **_FUSED)(function)
+    inlined: Function = register_jitable(**INLINED)(function)
     return inlined
 
 
