@@ -134,35 +134,6 @@ def test_a_demand_that_falls_and_a_room_that_is_scarce_are_encoded_as_on_a_node(
     assert (np.array(swapped) > 0.2).any()
 
 
-@pytest.mark.slow
-def test_phases_are_encoded_as_on_a_node() -> None:
-    """Sizes that keep still, jump, grow, vanish and cannot be read, at uneven times."""
-    rng = np.random.default_rng(6)
-    both = BothEncoders()
-    sizes = rng.uniform(5e6, 2e8, (SLOTS, NODES))
-    in_phase = [OBSERVATION_NAMES.index(f"slot{i}_in_phase") for i in range(SLOTS)]
-    shares, ends, before = [], 0, None
-    for k in range(400):
-        random_frame(rng, both.frames, 0.1 * k)
-        frame = Arrays(FRAME, both.frames, np.arange(NODES))
-        jumps = rng.random(sizes.shape) < 0.01
-        sizes = np.where(jumps, rng.uniform(1e6, 2e8, sizes.shape), sizes)
-        held = sizes * np.exp(rng.normal(0.0, 0.01, sizes.shape))
-        unknown = rng.random(sizes.shape) < 0.02
-        frame.usage_bytes = np.where(unknown, np.nan, 0.7 * held)
-        frame.swap_bytes = 0.3 * held
-        frame.present = (rng.random((SLOTS, NODES)) > 0.003).astype(float)
-        if k % 50 == 49:
-            both.reset(np.arange(NODES) < 8)
-        out = both.encode()
-        shares.append(out[:, in_phase].mean())
-        if before is not None:
-            ends += int(((before == 1.0) & (out[:, in_phase] == 0.0)).sum())
-        before = out[:, in_phase].copy()
-    assert 0.3 < np.mean(shares[50:]) < 0.99
-    assert ends > 500
-
-
 @pytest.mark.parametrize("ticks", [1, 2])
 def test_observations_of_the_simulation_are_those_of_its_frames(ticks: int) -> None:
     twin = small_twin()

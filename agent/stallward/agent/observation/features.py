@@ -178,11 +178,9 @@ class FrameFeatures:
 
         A slot without a group holds nothing; one whose memory cannot be read keeps its phase.
         """
+        held = slot[_USAGE] if math.isnan(slot[_USAGE]) else known_sum(slot[_USAGE], slot[_SWAP])
         detector = self._phases[index]
-        if not slot[_PRESENT] > 0.0:
-            detector.update(0.0, elapsed_s)
-        elif not math.isnan(slot[_USAGE]):
-            detector.update(known_sum(slot[_USAGE], slot[_SWAP]), elapsed_s)
+        detector.update(held if slot[_PRESENT] > 0.0 else 0.0, elapsed_s)
         size_bytes = detector.phase_bytes
         return float(size_bytes is not None), size_bytes or 0.0, detector.since_change_s
 

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
+from stallward.agent.observation.average import moved
 from stallward.agent.observation.demand import held_bytes
 from stallward.agent.sample import GroupSample
 
@@ -28,8 +28,7 @@ LEAST_BYTES: Final = 4 * 1024 * 1024
 """A smaller group has no phases: it is empty, or it still starts."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseThresholds:
+class PhaseThresholds(NamedTuple):
     """The numbers of the detector."""
 
     allowance: float = 0.05
@@ -42,77 +41,93 @@ class PhaseThresholds:
     """Time constant of the mean within a phase, which so follows slow drifts."""
 
 
+USUAL: Final = PhaseThresholds()
+
+
+class PhaseState(NamedTuple):
+    """What is remembered of the size of one working set; sizes are logarithms."""
+
+    mean: float = math.nan
+    """The mean size in this phase; NaN in a transition."""
+    above: float = 0.0
+    """What the size exceeded the mean by, in seconds."""
+    below: float = 0.0
+    lowest: float = -math.inf
+    """The lowest size since it last moved, in a transition."""
+    highest: float = math.inf
+    still_s: float = 0.0
+    """For how long it has kept still."""
+    since_change_s: float = math.inf
+    """The time since a phase ended; infinite before the first end."""
+
+
+BEGIN: Final = PhaseState()
+
+
+def follow_phase(
+    state: PhaseState, size_bytes: float, elapsed_s: float, numbers: PhaseThresholds
+) -> PhaseState:
+    """What is remembered after one more size; where it is NaN, no time passes."""
+    known = not math.isnan(size_bytes)
+    passed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S) if known else 0.0
+    small = size_bytes < LEAST_BYTES
+    size = math.log(max(1.0, size_bytes))
+    inside = not math.isnan(state.mean)
+    deviation = size - state.mean if inside else 0.0
+    above = max(state.above + (deviation - numbers.allowance) * passed_s, 0.0)
+    below = max(state.below + (-deviation - numbers.allowance) * passed_s, 0.0)
+    ended = inside and known and (small or max(above, below) > numbers.threshold_s)
+    # In a transition: whether the size keeps still.
+    starts = inside or small
+    lowest = min(-math.inf if starts else state.lowest, size)
+    highest = max(math.inf if starts else state.highest, size)
+    moves = known and highest - lowest > numbers.allowance
+    still_s = 0.0 if moves else state.still_s + passed_s
+    begins = known and not (inside or small or moves) and still_s >= numbers.settle_s
+    mean = moved(state.mean, size, passed_s, numbers.averaged_s)
+    lowest = -math.inf if small else size if moves else lowest
+    highest = math.inf if small else size if moves else highest
+    return PhaseState(
+        size if begins else math.nan if ended else mean,
+        0.0 if begins else above,
+        0.0 if begins else below,
+        lowest if known else state.lowest,
+        highest if known else state.highest,
+        still_s,
+        0.0 if ended else state.since_change_s + passed_s,
+    )
+
+
 class PhaseDetector:
     """Follows the size of one working set.
 
     Attributes:
-        phase_bytes: The mean size in this phase; ``None`` in a transition.
         changes: How many phases have ended.
-        since_change_s: The time since the last of them ended; infinite before the first.
     """
 
-    def __init__(self, thresholds: PhaseThresholds | None = None) -> None:
-        self._numbers = thresholds or PhaseThresholds()
-        self.phase_bytes: float | None = None
+    def __init__(self, thresholds: PhaseThresholds = USUAL) -> None:
+        self._numbers = thresholds
+        self._state = BEGIN
         self.changes = 0
-        self.since_change_s = math.inf
-        self._mean = 0.0
-        self._above = self._below = 0.0
-        self._restart()
 
-    def _restart(self) -> None:
-        """Forget the present phase."""
-        self.phase_bytes = None
-        self._lowest, self._highest, self._still_s = -math.inf, math.inf, 0.0
+    @property
+    def phase_bytes(self) -> float | None:
+        """The mean size in this phase; ``None`` in a transition."""
+        mean = self._state.mean
+        return None if math.isnan(mean) else math.exp(mean)
+
+    @property
+    def since_change_s(self) -> float:
+        """The time since the last of them ended; infinite before the first."""
+        return self._state.since_change_s
 
     def update(self, size_bytes: float, elapsed_s: float) -> bool:
-        """Take one more size.
-
-        Args:
-            size_bytes: The size of the working set.
-            elapsed_s: The time since the size before.
-
-        Returns:
-            Whether a phase has ended with this size.
-        """
-        passed_s = min(max(elapsed_s, 0.0), MAX_ELAPSED_S)
-        self.since_change_s += passed_s
-        if not size_bytes >= LEAST_BYTES:
-            ended = self.phase_bytes is not None
-            self._restart()
-            return self._end() if ended else False
-        value = math.log(size_bytes)
-        if self.phase_bytes is None:
-            self._settle(value, passed_s)
-            return False
-        deviation = value - self._mean
-        self._above = max(self._above + (deviation - self._numbers.allowance) * passed_s, 0.0)
-        self._below = max(self._below + (-deviation - self._numbers.allowance) * passed_s, 0.0)
-        if max(self._above, self._below) > self._numbers.threshold_s:
-            self._restart()
-            self._settle(value, passed_s)
-            return self._end()
-        self._mean += deviation * (1.0 - math.exp(-passed_s / self._numbers.averaged_s))
-        self.phase_bytes = math.exp(self._mean)
-        return False
-
-    def _end(self) -> bool:
-        self.changes += 1
-        self.since_change_s = 0.0
-        return True
-
-    def _settle(self, value: float, passed_s: float) -> None:
-        """Begin a phase once the size has kept still."""
-        self._lowest = min(self._lowest, value)
-        self._highest = max(self._highest, value)
-        self._still_s += passed_s
-        if self._highest - self._lowest > self._numbers.allowance:
-            self._lowest = self._highest = value
-            self._still_s = 0.0
-        elif self._still_s >= self._numbers.settle_s:
-            self._mean = value
-            self.phase_bytes = math.exp(value)
-            self._above = self._below = 0.0
+        """Take one more size, NaN where it cannot be read; returns whether a phase has ended."""
+        before = self._state
+        self._state = follow_phase(before, size_bytes, elapsed_s, self._numbers)
+        ended = math.isnan(self._state.mean) and not math.isnan(before.mean)
+        self.changes += ended
+        return ended
 
 
 class PhaseChanges:
@@ -124,7 +139,7 @@ class PhaseChanges:
     ended eight phases in 66 s for a group whose working set never changed.
     """
 
-    def __init__(self, thresholds: PhaseThresholds | None = None) -> None:
+    def __init__(self, thresholds: PhaseThresholds = USUAL) -> None:
         self._thresholds = thresholds
         self.detectors: list[PhaseDetector] = []
         """One for each slot."""
@@ -145,6 +160,6 @@ class PhaseChanges:
         ended = []
         for slot, group in enumerate(groups):
             known = group.memory_usage_bytes is not None
-            if known and self.detectors[slot].update(held_bytes(group), elapsed_s):
+            if self.detectors[slot].update(held_bytes(group) if known else math.nan, elapsed_s):
                 ended.append(slot)
         return tuple(ended)

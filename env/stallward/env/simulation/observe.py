@@ -3,7 +3,7 @@
 :mod:`stallward.agent.observation.encoder` defines the observation and runs on nodes. For a
 thousand simulated nodes its array operations would cost more than the twin itself. This module
 does the same arithmetic feature by feature, and a test checks that both give the same numbers.
-Demand and latency baseline are followed by the same functions (``simd.laws``).
+Demand, latency baseline and phases are followed by the same functions (``simd.laws``).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from stallward.agent.observation.feature_table import (
     Kind,
 )
 from stallward.agent.observation.latency_baseline import LatencyBaseline, follow_latency
-from stallward.agent.observation.phase_change import LEAST_BYTES, MAX_ELAPSED_S, PhaseThresholds
+from stallward.agent.observation.phase_change import BEGIN, USUAL, PhaseState, follow_phase
 from stallward.env.twin.frame import FRAME, Frame
 from stallward.env.twin.physics.state import PerSlot
 from stallward.env.twin.simd.elementary import exp, log, log_of_one_plus
@@ -36,83 +36,44 @@ from stallward.env.twin.simd.one_lane import value_of_lane
 from stallward.env.twin.simd.records import local_reader, reader, rows_of
 from stallward.env.twin.simd.values import is_nan, maximum, minimum, negate, where
 
-for _rule in (known_sum, followed_demand, follow_latency):
+for _rule in (known_sum, followed_demand, follow_latency, follow_phase):
     law(_rule)
-
-# ---------- Follows the phases of twin slots in compiled code, as a node does
-# :mod:`stallward.agent.observation.phase_change` says what a phase is, and runs on nodes. A test
-# checks that both find the same.
-
-_PHASE: Final = PhaseThresholds()
-_ALLOWANCE, _THRESHOLD_S, _SETTLE_S, _PHASE_MEAN_S = (
-    _PHASE.allowance, _PHASE.threshold_s, _PHASE.settle_s, _PHASE.averaged_s,
-)  # fmt: skip
-_LEAST_BYTES: Final = float(LEAST_BYTES)
 
 
 class PhaseMemory:
-    """What is remembered of the size of each slot."""
+    """The fields of :class:`~stallward.agent.observation.phase_change.PhaseState` of each slot."""
 
-    phase_mean: PerSlot
-    """The logarithm of the mean size in this phase; NaN in a transition."""
-    phase_above: PerSlot
-    phase_below: PerSlot
+    mean: PerSlot
+    above: PerSlot
+    below: PerSlot
     lowest: PerSlot
-    """The lowest logarithm of the size since it last moved, in a transition."""
     highest: PerSlot
     still_s: PerSlot
-    since_phase_change_s: PerSlot
+    since_change_s: PerSlot
 
 
 @model
-def follow_phase(frame: Frame, memory: PhaseMemory, i: int, first: bool, elapsed_s: float) -> None:
-    """Follow the size of a slot, and set the columns of its phase in the frame.
-
-    Args:
-        frame: What the nodes report.
-        memory: What is remembered; it is updated.
-        i: The slot.
-        first: Whether this is the first frame.
-        elapsed_s: The time since the frame before, not negative.
-    """
-    there = frame.present[i] > 0.0
-    unknown = there & is_nan(frame.usage_bytes[i]) & negate(first)
-    held = known_sum(frame.usage_bytes[i], frame.swap_bytes[i])
-    size = where(there & negate(is_nan(frame.usage_bytes[i])), held, 0.0)
-    passed_s = where(unknown, 0.0, minimum(elapsed_s, MAX_ELAPSED_S))
-    mean = where(first, math.nan, memory.phase_mean[i])
-    since_s = where(first, math.inf, memory.since_phase_change_s[i]) + passed_s
-    small = (size < _LEAST_BYTES) & negate(unknown)
-    size_log = log(maximum(size, 1.0))
-    inside = negate(is_nan(mean))
-    deviation = where(inside, size_log - mean, 0.0)
-    above = maximum(memory.phase_above[i] + (deviation - _ALLOWANCE) * passed_s, 0.0)
-    below = maximum(memory.phase_below[i] + (-deviation - _ALLOWANCE) * passed_s, 0.0)
-    ended = inside & negate(unknown) & (small | (maximum(above, below) > _THRESHOLD_S))
-    # In a transition: how long the size has kept still.
-    anew = inside | small | first
-    lowest = minimum(where(anew, -math.inf, memory.lowest[i]), size_log)
-    highest = maximum(where(anew, math.inf, memory.highest[i]), size_log)
-    moved = (highest - lowest > _ALLOWANCE) & negate(unknown)
-    still_s = where(moved, 0.0, memory.still_s[i] + passed_s)
-    begun = negate(inside) & negate(small) & negate(moved) & negate(unknown)
-    begun = begun & (still_s >= _SETTLE_S)
-    drifted = mean + deviation * (1.0 - exp(passed_s / -_PHASE_MEAN_S))
-    memory.phase_mean[i] = where(
-        unknown, mean, where(begun, size_log, where(ended, math.nan, drifted))
+def _set_phase(frame: Frame, memory: PhaseMemory, i: int, first: bool, passed_s: float) -> None:
+    """Follow the size of a slot, and set the columns of its phase in the frame."""
+    usage = frame.usage_bytes[i]
+    held = where(is_nan(usage), math.nan, known_sum(usage, frame.swap_bytes[i]))
+    state = PhaseState(
+        where(first, BEGIN.mean, memory.mean[i]),
+        where(first, BEGIN.above, memory.above[i]),
+        where(first, BEGIN.below, memory.below[i]),
+        where(first, BEGIN.lowest, memory.lowest[i]),
+        where(first, BEGIN.highest, memory.highest[i]),
+        where(first, BEGIN.still_s, memory.still_s[i]),
+        where(first, BEGIN.since_change_s, memory.since_change_s[i]),
     )
-    memory.phase_above[i] = where(begun, 0.0, where(unknown, memory.phase_above[i], above))
-    memory.phase_below[i] = where(begun, 0.0, where(unknown, memory.phase_below[i], below))
-    outside = where(small, -math.inf, where(moved, size_log, lowest))
-    memory.lowest[i] = where(unknown, memory.lowest[i], outside)
-    outside = where(small, math.inf, where(moved, size_log, highest))
-    memory.highest[i] = where(unknown, memory.highest[i], outside)
-    memory.still_s[i] = still_s
-    memory.since_phase_change_s[i] = where(ended, 0.0, since_s)
-    known = negate(is_nan(memory.phase_mean[i]))
-    frame.in_phase[i] = where(known, 1.0, 0.0)
-    frame.phase_bytes[i] = where(known, exp(memory.phase_mean[i]), 0.0)
-    frame.since_phase_change_s[i] = memory.since_phase_change_s[i]
+    state = follow_phase(state, where(frame.present[i] > 0.0, held, 0.0), passed_s, USUAL)
+    memory.mean[i], memory.above[i], memory.below[i] = state.mean, state.above, state.below
+    memory.lowest[i], memory.highest[i] = state.lowest, state.highest
+    memory.still_s[i], memory.since_change_s[i] = state.still_s, state.since_change_s
+    in_phase = negate(is_nan(state.mean))
+    frame.in_phase[i] = where(in_phase, 1.0, 0.0)
+    frame.phase_bytes[i] = where(in_phase, exp(state.mean), 0.0)
+    frame.since_phase_change_s[i] = state.since_change_s
 
 
 Observations = NDArray[np.float32]
@@ -220,7 +181,7 @@ def encode(frame: Frame, memory: Encoder, slots: int) -> None:
     )
     _measure_room(frame, slots)
     for i in range(slots):
-        follow_phase(frame, memory, i, first, passed_s)
+        _set_phase(frame, memory, i, first, passed_s)
     for f in range(_NODE_FEATURES):
         memory.features[f] = _feature(rows_of(frame), memory, per_s, f)
     for i in range(slots):
