@@ -28,6 +28,7 @@ It runs on every node, and does what it can with the signals and levers that the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,12 +61,12 @@ from stallward.agent.desired import (
 )
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
-from stallward.agent.sample import GroupSample, Sample, SlotState
+from stallward.agent.sample import GroupSample, Sample, SlotState, or_nan
 from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.counter_rate import elapsed_since
 from stallward.agent.sharing.division import Division, Turns, Want
-from stallward.agent.sharing.lending import Lending, LendingThresholds, idle_bytes
+from stallward.agent.sharing.lending import LendingThresholds, Loan, follow_loan, idle_bytes
 from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
@@ -145,7 +146,7 @@ class PartitionController:
         self._previous_s: float | None = None
         self._demand = Demand(numbers.forget_s, self._start_bytes or context.demand_bytes)
         self._caution = Caution(numbers, context.slo_ms)
-        self._lending = Lending(numbers)
+        self._loan = Loan(lent_ceiling=numbers.most_lent_share)
         self._throttle = Throttle(numbers)
         self._thrashing: list[Thrashing] = []
         self._turns = Turns(numbers.turn_s)
@@ -224,29 +225,33 @@ class PartitionController:
         short = free <= kept and not unlimited
         reserve = self._caution.update(sample, elapsed_s, short=short) * zone_bytes
         held = set_points.kept.held_share
-        lendable = idle_bytes(sample.protected, demand)
+        protected = sample.protected
+        lendable = idle_bytes(demand, or_nan(protected.anon_bytes), protected.swap_bytes or 0)
         own_tuning = self._tuning(sample, lendable, demand)
         if held is not None:
             lendable, reserve = demand, 0.0
             # The kernel must choose among all pages, or the background alone is reclaimed.
             own_tuning = FLUSH if held > 0.0 else own_tuning
         most_lent = min(numbers.most_lent_share * demand, lendable)
+        followed = math.nan
         if set_points.kept.lent_share is not None:
             most_lent = set_points.kept.lent_share * lendable
+            followed = most_lent / max(demand, 1.0)
         if held is not None:
-            most_lent = self._lending.hold(held) * demand
-        elif self.application_stalls:
-            used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
-            self._lending.recall(max(used, 0.0) / max(demand, 1.0), elapsed_s)
-        elif set_points.kept.lent_share is None:
-            self._lending.update(
-                self._caution.latency_ratio,
-                elapsed_s,
-                needed=total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
-            )
+            self._loan.lent_share, most_lent, grows = held, held * demand, False
         else:
-            self._lending.follow(most_lent / max(demand, 1.0), elapsed_s)
-        lent = min(self._lending.share * demand, lendable)
+            used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
+            grows = follow_loan(
+                self._loan,
+                numbers,
+                elapsed_s,
+                or_nan(self._caution.latency_ratio),
+                total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
+                followed,
+                self.application_stalls,
+                max(used, 0.0) / max(demand, 1.0),
+            )
+        lent = min(self._loan.lent_share * demand, lendable)
         self._room.update(base, demand, wants, elapsed_s)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
@@ -254,7 +259,7 @@ class PartitionController:
             self._throttle.release()
             return Decision(desired=RELEASED, reason=f"fits: {mib(total)} of {mib(base)}")
         room = max(base + lent - reserve, 0.0)
-        coming = most_lent - lent if self._lending.growing else 0.0
+        coming = most_lent - lent if grows else 0.0
         division = self._turns.divide(
             room, wants, sample.time_s, coming_bytes=coming, in_danger=self._caution.danger >= 1.0
         )

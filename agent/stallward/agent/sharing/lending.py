@@ -14,11 +14,11 @@ background fill the zone. Nothing is lent to applications whose latencies are no
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.sample import GroupSample
 
 BACK_OFF_RATIO: Final = 0.7
 """When latencies rise under a loan, it is cut to this share of it."""
@@ -56,112 +56,77 @@ class LendingThresholds:
     )  # fmt: skip
 
 
-class Lending:
-    """The loan of one application.
+@dataclass(kw_only=True)
+class Loan:
+    """The loan of one application."""
+
+    lent_share: float = 0.0
+    """The loan, as a share of the demand."""
+    lent_ceiling: float
+    """The most that is lent now: less than the bound after a cut."""
+    since_cut_s: float = SETTLE_S
+
+
+def follow_loan(
+    loan: Loan,
+    numbers: LendingThresholds,
+    elapsed_s: float,
+    latency_ratio: float,
+    needed: bool,
+    followed: float,
+    recalled: bool,
+    used: float,
+) -> bool:
+    """Take one more look at the latencies.
 
     Args:
-        thresholds: How much is lent, and when.
+        loan: The loan; it is updated.
+        numbers: How much is lent, and when.
+        elapsed_s: The time since the look before.
+        latency_ratio: The p95 over the target; NaN if it is not known.
+        needed: Whether the background can use more than it has without a loan.
+        followed: The share that somebody else decided on; NaN for none.
+        recalled: Whether the whole loan is returned at once.
+        used: The share that the background holds. After a recall the next loan is smaller than
+            that, unless it is too little to be the reason.
+
+    Returns:
+        Whether the loan grows fast, so that more follows soon; not after a cut.
     """
-
-    def __init__(self, thresholds: LendingThresholds) -> None:
-        self._thresholds = thresholds
-        self.share = 0.0
-        """The loan, as a share of the demand."""
-        self._ceiling = thresholds.most_lent_share
-        """The most that is lent now: less than the bound after a cut."""
-        self._since_cut_s = SETTLE_S
-        self.growing = False
-        """Whether it grows fast, so that more follows soon; not after a cut."""
-
-    def update(self, latency_ratio: float | None, elapsed_s: float, *, needed: bool) -> float:
-        """Take one more look at the latencies.
-
-        Args:
-            latency_ratio: The p95 over the target; ``None`` if it is not known.
-            elapsed_s: The time since the last update.
-            needed: Whether the background can use more than it has without a loan.
-
-        Returns:
-            The loan, as a share of the demand.
-        """
-        thresholds = self._thresholds
-        most, before = thresholds.most_lent_share, self.share
-        self._since_cut_s += elapsed_s
-        if latency_ratio is None or not needed:
-            target = 0.0
-        elif latency_ratio > thresholds.return_above:
-            self._cut(latency_ratio)
-            target = min(before, self._ceiling) if before >= LEAST_CUT_SHARE else 0.0
-        else:
-            self._ceiling = min(self._ceiling + most * elapsed_s / thresholds.retry_s, most)
-            low = latency_ratio < thresholds.lend_below
-            target = self._ceiling if low else min(before, self._ceiling)
-        self._move(target, elapsed_s)
-        self.growing = before < self.share < self._ceiling
-        return self.share
-
-    def follow(self, target: float, elapsed_s: float) -> float:
-        """Lend what somebody else decided, as fast as a loan may change.
-
-        Args:
-            target: The loan that is wanted, as a share of the demand.
-            elapsed_s: The time since the last update.
-
-        Returns:
-            The loan, as a share of the demand.
-        """
-        before = self.share
-        self._since_cut_s += elapsed_s
-        self._move(target, elapsed_s)
-        self.growing = before < self.share < target
-        return self.share
-
-    def hold(self, share: float) -> float:
-        """Lend what somebody else decided, from now on and whatever comes of it."""
-        self.share, self.growing = share, False
-        return share
-
-    def recall(self, used: float, elapsed_s: float) -> None:
-        """Return the whole loan at once.
-
-        Args:
-            used: How much of it the background holds, as a share of the demand. The next loan is
-                smaller than that, unless it is too little to be the reason.
-            elapsed_s: The time since the last update.
-        """
-        self._since_cut_s += elapsed_s
-        used = min(used, self.share, self._ceiling)
-        if used >= LEAST_CUT_SHARE:
-            self._ceiling = BACK_OFF_MISSED_RATIO * used
-            self._since_cut_s = 0.0
-        self.share, self.growing = 0.0, False
-
-    def _move(self, target: float, elapsed_s: float) -> None:
-        thresholds, before = self._thresholds, self.share
-        most = thresholds.most_lent_share
-        if target > before:
-            self.share = min(before + most * elapsed_s / thresholds.lend_s, target)
-        else:
-            self.share = max(before - most * elapsed_s / thresholds.return_s, target)
-
-    def _cut(self, latency_ratio: float) -> None:
-        """Lower the ceiling, unless the last cut may not have shown its effect yet."""
-        if self.share >= LEAST_CUT_SHARE and self._since_cut_s >= SETTLE_S:
-            ratio = BACK_OFF_RATIO if latency_ratio <= 1.0 else BACK_OFF_MISSED_RATIO
-            self._ceiling = ratio * min(self.share, self._ceiling)
-            self._since_cut_s = 0.0
+    most, before, ceiling = numbers.most_lent_share, loan.lent_share, loan.lent_ceiling
+    since_cut_s = loan.since_cut_s + elapsed_s
+    free = math.isnan(followed)
+    idle = math.isnan(latency_ratio) or not needed
+    high = free and not idle and latency_ratio > numbers.return_above
+    # The last cut may not have shown its effect yet.
+    cut = high and not recalled and before >= LEAST_CUT_SHARE and since_cut_s >= SETTLE_S
+    back_off = BACK_OFF_RATIO if latency_ratio <= 1.0 else BACK_OFF_MISSED_RATIO
+    used = min(used, before, ceiling)
+    blamed = recalled and used >= LEAST_CUT_SHARE
+    lowered = back_off * min(before, ceiling) if cut else ceiling
+    lowered = BACK_OFF_MISSED_RATIO * used if blamed else lowered
+    grows = free and not (idle or high or recalled)
+    grown = min(ceiling + most * elapsed_s / numbers.retry_s, most)
+    ceiling = grown if grows else lowered
+    no_more = min(before, ceiling)
+    wanted = ceiling if latency_ratio < numbers.lend_below else no_more
+    wanted = (no_more if before >= LEAST_CUT_SHARE else 0.0) if high else wanted
+    target = (0.0 if idle else wanted) if free else followed
+    higher = min(before + most * elapsed_s / numbers.lend_s, target)
+    lower = max(before - most * elapsed_s / numbers.return_s, target)
+    share = 0.0 if recalled else higher if target > before else lower
+    loan.lent_share, loan.lent_ceiling = share, ceiling
+    loan.since_cut_s = 0.0 if cut or blamed else since_cut_s
+    return before < share < (ceiling if free else followed)
 
 
-def idle_bytes(protected: GroupSample, demand_bytes: float) -> float:
+def idle_bytes(demand: float, anon: float, swap: float) -> float:
     """The part of the demand that may be idle: all but the anonymous pages.
 
     Args:
-        protected: The application's counters.
-        demand_bytes: Its demand.
-
-    Returns:
-        The bytes; 0 where anonymous pages are not counted.
+        demand: The application's demand.
+        anon: Its anonymous pages in memory; NaN where they are not counted, and then nothing is
+            idle.
+        swap: What it has in swap.
     """
-    if protected.anon_bytes is None:
-        return 0.0
-    return max(demand_bytes - protected.anon_bytes - (protected.swap_bytes or 0), 0.0)
+    return max(0.0, demand - (anon + swap))

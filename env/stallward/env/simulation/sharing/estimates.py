@@ -128,10 +128,3 @@ def held_bytes(frame: Frame, i: int) -> float:
 def free_bytes(frame: Frame) -> float:
     """Return the free memory of the zone."""
     return maximum(frame.zone_limit_bytes - frame.zone_usage_bytes, 0.0)
-
-
-@model
-def idle_bytes(frame: Frame, demand: float) -> float:
-    """Return the part of the demand that may be idle: all but the anonymous pages."""
-    held = frame.protected_anon_bytes + frame.protected_swap_bytes
-    return maximum(demand - held, 0.0)

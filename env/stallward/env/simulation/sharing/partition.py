@@ -1,7 +1,7 @@
 """``partition`` on twin nodes: the same decisions as ``stallward.agent.controllers.partition``.
 
 A node decides once per tick in Python. Training needs the decisions of thousands of nodes, so
-they are made here in compiled code. The demand is that of a node, by the same function
+they are made here in compiled code. Demand and loan are those of a node, by the same functions
 (``simd.laws``). Where a node works with lists and with what is absent, as in turns, the rule is
 written for vectors again, and a test checks that both give the same limits and pauses.
 """
@@ -25,10 +25,10 @@ from stallward.agent.desired import (
 from stallward.agent.observation.demand import followed_demand
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
 from stallward.agent.sharing.counter_rate import LONGEST_S
+from stallward.agent.sharing.lending import follow_loan, idle_bytes
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
 from stallward.env.simulation.sharing.division import divide, gains
-from stallward.env.simulation.sharing.lending import update_loan
 from stallward.env.simulation.sharing.state import Numbers, Sharing
 from stallward.env.twin.frame import Frame
 from stallward.env.twin.inputs.exogenous import PAGE_BYTES
@@ -39,7 +39,8 @@ from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, where
 
-law(followed_demand)
+for _rule in (followed_demand, follow_loan, idle_bytes):
+    law(_rule)
 
 _NORMAL_WEIGHT: Final = float(NORMAL_CPU_WEIGHT)
 _SHARES: Final = len(SlotShare)
@@ -107,7 +108,7 @@ def partition(
     short = free <= margin + sharing.reserve_share * zone
     estimates.update_danger(frame, sharing, numbers, elapsed_s, short)
     reserve = sharing.reserve_share * zone
-    lendable = estimates.idle_bytes(frame, demand)
+    lendable = idle_bytes(demand, frame.protected_anon_bytes, frame.protected_swap_bytes)
     anon_share, threshold = 1.0 - lendable / maximum(demand, 1.0), numbers.keep_anon_share
     of_one = frame.largest_anon_share
     keeps = where(of_one > threshold, of_one, anon_share) - threshold
@@ -121,12 +122,15 @@ def partition(
     most_lent = where(auto, most_lent, lent_share * lendable)
     followed = where(auto, math.nan, most_lent / maximum(demand, 1.0))
     used = maximum(_used_bytes(frame, slots) - base, 0.0) / maximum(demand, 1.0)
-    update_loan(sharing, numbers, elapsed_s, needed, followed, used)
+    stalls = sharing.stall_share >= numbers.recall_stall_share
+    grows = follow_loan(
+        sharing, numbers, elapsed_s, sharing.latency_ratio, needed, followed, stalls, used
+    )
     lent = minimum(sharing.lent_share * demand, lendable)
     sharing.near_s = where(total > numbers.near_share * base, time_s, sharing.near_s)
     released = (present == 0.0) | (time_s - sharing.near_s > numbers.release_after_s)
     room = maximum(base + lent - reserve, 0.0)
-    coming = where(sharing.lending_grows > 0.0, most_lent - lent, 0.0)
+    coming = where(grows, most_lent - lent, 0.0)
     _divide_unless(node, sharing, numbers, room, coming, time_s, released, slots)
     for i in range(slots):
         paused[i] = where(released, 0.0, sharing.waiting[i])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
-from stallward.agent.sharing.lending import SETTLE_S
+from stallward.agent.sharing.lending import SETTLE_S, Loan
 from stallward.env.twin.physics.state import PerSlot
 from stallward.env.twin.simd.layout import Arrays, Layout
 from stallward.env.twin.simd.records import reader
@@ -59,15 +59,10 @@ class Estimates:
     """When it was last seen to thrash."""
 
 
-class Holdings:
+class Holdings(Loan):
     """What the rule holds back and gives, and whose turn it is."""
 
     reserve_share: float
-    lent_share: float
-    lent_ceiling: float
-    since_cut_s: float
-    lending_grows: float
-    """1 while the loan grows fast, else 0."""
     keeps_anon: float
     """1 while the application's anonymous pages are swapped last, else 0."""
     near_s: float
