@@ -8,6 +8,7 @@ less than it could use. Nothing is lent to an application that reports no latenc
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
@@ -55,7 +56,7 @@ class LendController:
 
     def reset(self, context: NodeContext) -> None:
         """Forget what came of every loan."""
-        self._previous_s: float | None = None
+        self._previous_s = math.nan
         self._partition.reset(context)
         self._search = BorderSearch(self._thresholds, len(LEVELS), context.slo_ms)
 

@@ -143,7 +143,7 @@ class PartitionController:
         """Forget the demand, the turns and what thrashed."""
         numbers = self._thresholds
         self._context = context
-        self._previous_s: float | None = None
+        self._previous_s = math.nan
         self._demand = Demand(numbers.forget_s, self._start_bytes or context.demand_bytes)
         self._caution = Caution(numbers, context.slo_ms)
         self._loan = Loan(lent_ceiling=numbers.most_lent_share)
@@ -245,7 +245,7 @@ class PartitionController:
                 self._loan,
                 numbers,
                 elapsed_s,
-                or_nan(self._caution.latency_ratio),
+                self._caution.latency_ratio,
                 total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
                 followed,
                 self.application_stalls,
@@ -263,11 +263,12 @@ class PartitionController:
         division = self._turns.divide(
             room, wants, sample.time_s, coming_bytes=coming, in_danger=self._caution.danger >= 1.0
         )
+        ratio = self._caution.latency_ratio
         disk_limits = self._throttle.update(
             sample.slots,
             sample.time_s,
             elapsed_s,
-            latency_ratio=self._caution.latency_ratio,
+            latency_ratio=None if math.isnan(ratio) else ratio,
             in_danger=self._caution.danger >= 1.0,
             harmful=self._caution.suffers_from_disk,
         )

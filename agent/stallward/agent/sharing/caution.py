@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
-from stallward.agent.sample import Sample
-from stallward.agent.sharing.counter_rate import CounterRate
+from stallward.agent.observation.average import moved
+from stallward.agent.sample import Sample, or_nan
+from stallward.agent.sharing.counter_rate import CounterRate, followed_rate
 
 LATENCY_SMOOTHING_S: Final = 3.0
 """The time constant of the average of the latency: with few requests, the p95 of a second is that
@@ -54,7 +55,84 @@ class CautionThresholds:
     )  # fmt: skip
 
 
-class Caution:
+@dataclass
+class Danger:
+    """How one application does, and the reserve that is kept for it."""
+
+    mean_ratio: float = math.nan
+    """The p95 over the target, averaged; NaN while it is not known."""
+    latency_ratio: float = math.nan
+    """The same, or nearly the newest where that is worse."""
+    stall_share: float = 0.0
+    """How much of the time the application waits for memory, averaged; 0 if that is not known."""
+    stalled_us: float = math.nan
+    """The total of that; NaN where it is not counted."""
+    refaults_per_s: float = 0.0
+    """The pages that it reads again, averaged."""
+    refaulted: float = math.nan
+    """The total of that; NaN where it is not counted."""
+    danger: float = 0.0
+    """The larger ratio of latency and stall to what is danger; 1 or more is danger."""
+    reserve_share: float = 0.0
+    """The reserve, as a share of the zone."""
+
+
+def lacks_memory(state: Danger) -> bool:
+    """Whether the application waits for memory, or reads pages again that it had.
+
+    Where neither is counted, it counts as lacking memory.
+    """
+    unknown = math.isnan(state.stalled_us) and math.isnan(state.refaulted)
+    stalls = state.stall_share >= LACKING_STALL_SHARE
+    return unknown or stalls or state.refaults_per_s >= LACKING_REFAULTS_PER_S
+
+
+def follow_danger(
+    state: Danger,
+    numbers: CautionThresholds,
+    elapsed_s: float,
+    newest_ratio: float,
+    age_s: float,
+    stalled_us: float,
+    refaulted: float,
+    short: bool,
+) -> None:
+    """Take one more look at the application; what is not known is NaN.
+
+    Args:
+        state: What is known of it; it is updated.
+        numbers: What danger is, and how much is kept because of it.
+        elapsed_s: The time since the look before.
+        newest_ratio: The p95 over the target of the last second.
+        age_s: The time since the last answer.
+        stalled_us: How long it has waited for memory, in all.
+        refaulted: How many pages it has read again, in all.
+        short: Whether the zone has no more memory free than is kept; else more would not help.
+    """
+    before = state.mean_ratio
+    begin = newest_ratio if math.isnan(before) else before
+    kept = math.nan if math.isnan(age_s) or age_s > FORGET_S else before
+    mean = moved(begin, newest_ratio, elapsed_s, LATENCY_SMOOTHING_S)
+    state.mean_ratio = kept if math.isnan(newest_ratio) else mean
+    state.latency_ratio = max(state.mean_ratio, NEWEST_WEIGHT * newest_ratio)
+    state.stall_share = followed_rate(
+        state.stall_share, stalled_us, state.stalled_us, elapsed_s, STALL_SMOOTHING_S, 1e6, 1.0
+    )
+    refaults = state.refaults_per_s
+    state.refaults_per_s = followed_rate(
+        refaults, refaulted, state.refaulted, elapsed_s, REFAULT_SMOOTHING_S, 1.0, math.inf
+    )
+    state.stalled_us, state.refaulted = stalled_us, refaulted
+    ratio = 0.0 if math.isnan(state.latency_ratio) else state.latency_ratio
+    state.danger = max(ratio / numbers.latency_high, state.stall_share / numbers.stall_high_share)
+    reserve = state.reserve_share
+    grown = min(reserve + numbers.reserve_per_s * elapsed_s, numbers.most_reserve_share)
+    fallen = reserve * math.exp(elapsed_s / -numbers.reserve_release_s)
+    grows = short and lacks_memory(state)
+    state.reserve_share = fallen if state.danger < 1.0 else grown if grows else reserve
+
+
+class Caution(Danger):
     """The reserve of one application.
 
     Args:
@@ -63,81 +141,31 @@ class Caution:
     """
 
     def __init__(self, thresholds: CautionThresholds, slo_ms: float) -> None:
+        super().__init__()
         self._thresholds = thresholds
         self._slo_ms = slo_ms
-        self.latency_ratio: float | None = None
-        """The p95 over the target, averaged, or nearly the newest where that is worse; ``None``
-        while it is not known."""
-        self._mean_ratio: float | None = None
-        self._stalls_us = CounterRate(STALL_SMOOTHING_S, most_per_s=1e6)
-        self._waits_us = CounterRate(REFAULT_SMOOTHING_S, most_per_s=1e6)
-        self._refaults = CounterRate(REFAULT_SMOOTHING_S)
-        self.lacks_memory = False
-        """Whether the application waits for memory, or reads pages again that it had. Where
-        neither is counted, it counts as lacking memory."""
-        self.stall_share = 0.0
-        """How much of the time the application waits for memory, averaged; 0 if that is not
-        known."""
-        self.danger = 0.0
-        """The larger ratio of latency and stall to what is danger; 1 or more is danger."""
-        self.reserve_share = 0.0
-        """The reserve, as a share of the zone."""
+        self._waits = CounterRate(REFAULT_SMOOTHING_S, unit=1e6, most=1.0)
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target."""
-        if self._mean_ratio is not None:
-            self._mean_ratio *= self._slo_ms / slo_ms
+        self.mean_ratio *= self._slo_ms / slo_ms
         self._slo_ms = slo_ms
 
     def update(self, sample: Sample, elapsed_s: float, *, short: bool) -> float:
-        """Take one more sample.
-
-        Args:
-            sample: The sample.
-            elapsed_s: The time since the sample before.
-            short: Whether the zone has no more memory free than is kept: only then does keeping
-                more help.
-
-        Returns:
-            The reserve, as a share of the zone.
-        """
-        thresholds = self._thresholds
-        self.latency_ratio = self._latency(sample, elapsed_s)
-        psi = sample.protected.psi
-        stall_share = self.stall_share = 1e-6 * self._stalls_us.update(
-            psi.memory_some_us, elapsed_s
+        """Take one more sample as :func:`follow_danger` does, and return the reserve's share."""
+        latency, psi = sample.latency, sample.protected.psi
+        self._waits.update(psi.io_some_us, elapsed_s)
+        follow_danger(
+            self,
+            self._thresholds,
+            elapsed_s,
+            or_nan(latency.p95_ms if latency else None) / self._slo_ms,
+            or_nan(latency.last_completion_age_s if latency else None),
+            or_nan(psi.memory_some_us),
+            or_nan(sample.protected.refaulted_pages),
+            short,
         )
-        refaults_per_s = self._refaults.update(sample.protected.refaulted_pages, elapsed_s)
-        self._waits_us.update(psi.io_some_us, elapsed_s)
-        self.danger = max(
-            (self.latency_ratio or 0.0) / thresholds.latency_high,
-            stall_share / thresholds.stall_high_share,
-        )
-        self.lacks_memory = (
-            not (self._stalls_us.known or self._refaults.known)
-            or stall_share >= LACKING_STALL_SHARE
-            or refaults_per_s >= LACKING_REFAULTS_PER_S
-        )
-        if self.danger >= 1.0 and short and self.lacks_memory:
-            grown = self.reserve_share + thresholds.reserve_per_s * elapsed_s
-            self.reserve_share = min(grown, thresholds.most_reserve_share)
-        elif self.danger < 1.0:
-            self.reserve_share *= math.exp(-elapsed_s / thresholds.reserve_release_s)
         return self.reserve_share
-
-    def _latency(self, sample: Sample, elapsed_s: float) -> float | None:
-        latency = sample.latency
-        if latency is None or latency.p95_ms is None:
-            age_s = None if latency is None else latency.last_completion_age_s
-            if age_s is None or age_s > FORGET_S:
-                self._mean_ratio = None
-            return self._mean_ratio
-        newest = latency.p95_ms / self._slo_ms
-        if self._mean_ratio is None:
-            self._mean_ratio = newest
-        weight = 1.0 - math.exp(-elapsed_s / LATENCY_SMOOTHING_S)
-        self._mean_ratio += weight * (newest - self._mean_ratio)
-        return max(self._mean_ratio, NEWEST_WEIGHT * newest)
 
     @property
     def suffers_from_disk(self) -> bool:
@@ -145,5 +173,5 @@ class Caution:
 
         Where it is not known how long it waits, it counts as waiting.
         """
-        waits = not self._waits_us.known or 1e-6 * self._waits_us.per_s >= DISK_STALL_SHARE
-        return self.danger >= 1.0 and waits and not self.lacks_memory
+        waits = not self._waits.known or self._waits.per_s >= DISK_STALL_SHARE
+        return self.danger >= 1.0 and waits and not lacks_memory(self)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from stallward.agent.observation.average import moved
+from stallward.agent.sample import or_nan
+
 LONGEST_S: Final = 15.0
 """The longest time between two looks that tells what happened in between: half as much again as the
 longest period of ticks, since ticks may be late."""
 
 
-def elapsed_since(before_s: float | None, time_s: float) -> float:
+def elapsed_since(before_s: float, time_s: float) -> float:
     """The time since the look before; 0 where that says nothing, as at the first look.
 
     A controller is not asked while a client decides. What counters count meanwhile happens under
@@ -18,46 +21,54 @@ def elapsed_since(before_s: float | None, time_s: float) -> float:
     only shows where the counters are, and averages and sums continue with the second.
 
     Args:
-        before_s: The time of the look before; ``None`` if there was none.
+        before_s: The time of the look before; NaN if there was none.
         time_s: The time now.
     """
-    passed_s = 0.0 if before_s is None else time_s - before_s
+    passed_s = time_s - before_s
     return passed_s if 0.0 < passed_s <= LONGEST_S else 0.0
 
 
+def followed_rate(
+    rate: float,
+    total: float,
+    before: float,
+    elapsed_s: float,
+    smoothing_s: float,
+    unit: float,
+    most: float,
+) -> float:
+    """The average ``rate`` of a counter after one more reading of it, which is NaN if not there.
+
+    It is at most ``most``; at a rate of 1 the counter grows by ``unit`` in a second.
+    """
+    known = elapsed_s > 0.0 and not (math.isnan(total) or math.isnan(before))
+    now = min(max(total - before, 0.0) / (unit * elapsed_s), most) if known else rate
+    return moved(rate, now, elapsed_s, smoothing_s)
+
+
 class CounterRate:
-    """The rate of one counter, as an average in which the past is slowly forgotten.
+    """The rate of one counter.
 
     Args:
-        smoothing_s: The time constant of the average.
-        most_per_s: The largest rate that there can be.
+        smoothing_s: The time constant of its average.
+        unit: How much the counter grows by in a second at a rate of 1.
+        most: The largest rate that there can be.
     """
 
-    def __init__(self, smoothing_s: float, most_per_s: float = math.inf) -> None:
-        self._smoothing_s = smoothing_s
-        self._most_per_s = most_per_s
-        self._total: int | None = None
+    def __init__(self, smoothing_s: float, *, unit: float = 1.0, most: float = math.inf) -> None:
+        self._smoothing_s, self._unit, self._most = smoothing_s, unit, most
+        self._total = math.nan
         self.per_s = 0.0
         """The rate, averaged."""
 
     @property
     def known(self) -> bool:
         """Whether the counter was there in the last sample."""
-        return self._total is not None
+        return not math.isnan(self._total)
 
-    def update(self, total: int | None, elapsed_s: float) -> float:
-        """Take one more reading; without one the rate stays.
-
-        Args:
-            total: The counter; ``None`` where it is not there.
-            elapsed_s: The time since the reading before.
-
-        Returns:
-            The rate, averaged.
-        """
-        before, self._total = self._total, total
-        if total is not None and before is not None and elapsed_s > 0.0:
-            per_s = min(max(total - before, 0) / elapsed_s, self._most_per_s)
-            weight = 1.0 - math.exp(-elapsed_s / self._smoothing_s)
-            self.per_s += weight * (per_s - self.per_s)
-        return self.per_s
+    def update(self, total: int | None, elapsed_s: float) -> None:
+        """Take one more reading: the counter, and the time since the reading before."""
+        before, self._total = self._total, or_nan(total)
+        self.per_s = followed_rate(
+            self.per_s, self._total, before, elapsed_s, self._smoothing_s, self._unit, self._most
+        )

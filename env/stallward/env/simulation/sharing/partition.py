@@ -1,7 +1,7 @@
 """``partition`` on twin nodes: the same decisions as ``stallward.agent.controllers.partition``.
 
 A node decides once per tick in Python. Training needs the decisions of thousands of nodes, so
-they are made here in compiled code. Demand and loan are those of a node, by the same functions
+they are made here in compiled code. Demand, danger and loan are those of a node, by the same functions
 (``simd.laws``). Where a node works with lists and with what is absent, as in turns, the rule is
 written for vectors again, and a test checks that both give the same limits and pauses.
 """
@@ -24,7 +24,8 @@ from stallward.agent.desired import (
 )
 from stallward.agent.observation.demand import followed_demand
 from stallward.agent.set_points import KEPT, SHARING_TUNINGS, WEIGHTS, SlotShare
-from stallward.agent.sharing.counter_rate import LONGEST_S
+from stallward.agent.sharing.caution import follow_danger
+from stallward.agent.sharing.counter_rate import elapsed_since
 from stallward.agent.sharing.lending import follow_loan, idle_bytes
 from stallward.agent.sharing.reading_back import READ_AGAIN_S, SPARE_SHARE, SWAPPED_BYTES
 from stallward.env.simulation.sharing import estimates
@@ -39,7 +40,7 @@ from stallward.env.twin.simd.layout import Rows
 from stallward.env.twin.simd.records import local_rows
 from stallward.env.twin.simd.values import floor, is_nan, maximum, minimum, where
 
-for _rule in (followed_demand, follow_loan, idle_bytes):
+for _rule in (elapsed_since, followed_demand, follow_danger, follow_loan, idle_bytes):
     law(_rule)
 
 _NORMAL_WEIGHT: Final = float(NORMAL_CPU_WEIGHT)
@@ -81,10 +82,8 @@ def partition(
         The index of the tuning profile.
     """
     time_s = frame.time_s
-    first = sharing.fresh > 0.0
-    passed_s = where(first, 0.0, time_s - sharing.time_s)
-    elapsed_s = where(passed_s > LONGEST_S, 0.0, maximum(passed_s, 0.0))
-    sharing.time_s, sharing.fresh = time_s, 0.0
+    elapsed_s = elapsed_since(sharing.time_s, time_s)
+    sharing.time_s = time_s
     zone = frame.zone_limit_bytes
     demand = sharing.demand_bytes = followed_demand(
         sharing.demand_bytes,
@@ -106,7 +105,16 @@ def partition(
     total, present = _set_wants(node, frame, sharing, numbers, action, elapsed_s, slots)
     free = estimates.free_bytes(frame)
     short = free <= margin + sharing.reserve_share * zone
-    estimates.update_danger(frame, sharing, numbers, elapsed_s, short)
+    follow_danger(
+        sharing,
+        numbers,
+        elapsed_s,
+        frame.latency_p95_ms / frame.slo_ms,
+        frame.latency_age_s,
+        frame.protected_psi_memory_some_us,
+        frame.protected_refault_pages,
+        short,
+    )
     reserve = sharing.reserve_share * zone
     lendable = idle_bytes(demand, frame.protected_anon_bytes, frame.protected_swap_bytes)
     anon_share, threshold = 1.0 - lendable / maximum(demand, 1.0), numbers.keep_anon_share

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from stallward.agent.control_law.thresholds import as_values, spans
 from stallward.agent.controllers.partition import PartitionThresholds
+from stallward.agent.sharing.caution import Danger
 from stallward.agent.sharing.lending import SETTLE_S, Loan
 from stallward.env.twin.physics.state import PerSlot
 from stallward.env.twin.simd.layout import Arrays, Layout
@@ -25,27 +26,12 @@ def numbers_of(thresholds: PartitionThresholds) -> Numbers:
     return Numbers(**{name: values[name] for name in spans(PartitionThresholds)})
 
 
-class Estimates:
+class Estimates(Danger):
     """What is known of the application and the groups from earlier ticks."""
 
-    fresh: float
-    """1 before the first tick, else 0."""
     time_s: float
-    """The time of the tick before."""
+    """The time of the tick before; NaN before the first."""
     demand_bytes: float
-    mean_ratio: float
-    """The p95 over the target, averaged; NaN while it is not known."""
-    latency_ratio: float
-    """The same, or nearly the newest where that is worse."""
-    stall_share: float
-    """The memory stall of the application, averaged."""
-    stalled_us: float
-    """Its total in the tick before."""
-    refaults_per_s: float
-    """The refaults of the application, averaged."""
-    refaulted: float
-    """Their total in the tick before."""
-    danger: float
     group_stalled_us: PerSlot
     """The total stall of each group on memory and disk in the tick before; NaN before the
     first."""
@@ -62,7 +48,6 @@ class Estimates:
 class Holdings(Loan):
     """What the rule holds back and gives, and whose turn it is."""
 
-    reserve_share: float
     keeps_anon: float
     """1 while the application's anonymous pages are swapped last, else 0."""
     near_s: float
@@ -113,8 +98,8 @@ def begin(states: Arrays, numbers: Numbers) -> None:
     """Set the state of nodes whose episodes begin; nothing is known of them."""
     for name in SHARING.fields:
         setattr(states, name, 0.0)
-    states.fresh = states.keeps_anon = 1.0
-    states.mean_ratio = states.latency_ratio = math.nan
+    states.keeps_anon = 1.0
+    states.time_s = states.mean_ratio = states.latency_ratio = math.nan
     states.lent_ceiling = numbers.most_lent_share
     states.since_cut_s = SETTLE_S
     states.near_s = states.read_back_s = states.thrashed_s = states.fitted_s = -math.inf
