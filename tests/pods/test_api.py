@@ -17,8 +17,9 @@ from pods import mirror_of, uid_of, written
 from stallward.actuator.targets.config import KubernetesConfig, check_server
 from stallward.agent.errors import SchemaError
 from stallward.kubernetes.api import ApiPods
+from stallward.kubernetes.errors import ApiError
 from stallward.kubernetes.pod import OddPod, Pod
-from stallward.kubernetes.server import server_of
+from stallward.kubernetes.server import FIRST_RETRY_S, Retries, server_of
 from stallward.kubernetes.store import PodStore
 
 PATIENCE_S = 20.0
@@ -131,6 +132,24 @@ def test_a_server_that_is_down_leaves_what_was_known(api: FakeApi, follower: Fol
     api.start()
     wait_for(lambda: follower.names == ["first", "second"])
     assert follower.fault == ""
+
+
+def test_a_server_that_is_down_for_hours_is_asked_again_and_again() -> None:
+    waits_s: list[float] = []
+
+    class Unwaited(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits_s.append(timeout or 0.0)
+            return False
+
+    retries, store = Retries(FIRST_RETRY_S), PodStore()
+    for _ in range(2000):  # more than there are powers of two
+        retries.fail(ApiError("It does not answer."), store, Unwaited())
+    assert FIRST_RETRY_S / 2.0 <= waits_s[0] <= FIRST_RETRY_S
+    assert all(7.5 <= wait_s <= 15.0 for wait_s in waits_s[10:])
+    retries.succeed()
+    retries.fail(ApiError("It does not answer."), store, Unwaited())
+    assert waits_s[-1] <= FIRST_RETRY_S
 
 
 def test_a_server_that_is_down_at_the_start_is_waited_for() -> None:

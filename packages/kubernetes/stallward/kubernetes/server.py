@@ -54,17 +54,17 @@ class Retries:
 
     def __init__(self, first_s: float) -> None:
         self.first_s = first_s
-        self._failures = 0
+        self._longest_s = first_s
 
     def succeed(self) -> None:
         """The next failure is a first one."""
-        self._failures = 0
+        self._longest_s = self.first_s
 
     def fail(self, error: Exception, store: PodStore, ended: threading.Event) -> None:
         """Tell the store of a failure, and wait."""
         store.fail(f"{error} What is known stays in force.")
-        longest_s = min(self.first_s * 2.0**self._failures, _MOST_RETRY_S)
-        self._failures += 1
+        longest_s = self._longest_s
+        self._longest_s = min(2.0 * longest_s, _MOST_RETRY_S)
         # The daemons of a cluster must not all come back at the same time.
         ended.wait(random.uniform(longest_s / 2.0, longest_s))  # noqa: S311
 
