@@ -33,6 +33,8 @@ class FakeApi:
         self._server: http.server.ThreadingHTTPServer | None = None
         self.status = 200
         """What is answered instead, with a message."""
+        self.watch_status = 200
+        """The same for watches alone."""
         self.kubelet: Any = None
         """What a node's kubelet is told; ``None`` if nobody has the right to ask."""
         self.requests: list[dict[str, str]] = []
@@ -129,8 +131,11 @@ class FakeApi:
             token = handler.headers["Authorization"] or ""
             self.requests.append({**query, "path": parts.path, "Authorization": token})
             self._connections.append(handler.connection)
-        if self.status != 200:
-            self._send(handler, self.status, {"kind": "Status", "message": "no, not you"})
+        status = self.status
+        if "watch" in query and status == 200:
+            status = self.watch_status
+        if status != 200:
+            self._send(handler, status, {"kind": "Status", "message": "no, not you"})
         elif parts.path.endswith("/configz"):
             refused = {"kind": "Status", "message": "cannot get resource nodes/proxy"}
             told = self.kubelet is not None

@@ -25,12 +25,24 @@ from stallward.kubernetes.store import PodStore
 PATIENCE_S = 20.0
 
 
+class Waits(threading.Event):
+    """Waits for nothing, and notes how long it would have waited."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.noted_s: list[float] = []
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.noted_s.append(timeout or 0.0)
+        return self.is_set()
+
+
 class Follower:
     """Follows a server in a thread, as the process does."""
 
     def __init__(self, api: FakeApi, **options: object) -> None:
         self.store = PodStore()
-        self._ended = threading.Event()
+        self._ended: threading.Event = options.pop("ended", None) or threading.Event()  # type: ignore[assignment]
         config = KubernetesConfig(
             token=options.pop("token", Path("/none")),  # type: ignore[arg-type]
             ca=options.pop("ca", Path("/none")),  # type: ignore[arg-type]
@@ -135,21 +147,14 @@ def test_a_server_that_is_down_leaves_what_was_known(api: FakeApi, follower: Fol
 
 
 def test_a_server_that_is_down_for_hours_is_asked_again_and_again() -> None:
-    waits_s: list[float] = []
-
-    class Unwaited(threading.Event):
-        def wait(self, timeout: float | None = None) -> bool:
-            waits_s.append(timeout or 0.0)
-            return False
-
-    retries, store = Retries(FIRST_RETRY_S), PodStore()
+    retries, store, waits = Retries(FIRST_RETRY_S), PodStore(), Waits()
     for _ in range(2000):  # more than there are powers of two
-        retries.fail(ApiError("It does not answer."), store, Unwaited())
-    assert FIRST_RETRY_S / 2.0 <= waits_s[0] <= FIRST_RETRY_S
-    assert all(7.5 <= wait_s <= 15.0 for wait_s in waits_s[10:])
+        retries.fail(ApiError("It does not answer."), store, waits)
+    assert FIRST_RETRY_S / 2.0 <= waits.noted_s[0] <= FIRST_RETRY_S
+    assert all(7.5 <= wait_s <= 15.0 for wait_s in waits.noted_s[10:])
     retries.succeed()
-    retries.fail(ApiError("It does not answer."), store, Unwaited())
-    assert waits_s[-1] <= FIRST_RETRY_S
+    retries.fail(ApiError("It does not answer."), store, waits)
+    assert waits.noted_s[-1] <= FIRST_RETRY_S
 
 
 def test_a_server_that_is_down_at_the_start_is_waited_for() -> None:
@@ -179,6 +184,29 @@ def test_a_refusal_says_what_to_do_and_is_tried_again(
     assert follower.names == ["first"]
     api.status = 200
     wait_for(lambda: follower.fault == "")
+
+
+@pytest.mark.parametrize("works", ["an event", "an end"])
+def test_a_watch_that_is_refused_is_tried_less_often_until_one_works(works: str) -> None:
+    api, waits = FakeApi(), Waits()
+    api.watch_status = 403
+    follower = Follower(api.start(), ended=waits)
+    try:
+        wait_for(lambda: len(waits.noted_s) > 8)
+        assert waits.noted_s[8] >= 0.02 * 2**8 / 2.0
+        api.watch_status = 200
+        wait_for(lambda: api.watches)
+        noted = len(waits.noted_s)
+        api.watch_status = 403
+        if works == "an event":
+            api.put(written("first"))
+            api.say("ERROR", {"code": 500})
+        else:
+            api.drop()
+        wait_for(lambda: len(waits.noted_s) > noted + 1)
+        assert max(waits.noted_s[noted : noted + 2]) <= 2.0 * 0.02
+    finally:
+        follower.end(api)
 
 
 def test_an_odd_pod_costs_itself_alone_in_a_list_and_in_a_watch(

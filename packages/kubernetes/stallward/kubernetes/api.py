@@ -88,9 +88,9 @@ class ApiPods:
             try:
                 self.look(store)
                 listed_s = time.monotonic()
-                self._retries.succeed()
                 while not ended.is_set() and self._left_s(listed_s) > 0.0:
                     self._watch(store, self._left_s(listed_s), ended)
+                    self._retries.succeed()  # not before: a watch may be refused, unlike the list
             except ApiGoneError:
                 ended.wait(self._retries.first_s)
             except (ApiError, PodsError) as error:
@@ -173,6 +173,7 @@ class ApiPods:
             case _:
                 raise ApiError(f"The API server sent an event that is none: {event!r:.80}.")
         self._version = _version_of(value) or self._version
+        self._retries.succeed()
 
     def _path_of_pods(self, query: dict[str, str]) -> str:
         fields = {"fieldSelector": f"spec.nodeName={self._node},{_RUNNING}", **query}
