@@ -524,6 +524,45 @@ def test_the_alerts_on_sources_name_the_application(tmp_path: Path) -> None:
     check_rules(tmp_path, test)
 
 
+def test_each_daemon_that_is_gone_raises_an_alert_though_others_are_there(tmp_path: Path) -> None:
+    def seen(instance: str, minutes: str, version: str = "1") -> dict[str, str]:
+        labels = f'instance="{instance}",job="edge",version="{version}"'
+        return {"series": f"stallward_build_info{{{labels}}}", "values": minutes}
+
+    def raised(minute: int, *of: Mapping[str, str]) -> dict[str, object]:
+        annotations = {
+            "summary": "The control loop does not tick: nothing is held, and nothing is protected.",
+            "runbook": "docs/reference/alerts.md#stallwardloopgone",
+        }
+        expected = [
+            {"exp_labels": {"severity": "critical", **labels}, "exp_annotations": annotations}
+            for labels in of
+        ]
+        return {
+            "alertname": "StallwardLoopGone",
+            "eval_time": f"{minute}m",
+            "exp_alerts": expected,
+        }
+
+    # A value counts for five minutes where, as here, no scrape fails.
+    upgraded = (seen("gone", "1x20 _x220"), seen("gone", "_x20 1x30 _x190", version="2"))
+    gone, last = ({"instance": name, "job": "edge"} for name in ("gone", "last"))
+    check_rules(
+        tmp_path,
+        {
+            "interval": "1m",
+            "input_series": [*upgraded, seen("last", "1x120 _x120")],
+            "alert_rule_test": [
+                raised(30),
+                raised(60, gone),
+                raised(119),  # it has been gone for an hour
+                raised(150, last),
+                raised(200, {}),
+            ],
+        },
+    )
+
+
 BLIND = "No latencies of {} arrive; only stalls show how it is doing.\n"
 COARSE = "The latencies of {} come in steps that are too large for the target.\n"
 
