@@ -322,6 +322,31 @@ def test_the_port_of_the_latencies_may_be_asked(
     assert {port["port"] for port in without["ports"]} == {443, 6443}
 
 
+def test_several_applications_are_protected_and_the_ports_of_their_latencies_may_be_asked(
+    tmp_path: Path,
+) -> None:
+    protected = [
+        {
+            "name": name,
+            "slo_ms": 10.0,
+            "pod": {"selector": f"app={name}"},
+            "latency": {"source": "prometheus", "metric": "x", **where},
+        }
+        for name, where in (
+            ("db", {"port": 9187}),
+            ("web", {"port": 9113}),
+            ("cache", {"port": 9113}),
+            ("far", {"url": "http://127.0.0.1:9000/metrics"}),
+        )
+    ]
+    chart = render(tmp_path, {"config": {"protected": protected}})
+    config = configuration(chart)
+    assert [one.name for one in config.applications] == ["db", "web", "cache", "far"]
+    assert config.latencies_of_pods == (True, True, True, False)
+    _, latencies = chart["NetworkPolicy"]["spec"]["egress"]
+    assert latencies == {"ports": [{"port": n, "protocol": "TCP"} for n in (9187, 9113)]}
+
+
 def test_parts_can_be_left_out(tmp_path: Path) -> None:
     less = render(tmp_path, {"networkPolicy": {"enabled": False}, "uninstall": {"wait": False}})
     assert set(less) == {
@@ -340,6 +365,8 @@ def test_two_releases_share_no_name(chart: dict[str, dict[str, Any]], tmp_path: 
     [
         ({"dryRun": True}, "dryRun"),
         ({"config": {"background": []}}, "background"),
+        ({"config": {"protected": []}}, "protected"),
+        ({"config": {"protected": ["web"]}}, "protected"),
         ({"config": {"journal": {"path": "/x"}}}, "journal"),
         ({"config": {"kubernetes": {"source": "nodes"}}}, "source"),
         ({"config": {"service": {"socket": "/x"}}}, "service"),
