@@ -133,6 +133,23 @@ def test_the_pods_of_a_node_can_come_from_its_kubelet_without_a_right_to_those_o
     assert egress == {"ports": [{"port": 10250, "protocol": "TCP"}]}
 
 
+def test_pods_from_a_file_take_no_right_and_no_way_to_the_cluster(tmp_path: Path) -> None:
+    kubernetes = {"source": "file", "path": "/var/lib/stallward/pods.json"}
+    chart = render(tmp_path, {"config": {"kubernetes": kubernetes}})
+    assert configuration(chart).kubernetes.source == "file"
+    assert chart["ClusterRole"]["rules"] == []
+    assert chart["NetworkPolicy"]["spec"]["egress"] == []
+    more = {
+        "config": {
+            "kubernetes": kubernetes,
+            "latency": {"source": "prometheus", "port": 9100, "metric": "x"},
+        },
+        "networkPolicy": {"egress": [{"ports": [{"port": 53, "protocol": "UDP"}]}]},
+    }
+    egress = render(tmp_path, more)["NetworkPolicy"]["spec"]["egress"]
+    assert [port["port"] for rule in egress for port in rule["ports"]] == [9100, 53]
+
+
 def test_the_configuration_is_valid_and_its_places_are_mounted(
     chart: dict[str, dict[str, Any]],
 ) -> None:
