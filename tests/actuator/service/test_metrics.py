@@ -26,7 +26,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.guard.changes import GuardChange, GuardRule, Wish
 from stallward.actuator.record.lever_result import LeverResult
-from stallward.actuator.record.reasons import DecisionLate, Fault, Reasons
+from stallward.actuator.record.reasons import DecisionLate, Fault, FaultKind, Reasons
 from stallward.actuator.record.tick_record import Mode, NamedDecision, TickRecord, TickTimings
 from stallward.actuator.record.wire import TICK_RECORD
 from stallward.actuator.runtime.addresses import Address
@@ -561,6 +561,28 @@ def test_each_daemon_that_is_gone_raises_an_alert_though_others_are_there(tmp_pa
             ],
         },
     )
+
+
+def test_the_alert_on_fallbacks_is_one_for_all_reasons_and_says_where_they_are(
+    tmp_path: Path,
+) -> None:
+    of_node = 'instance="node",job="edge"'
+    series = [
+        {
+            "series": f'stallward_fallback_ticks_total{{{of_node},reason="{reason.value}"}}',
+            "values": f"0+{a_minute}x120",
+        }
+        for reason, a_minute in ((FaultKind.LATE, 4), (FaultKind.WAITING, 4))
+    ]
+    expected = {
+        "exp_labels": {"severity": "warning", "instance": "node"},
+        "exp_annotations": {
+            "summary": "The policy is not followed; stallward ctl status says why.",
+            "runbook": "docs/reference/alerts.md#stallwardfallsback",
+        },
+    }
+    alert = {"eval_time": "1h", "alertname": "StallwardFallsBack", "exp_alerts": [expected]}
+    check_rules(tmp_path, {"interval": "1m", "input_series": series, "alert_rule_test": [alert]})
 
 
 BLIND = "No latencies of {} arrive; only stalls show how it is doing.\n"
