@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from invented_instances import COSTS, CPUS, TIMES, InventedInstances
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.load import config_toml, load_config
-from stallward.actuator.kernel.cgroups import Hierarchy
+from stallward.actuator.kernel.cgroups import Cgroup, Hierarchy
 from stallward.actuator.kernel.paths import Paths
 from stallward.env.recording.recording import Requests, Units
 from stallward.env.sandbox.block import ApplicationRequests, BlockResult, BlockSite
@@ -44,7 +46,7 @@ from stallward.papers.experiments.dasec.instances.figures import (
 )
 from stallward.papers.experiments.dasec.instances.page import instances_page
 from stallward.papers.experiments.dasec.instances.result import InstancesResult
-from stallward.papers.experiments.dasec.instances.session import instances_config
+from stallward.papers.experiments.dasec.instances.session import GroupTime, instances_config
 from stallward.papers.experiments.dasec.instances.steps import (
     ARMS,
     Cell,
@@ -388,3 +390,31 @@ def test_the_command_shows_what_is_finished_and_what_is_left(
     assert (out / "report.html").read_text().startswith("<!doctype html>")
     assert main([*argv, "--applications", "classifier"]) != 0
     assert "of classifier cannot run side by side" in capsys.readouterr().err
+
+
+class GroupOfOne:
+    """A group with the processes that a test names."""
+
+    def __init__(self, *pids: int) -> None:
+        self.members = pids
+
+    def pids(self, *, recursive: bool) -> tuple[int, ...]:
+        assert recursive
+        return self.members
+
+
+def test_a_process_that_has_ended_keeps_its_time_in_its_group() -> None:
+    burn = "import time; t = time.process_time\nwhile t() < 0.1: pass\nprint(flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", burn], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        group = GroupOfOne(process.pid)
+        time = GroupTime(cast(Cgroup, group))
+        used_s = time.used_s()
+        process.kill()
+    assert used_s >= 0.05
+    assert time.used_s() == used_s
+    group.members = ()
+    assert time.used_s() == used_s

@@ -67,8 +67,8 @@ class CpuWatch(PeriodicWatch):
 
     def __init__(self, sandbox: Sandbox) -> None:
         super().__init__("cpu-watch", _LOOK_S)
-        self._sandbox = sandbox
         self._readings: list[CpuReading] = []
+        self._services, self._generators = GroupTime(sandbox.zone), GroupTime(sandbox.load)
 
     @property
     def readings(self) -> tuple[CpuReading, ...]:
@@ -80,8 +80,8 @@ class CpuWatch(PeriodicWatch):
         self._readings.append(
             CpuReading(
                 time_s=time.monotonic(),
-                services_s=_group_s(self._sandbox.zone),
-                generators_s=_group_s(self._sandbox.load),
+                services_s=self._services.used_s(),
+                generators_s=self._generators.used_s(),
                 machine_s=machine.user
                 + machine.nice
                 + machine.system
@@ -91,14 +91,25 @@ class CpuWatch(PeriodicWatch):
         )
 
 
-def _group_s(group: Cgroup) -> float:
-    """The CPU time of the processes that are in a group now."""
-    used_s = 0.0
-    for pid in group.pids(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = psutil.Process(pid).cpu_times()
-            used_s += times.user + times.system
-    return used_s
+class GroupTime:
+    """The CPU time of the processes that are or were in a group.
+
+    Args:
+        group: The group.
+    """
+
+    def __init__(self, group: Cgroup) -> None:
+        self._group = group
+        self._used_s: dict[tuple[int, float], float] = {}
+
+    def used_s(self) -> float:
+        """What they have used; of one that has ended, as it was at the last look before."""
+        for pid in self._group.pids(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                times = process.cpu_times()
+                self._used_s[pid, process.create_time()] = times.user + times.system
+        return sum(self._used_s.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
