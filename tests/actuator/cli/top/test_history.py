@@ -81,6 +81,22 @@ def test_without_a_target_nothing_is_said_of_it() -> None:
     assert headline(view, None) == "p95 -   memory 500 of 600 MiB"
 
 
+def test_the_target_is_the_one_in_force_unless_one_is_given() -> None:
+    now = replace(tick(0, p95_ms=20.0), slo_ms=10.0)
+    replayed, reloaded = History(), History(reported_ms=60.0)
+    assert reloaded.target_ms == 60.0, "an earlier version's records name none"
+    given = History(60.0)
+    for history in (replayed, reloaded, given):
+        history.add(now)
+    assert (replayed.target_ms, reloaded.target_ms, given.target_ms) == (10.0, 10.0, 60.0)
+    view = replayed.view()
+    assert view is not None
+    assert view.attainment == 0.0
+    for history in (reloaded, given):  # the daemon starts again
+        history.add(replace(tick(-10), slo_ms=12.0))
+    assert (reloaded.target_ms, given.target_ms) == (12.0, 60.0)
+
+
 def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
     history = History(60.0, ("hog",))
     limits = [None, 200, 195, 185, 150, 150, None]

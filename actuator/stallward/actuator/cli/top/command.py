@@ -34,7 +34,7 @@ def top(
         float, typer.Option(min=0.1, max=1000, help="How many times faster than it was.")
     ] = 1.0,
     target_ms: Annotated[
-        float | None, typer.Option(min=0.001, help="The target of a recording.")
+        float | None, typer.Option(min=0.001, help="Judge by this target, not the one in force.")
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Print it once, as text.")] = False,
 ) -> None:
@@ -58,7 +58,7 @@ def top(
         return
     with connect(socket) as client:
         status = client.status()
-        history = History(target_ms or status.slo_ms, status.slots)
+        history = History(target_ms, status.slots, status.slo_ms)
         watched = (one.record for one in client.watch())
         if once:
             _print(watched, history, _LIVE_S)

@@ -94,12 +94,20 @@ class History:
     """Collects tick records.
 
     Args:
-        target_ms: The latency target; ``None`` if it is not known.
+        target_ms: The latency target to judge by; ``None`` for the one in force, which is in the
+            records.
         names: The slots' names; by default the names of their groups.
+        reported_ms: The target where neither says one: the records of earlier versions do not.
     """
 
-    def __init__(self, target_ms: float | None = None, names: Sequence[str] = ()) -> None:
-        self.target_ms = target_ms
+    def __init__(
+        self,
+        target_ms: float | None = None,
+        names: Sequence[str] = (),
+        reported_ms: float | None = None,
+    ) -> None:
+        self._given_ms = target_ms
+        self.target_ms = reported_ms if target_ms is None else target_ms
         self._names = tuple(names)
         self._records: deque[TickRecord] = deque()
         self._seconds: deque[tuple[int, float | None, float]] = deque(maxlen=HISTORY_S)
@@ -113,11 +121,13 @@ class History:
         """Take one more record; older ones than the newest start the history again."""
         if self._records and record.sample.time_s < self._records[-1].sample.time_s:
             past = self.past
-            self.__init__(self.target_ms, self._names)  # type: ignore[misc]
+            self.__init__(self._given_ms, self._names, self.target_ms)  # type: ignore[misc]
             self.past = past
         newest = self._records[-1].sample.time_s if self._records else record.sample.time_s
         if int(newest) != int(record.sample.time_s) and (view := self.view()) is not None:
             self.past.add(view)
+        if self._given_ms is None and record.slo_ms is not None:
+            self.target_ms = record.slo_ms
         self._records.append(record)
         while len(self._records) > 2 and (
             record.sample.time_s - self._records[1].sample.time_s >= RATE_S
