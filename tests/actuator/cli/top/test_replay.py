@@ -36,10 +36,24 @@ def test_a_recording_is_shown_beyond_a_reboot(
     with pytest.raises(UsageError, match="ends 3 s after its begin"):
         list(replayed(recording, at_s=4.0))
     history = History(60.0)
-    _print(replayed(recording, at_s=2.0), history, 2.0)
+    _print(replayed(recording, at_s=2.0, once=True), history)
     view = history.view()
     assert view is not None
     assert view.sequence == 3
+
+
+def test_what_is_printed_is_never_later_than_the_time_that_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recording = recorded(tmp_path, monkeypatch, 0.0, 1000.0, 1900.0, 2000.0, 2001.0, 2800.0)
+    for at_s, sequence in ((890.0, 0), (1000.0, 1), (1899.0, 1), (2000.0, 3), (2000.5, 3)):
+        history = History(60.0)
+        _print(replayed(recording, at_s=at_s, once=True), history)
+        view = history.view()
+        assert view is not None
+        assert view.sequence == sequence
+    with pytest.raises(UsageError, match="ends 2800 s after its begin"):
+        _print(replayed(recording, at_s=2900.0, once=True), History(60.0))
 
 
 def test_a_gap_in_a_recording_is_waited_for_shortly(

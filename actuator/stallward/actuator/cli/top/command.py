@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +14,7 @@ from stallward.actuator.cli import output
 from stallward.actuator.cli.connect import DEFAULT_SOCKET, Socket, connect
 from stallward.actuator.cli.options import LONGEST_S
 from stallward.actuator.cli.top.history import History
-from stallward.actuator.cli.top.source import LEAD_S, Elapsed, Pace, replayed
+from stallward.actuator.cli.top.source import Elapsed, Pace, replayed
 from stallward.actuator.cli.top.text import whole
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
@@ -51,7 +52,7 @@ def top(
     if replay is not None:
         history = History(target_ms)
         if once:
-            _print(replayed(replay, at_s=at), history, min(at, LEAD_S))
+            _print(replayed(replay, at_s=at, once=True), history)
         else:
             pace = Pace(speed)
             _show(replayed(replay, at_s=at, wait=pace.wait), history, f"{replay}", pace)
@@ -66,8 +67,8 @@ def top(
             _show(watched, history, f"{socket}")
 
 
-def _print(records: Iterable[TickRecord], history: History, length_s: float) -> None:
-    """Print what is known after some seconds of records."""
+def _print(records: Iterable[TickRecord], history: History, length_s: float = math.inf) -> None:
+    """Print what is known after some seconds of records, or at their end."""
     elapsed = Elapsed()
     for record in records:
         history.add(record)

@@ -82,6 +82,7 @@ def replayed(
     *,
     at_s: float = 0.0,
     wait: Callable[[float], None] = lambda _seconds: None,
+    once: bool = False,
 ) -> Iterator[TickRecord]:
     """Yield a daemon's records as if they happened now.
 
@@ -90,6 +91,7 @@ def replayed(
         at_s: Where to begin, in seconds after the first record, without those that a reboot took.
             What lies up to a quarter of an hour before is yielded at once.
         wait: Waits for a number of the recording's seconds.
+        once: Yield nothing later than ``at_s``, unless there is nothing before.
 
     Raises:
         UsageError: If there are no records, or none so late.
@@ -106,6 +108,8 @@ def replayed(
         if now_s < at_s - LEAD_S:
             continue
         if now_s > at_s and shown_s is not None:
+            if once:
+                return
             wait(min(now_s - max(shown_s, at_s), _LONGEST_WAIT_S))
         shown_s = now_s
         yield record
