@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,21 @@ def test_keys_show_help_sort_filter_and_details() -> None:
     asyncio.run(run())
 
 
+def test_a_name_with_brackets_is_shown_as_it_is() -> None:
+    async def run() -> None:
+        record = tick(0)
+        named = replace(record.sample.protected, name="zone/app[blue]")
+        record = replace(record, sample=replace(record.sample, protected=named))
+        screen = TopScreen(iter([record]), History(60.0, ("hog",)), "test")
+        async with screen.run_test(size=(120, 40)) as pilot:
+            await shown(pilot, "no more ticks")
+            table = screen.query_one("#groups", DataTable)
+            columns = [table._get_row_renderables(0).cells[0]]  # what is drawn
+            assert "app[blue]" in str(columns[0])
+
+    asyncio.run(run())
+
+
 def test_the_screen_shows_the_newest_tick_and_freezes() -> None:
     async def run() -> None:
         records = [tick(number, paused=number > 5) for number in range(10)]
@@ -72,7 +88,7 @@ def test_the_screen_shows_the_newest_tick_and_freezes() -> None:
             assert "p95 20 ms of at most 60 ms" in headline
             table = screen.query_one("#groups", DataTable)
             assert table.row_count == 2
-            assert table.get_row_at(1)[8] == "yes (25 %)"
+            assert str(table.get_row_at(1)[8]) == "yes (25 %)"
             assert len(screen.query_one("#changes", RichLog).lines) == 1
             await pilot.press("q")
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
@@ -241,7 +242,8 @@ class TopScreen(App[None]):
         self._draw_bars(view, target_ms)
         table = self.query_one("#groups", DataTable)
         table.clear()
-        table.add_rows(group_rows(view, order=self._order, words=self._words))
+        for row in group_rows(view, order=self._order, words=self._words):
+            table.add_row(*map(Text, row))  # names are not markup, whatever they contain
         new = []
         for change in view.changes:
             if change is self._listed:
