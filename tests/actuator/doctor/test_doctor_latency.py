@@ -23,7 +23,7 @@ from stallward.actuator.config.tables import (
     ServiceConfig,
     SlotConfig,
 )
-from stallward.actuator.doctor import latency
+from stallward.actuator.doctor import configuration, latency
 from stallward.actuator.doctor.doctor import examine
 from stallward.actuator.doctor.finding import Finding
 from stallward.actuator.doctor.latency import try_latency
@@ -226,6 +226,29 @@ def test_a_log_that_is_not_there_is_said() -> None:
     assert found is not None
     assert (found.state, found.why) == ("degraded", "there is no /nowhere/access.log yet")
     assert "latency.path" in found.next_step
+
+
+@pytest.fixture
+def ordinary_user(tmp_path: Path) -> Iterator[Path]:
+    """A folder that this process may not look into meanwhile; it has a log."""
+    folder = tmp_path / "0700"
+    folder.mkdir()
+    (folder / "access.log").write_text("1 2\n" * 10)
+    folder.chmod(0)
+    before = os.getresuid()
+    if before[1] == 0:
+        os.setresuid(65534, 65534, 0)
+    yield folder
+    os.setresuid(*before)
+    folder.chmod(0o700)
+
+
+def test_what_an_ordinary_user_may_not_see_is_said(ordinary_user: Path) -> None:
+    found = tried(LinesLatency(path=ordinary_user / "access.log", start="0", end="1"))
+    assert found.state == "degraded"
+    assert found.why == f"{ordinary_user / 'access.log'} cannot be read by this user"
+    fault, _ = configuration._unwritable(ordinary_user / "recordings")
+    assert fault == f"{ordinary_user / 'recordings'} cannot be written"
 
 
 def test_a_log_that_is_compressed_is_named(tmp_path: Path) -> None:

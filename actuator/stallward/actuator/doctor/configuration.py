@@ -129,7 +129,7 @@ def examine_config(
         if fault:
             obstacles.append(fault)
         findings.append(finding("configuration", str(folder), fault, step))
-    if config.journal.path.exists():
+    if _is_there(config.journal.path):
         why = f"{config.journal.path} is there: a daemon runs, or left settings behind"
         findings.append(
             finding("safety", "journal", why, "If none runs: start one, it restores first.")
@@ -250,9 +250,18 @@ def _blind(sample: Sample) -> bool:
     return sample.latency is None and all(value is None for value in psi)
 
 
+def _is_there(path: Path) -> bool:
+    """Whether this user sees a file there; up to Python 3.13 ``exists`` raises what is denied."""
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
 def _unwritable(folder: Path) -> tuple[str, str]:
     """Why no file can be made in ``folder``, and what to do; both empty if one can."""
-    there = next(path for path in (folder, *folder.parents) if path.exists())
+    there = next(path for path in (folder, *folder.parents) if _is_there(path))
     number = why_not_writable(there) if there.is_dir() else errno.ENOTDIR
     if not number:
         return "", ""

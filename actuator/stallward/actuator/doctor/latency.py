@@ -71,10 +71,14 @@ def try_latency(
         case GrpcLatency():
             fault, next_step, works = "", "", "absent until a client reports"
         case LinesLatency():
+            hidden = _is_hidden(config.path)
             # A FIFO would be waited for.
-            other = other_kind_of(config.path) if config.path.is_file() else None
-            counts = _read_tail(config)
-            if not config.path.exists():
+            other = other_kind_of(config.path) if not hidden and config.path.is_file() else None
+            counts = None if hidden else _read_tail(config)
+            if hidden:
+                fault, works = f"{config.path} cannot be read by this user", ""
+                next_step = "Examine the node as root, or let this user read the log."
+            elif not config.path.exists():
                 fault, works = f"there is no {config.path} yet", ""
                 next_step = "Start the application, or correct latency.path."
             elif other is not None:
@@ -89,6 +93,17 @@ def try_latency(
         case None:
             return None
     return finding("signal", describe(config), fault, next_step, works=works)
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether this user may not read a file, or not even see whether it is there."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return not os.access(path, os.R_OK, effective_ids=True)
 
 
 def _scrape(config: PrometheusLatency, url: str) -> tuple[str, str]:
