@@ -28,6 +28,9 @@ CAP_SYS_NICE: Final = "CAP_SYS_NICE"
 CAPABILITIES: Final = (
     Capability(name="CAP_DAC_OVERRIDE", bit=1, use="writing files of groups that others own"),
     Capability(
+        name="CAP_DAC_READ_SEARCH", bit=2, use="counting page-cache hits and misses of each group"
+    ),
+    Capability(
         name="CAP_KILL", bit=5, use="stopping, continuing and ending processes of other users"
     ),
     Capability(name="CAP_IPC_LOCK", bit=14, use="staying in memory under pressure"),

@@ -262,6 +262,21 @@ class CountersWithoutKernel(PageCacheCounters):
         pass
 
 
+def test_groups_have_no_counts_where_the_kernel_does_not_say_which_cgroup_is_which(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        ctypes.set_errno(errno.EPERM)
+        return -1
+
+    counters = CountersWithoutKernel([tmp_path], tmp_path)
+    assert counters._counts_of_groups() == (PageCacheCount(),)
+    cgroups = counters._cgroups = CgroupIds(tmp_path, [tmp_path])
+    monkeypatch.setattr(cgroups, "_open", refuse)
+    assert counters._of(7) == []
+    assert counters._counts_of_groups() == (None,), "absent, not 0"
+
+
 def test_a_place_that_pods_have_in_turn_counts_each_of_them_from_0(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

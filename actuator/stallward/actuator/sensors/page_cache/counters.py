@@ -8,6 +8,7 @@ process alone: when it closes their descriptors, or is killed, the kernel remove
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import struct
 import threading
@@ -61,6 +62,8 @@ class CgroupIds:
         self._groups = [_folder(path) for path in groups]
         self._known: dict[int, tuple[int, ...]] = {}
         self._root = root
+        self.denied = False
+        """Whether the kernel has refused to say which cgroup is which (CAP_DAC_READ_SEARCH)."""
         self._open = ctypes.CDLL(None, use_errno=True).open_by_handle_at
 
     def replace(self, index: int, path: Path | None) -> None:
@@ -91,7 +94,10 @@ class CgroupIds:
             mount = os.open(self._root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
             fd = self._open(mount, handle, flags)
-            return "" if fd < 0 else str(Path(f"/proc/self/fd/{fd}").readlink())
+            if fd < 0:
+                self.denied = self.denied or ctypes.get_errno() == errno.EPERM
+                return ""
+            return str(Path(f"/proc/self/fd/{fd}").readlink())
         except OSError:
             return ""
         finally:
@@ -139,7 +145,7 @@ class PageCacheReading:
     node: PageCacheCount
     groups: tuple[PageCacheCount | None, ...]
     """The count of each group with its descendants since it is counted; ``None`` for a group
-    without a directory."""
+    without a directory, and where the kernel does not say which cgroup is which."""
 
 
 class PageCacheCounters:
@@ -252,8 +258,12 @@ class PageCacheCounters:
             del self._processes[next(iter(self._processes))]
         return PageCacheReading(
             node=_count([a + b for a, b in zip(self._node, self._unnamed, strict=True)]),
-            groups=tuple(None if total is None else _count(total) for total in self._groups),
+            groups=self._counts_of_groups(),
         )
+
+    def _counts_of_groups(self) -> tuple[PageCacheCount | None, ...]:
+        denied = self._cgroups.denied
+        return tuple(None if denied or one is None else _count(one) for one in self._groups)
 
     def _add(self, count: int) -> None:
         keys = struct.unpack_from(f"<{2 * count}Q", self._drain.keys)
