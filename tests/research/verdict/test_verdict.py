@@ -639,21 +639,6 @@ def test_a_scenario_that_cannot_be_run_does_not_end_the_others(
         run_verdict(replace(plan, scenarios=("redis-mix",)), out, recordings=tmp_path)
 
 
-def test_rounds_of_a_scenario_that_fails_later_still_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
-) -> None:
-    def compare(request: ComparisonRequest, *_: object) -> ComparisonOutcome:
-        if request.scenario == "redis-mix" and request.rounds == 2:
-            raise ComparisonError("killed four times")
-        return ComparisonOutcome(result=comparison({}), estimates=scene().estimates)
-
-    out, plan = staged
-    monkeypatch.setattr(verdict, "run_comparison", compare)
-    result = run_verdict(plan, out, recordings=tmp_path)
-    assert set(result.scenarios) == {"redis-mix", "redis-sort"}
-    assert result.failed == {"redis-mix": "killed four times"}
-
-
 def test_a_resumed_verdict_shows_earlier_results_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, staged: tuple[Path, VerdictPlan]
 ) -> None:

@@ -66,5 +66,5 @@ def verdict(
         output.table(table.headers, table.rows)
         output.line()
     for name, why in result.failed.items():
-        output.note(f"{name} could not be run any further: {why}")
+        output.note(f"{name} is left out: {why}")
     output.line(f"Ships: {result.ships.controller}, for {result.ships.why}.")

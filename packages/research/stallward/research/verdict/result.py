@@ -116,7 +116,7 @@ class Verdict:
     ships: Shipped
     """Which controller ships."""
     failed: Mapping[str, str] = field(default_factory=dict)
-    """Name of a scenario that could not be run, or not to the end -> why."""
+    """Name of a scenario that could not be run -> why."""
     rounds_needed: Omitted[int] = None
     """The rounds that show 10 % more work with a chance of 80 %, by how much the policy's two runs
     differ; ``None`` if they do not say."""

@@ -136,9 +136,10 @@ def run_verdict(
         bar = part(partial(_report_of, report, name), *share)
         try:
             outcome = run_comparison(replace(requests[name], rounds=number), bar)
-        except ComparisonError as error:  # the others still run, and its rounds so far count
+        except ComparisonError as error:  # the other scenarios go on
             failed[name] = str(error)
-            report(f"{name} is not run any further: {error}", share[1])
+            compared.pop(name, None)
+            report(f"{name} is left out: {error}", share[1])
         else:
             compared[name] = _scenario_comparison(roles[name], outcome, oracles[name])
         verdict = _judged(plan, compared, failed, out)
