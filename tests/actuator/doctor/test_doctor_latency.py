@@ -247,6 +247,8 @@ def test_what_an_ordinary_user_may_not_see_is_said(ordinary_user: Path) -> None:
     found = tried(LinesLatency(path=ordinary_user / "access.log", start="0", end="1"))
     assert found.state == "degraded"
     assert found.why == f"{ordinary_user / 'access.log'} cannot be read by this user"
+    found = tried(StatsdLatency(listen=str(ordinary_user / "statsd.sock"), metric="t"))
+    assert found.why == f"cannot make a socket in {ordinary_user}"
     fault, _ = configuration._unwritable(ordinary_user / "recordings")
     assert fault == f"{ordinary_user / 'recordings'} cannot be written"
 

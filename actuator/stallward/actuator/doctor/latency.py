@@ -221,13 +221,13 @@ def _summary(counts: LatencyCounts) -> str:
 
 
 def _may_make(path: Path) -> tuple[str, str]:
-    if path.exists() and not path.is_socket():
-        return "there is another file of that name", f"Remove {path}, or correct [latency] listen."
     if not os.access(path.parent, os.W_OK | os.X_OK):
         return (
             f"cannot make a socket in {path.parent}",
             f"Make the folder {path.parent} before the daemon starts, and let it write there.",
         )
+    if path.exists() and not path.is_socket():
+        return "there is another file of that name", f"Remove {path}, or correct [latency] listen."
     folder = path.parent.stat()
     if folder.st_uid not in {0, os.geteuid()} or folder.st_mode & 0o022:
         return (
