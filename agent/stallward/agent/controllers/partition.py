@@ -240,15 +240,18 @@ class PartitionController:
         if held is not None:
             self._loan.lent_share, most_lent, grows = held, held * demand, False
         else:
+            recalled = self.application_stalls
             used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
+            # Only a loan that the latency decides depends on whether it is needed.
+            asked = math.isnan(followed) and not recalled and total > base
             grows = follow_loan(
                 self._loan,
                 numbers,
                 elapsed_s,
                 self._caution.latency_ratio,
-                total > base and self._turns.gains(max(base, 0.0), most_lent, wants),
+                asked and self._turns.gains(max(base, 0.0), most_lent, wants),
                 followed,
-                self.application_stalls,
+                recalled,
                 max(used, 0.0) / max(demand, 1.0),
             )
         lent = min(self._loan.lent_share * demand, lendable)
