@@ -38,8 +38,8 @@ CAUSES: Final = {
     Cause.UNKNOWN: "none of these",
 }
 _VERDICTS: Final = {
-    Verdict.HELPS_LIKELY: "helps likely",
-    Verdict.MAY_HELP: "may help",
+    Verdict.HELPS_LIKELY: "likely",
+    Verdict.MAY_HELP: "perhaps",
     Verdict.TOO_EARLY: "too early to say",
     Verdict.NO: "no",
 }
@@ -97,7 +97,7 @@ _REASONS: Final[dict[ReasonKind, Callable[[Reason], str]]] = {
 
 def answer(found: Assessment) -> str:
     """The answer in a line."""
-    return f"Does it help here? {_VERDICTS[found.verdict]}"
+    return f"Would it help here? {_VERDICTS[found.verdict]}"
 
 
 def reasons(found: Assessment) -> list[str]:
