@@ -62,7 +62,7 @@ from stallward.agent.desired import (
 from stallward.agent.observation.demand import Demand, held_bytes
 from stallward.agent.plugin import ControllerEntry, number
 from stallward.agent.sample import GroupSample, Sample, SlotState, or_nan
-from stallward.agent.set_points import AUTO, WEIGHTS, SetPoints, SlotShare
+from stallward.agent.set_points import AUTO, WEIGHTS, Kept, SetPoints, SlotShare
 from stallward.agent.sharing.caution import Caution, CautionThresholds
 from stallward.agent.sharing.counter_rate import elapsed_since
 from stallward.agent.sharing.division import Division, Turns, Want
@@ -210,8 +210,9 @@ class PartitionController:
         numbers = self._thresholds
         elapsed_s = self._elapsed_s = elapsed_since(self._previous_s, sample.time_s)
         self._previous_s = sample.time_s
+        protected = sample.protected
         zone_bytes = sample.zone.memory_limit_bytes or self._context.zone_limit_bytes
-        demand = self._demand.update(sample.protected, elapsed_s)
+        demand = self._demand.update(protected, elapsed_s)
         margin = (numbers.margin_share + set_points.kept.reserve_share) * zone_bytes
         margin = max(margin, self._context.keep_available_bytes)
         others = self._others.update(sample, zone_bytes, elapsed_s)
@@ -219,42 +220,16 @@ class PartitionController:
         wants = self._wants(sample, elapsed_s, set_points)
         total = sum(want.bytes for want in wants)
         free = _free_bytes(sample, zone_bytes)
-        kept = margin + self._caution.reserve_share * zone_bytes
-        # Without limits a reserve would only be a surprise for later.
-        unlimited = self._lifting.lifted or self._slow_swap.way is Way.PAUSES
-        short = free <= kept and not unlimited
-        reserve = self._caution.update(sample, elapsed_s, short=short) * zone_bytes
-        held = set_points.kept.held_share
-        protected = sample.protected
-        lendable = idle_bytes(demand, or_nan(protected.anon_bytes), protected.swap_bytes or 0)
-        own_tuning = self._tuning(sample, lendable, demand)
-        if held is not None:
-            lendable, reserve = demand, 0.0
+        reserve = self._reserve_bytes(sample, zone_bytes, elapsed_s, free=free, margin=margin)
+        idle = idle_bytes(demand, or_nan(protected.anon_bytes), protected.swap_bytes or 0)
+        tuning = self._tuning(sample, idle, demand)
+        if set_points.kept.held_share is not None:
+            reserve = 0.0
             # The kernel must choose among all pages, or the background alone is reclaimed.
-            own_tuning = FLUSH if held > 0.0 else own_tuning
-        most_lent = min(numbers.most_lent_share * demand, lendable)
-        followed = math.nan
-        if set_points.kept.lent_share is not None:
-            most_lent = set_points.kept.lent_share * lendable
-            followed = most_lent / max(demand, 1.0)
-        if held is not None:
-            self._loan.lent_share, most_lent, grows = held, held * demand, False
-        else:
-            recalled = self.application_stalls
-            used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
-            # Only a loan that the latency decides depends on whether it is needed.
-            asked = math.isnan(followed) and not recalled and total > base
-            grows = follow_loan(
-                self._loan,
-                numbers,
-                elapsed_s,
-                self._caution.latency_ratio,
-                asked and self._turns.gains(max(base, 0.0), most_lent, wants),
-                followed,
-                recalled,
-                max(used, 0.0) / max(demand, 1.0),
-            )
-        lent = min(self._loan.lent_share * demand, lendable)
+            tuning = FLUSH if set_points.kept.held_share > 0.0 else tuning
+        lent, coming = self._lend(
+            sample, set_points.kept, wants, base=base, demand=demand, idle=idle
+        )
         self._room.update(base, demand, wants, elapsed_s)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
@@ -262,9 +237,9 @@ class PartitionController:
             self._throttle.release()
             return Decision(desired=RELEASED, reason=f"fits: {mib(total)} of {mib(base)}")
         room = max(base + lent - reserve, 0.0)
-        coming = most_lent - lent if grows else 0.0
+        in_danger = self._caution.danger >= 1.0
         division = self._turns.divide(
-            room, wants, sample.time_s, coming_bytes=coming, in_danger=self._caution.danger >= 1.0
+            room, wants, sample.time_s, coming_bytes=coming, in_danger=in_danger
         )
         ratio = self._caution.latency_ratio
         disk_limits = self._throttle.update(
@@ -272,13 +247,13 @@ class PartitionController:
             sample.time_s,
             elapsed_s,
             latency_ratio=None if math.isnan(ratio) else ratio,
-            in_danger=self._caution.danger >= 1.0,
+            in_danger=in_danger,
             harmful=self._caution.suffers_from_disk,
         )
         least = sum(want.least_bytes for want in wants)
         desired = DesiredState(
             slots=_slots(division, sample, disk_limits, round(numbers.background_cpu_weight)),
-            tuning=set_points.tuning or own_tuning,
+            tuning=set_points.tuning or tuning,
             # What the background keeps in any case must stay reclaimable for it.
             protected_low_bytes=int(
                 max(min(demand - lent, zone_bytes - others - margin - least), 0.0)
@@ -291,6 +266,65 @@ class PartitionController:
                 demand, others, room, lent - reserve, division, self._context.slot_names
             ),
         )
+
+    def _reserve_bytes(
+        self, sample: Sample, zone_bytes: float, elapsed_s: float, *, free: float, margin: float
+    ) -> float:
+        """What is kept free for the application while it is in danger."""
+        kept = margin + self._caution.reserve_share * zone_bytes
+        # Without limits a reserve would only be a surprise for later.
+        unlimited = self._lifting.lifted or self._slow_swap.way is Way.PAUSES
+        short = free <= kept and not unlimited
+        return self._caution.update(sample, elapsed_s, short=short) * zone_bytes
+
+    def _lend(
+        self,
+        sample: Sample,
+        kept: Kept,
+        wants: Sequence[Want],
+        *,
+        base: float,
+        demand: float,
+        idle: float,
+    ) -> tuple[float, float]:
+        """Lend a part of the application's demand to the background.
+
+        Args:
+            sample: The sample.
+            kept: What somebody else decided about the loan.
+            wants: What each group wants.
+            base: The room without a loan, bytes.
+            demand: What the application needs, bytes.
+            idle: The part of it that may be lent by its latency, bytes.
+
+        Returns:
+            The loan, and what may be added to it as it grows; bytes.
+        """
+        numbers = self._thresholds
+        if kept.held_share is not None:
+            self._loan.lent_share = kept.held_share
+            return min(kept.held_share * demand, demand), 0.0
+        most = min(numbers.most_lent_share * demand, idle)
+        followed = math.nan
+        if kept.lent_share is not None:
+            most = kept.lent_share * idle
+            followed = most / max(demand, 1.0)
+        recalled = self.application_stalls
+        used = sum(group.memory_usage_bytes or 0 for group in sample.slots) - base
+        # Only a loan that the latency decides depends on whether it is needed.
+        asked = math.isnan(followed) and not recalled and sum(want.bytes for want in wants) > base
+        grows = follow_loan(
+            self._loan,
+            numbers,
+            self._elapsed_s,
+            self._caution.latency_ratio,
+            asked and self._turns.gains(max(base, 0.0), most, wants),
+            followed,
+            recalled,
+            max(used, 0.0) / max(demand, 1.0),
+        )
+        lent = min(self._loan.lent_share * demand, idle)
+        return lent, most - lent if grows else 0.0
 
     def _wants(self, sample: Sample, elapsed_s: float, set_points: SetPoints) -> list[Want]:
         """What each group wants, and whether it thrashes with less."""
