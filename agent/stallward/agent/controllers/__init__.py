@@ -11,7 +11,6 @@ SHIPPED: Final[Mapping[str, str]] = {
     "none": "stallward.agent.controllers.none:ENTRY",
     "static": "stallward.agent.controllers.static:ENTRY",
     "partition": "stallward.agent.controllers.partition:ENTRY",
-    "lend": "stallward.agent.controllers.lend:ENTRY",
     "psi-hold": "stallward.agent.controllers.psi_hold:ENTRY",
     "latd": "stallward.agent.controllers.latd:LATD",
     "latd-cgroup": "stallward.agent.controllers.latd:CGROUP",

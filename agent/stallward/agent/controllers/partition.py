@@ -70,7 +70,6 @@ from stallward.agent.sharing.lending import LendingThresholds, Loan, follow_loan
 from stallward.agent.sharing.lifting import Lifting
 from stallward.agent.sharing.others import Others
 from stallward.agent.sharing.reading_back import ReadingBack
-from stallward.agent.sharing.room import Room
 from stallward.agent.sharing.slow_swap import SlowSwap, SlowSwapThresholds, Way
 from stallward.agent.sharing.thrashing import Thrashing, ThrashingThresholds
 from stallward.agent.sharing.throttle import Throttle, ThrottleThresholds
@@ -118,6 +117,18 @@ class PartitionThresholds(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Balance:
+    """The memory that is left for the background, and what wants it."""
+
+    base_bytes: float = 0.0
+    """Without a loan of the application's."""
+    demand_bytes: float = 0.0
+    """The application's demand."""
+    wants: Sequence[Want] = ()
+    """What each group wants."""
+
+
 class PartitionController:
     """Divides the zone's memory at every tick.
 
@@ -153,7 +164,7 @@ class PartitionController:
         self._keeps_anon = True
         self._near_s = -np.inf
         self._others = Others()
-        self._room = Room()
+        self._balance = Balance()
         self._reading_back = ReadingBack()
         self._lifting = Lifting()
         self._slow_swap = SlowSwap(numbers)
@@ -164,9 +175,10 @@ class PartitionController:
         """Whether the application stands and waits for memory."""
         return self._caution.stall_share >= self._thresholds.recall_stall_share
 
-    def fitting(self, lent_share: float) -> int:
-        """How many groups would have all that they wanted lately, with that share lent."""
-        return self._room.fitting(lent_share)
+    @property
+    def balance(self) -> Balance:
+        """What the last division was about."""
+        return self._balance
 
     def retarget(self, slo_ms: float) -> None:
         """Go on with another latency target: demand, turns and what thrashed stay known."""
@@ -230,7 +242,7 @@ class PartitionController:
         lent, coming = self._lend(
             sample, set_points.kept, wants, base=base, demand=demand, idle=idle
         )
-        self._room.update(base, demand, wants, elapsed_s)
+        self._balance = Balance(base_bytes=base, demand_bytes=demand, wants=wants)
         if total > numbers.near_share * base:
             self._near_s = sample.time_s
         if not wants or sample.time_s - self._near_s > numbers.release_after_s:

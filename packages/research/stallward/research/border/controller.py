@@ -21,7 +21,7 @@ from stallward.agent.controllers.partition import PartitionController, Partition
 from stallward.agent.errors import ControllerError
 from stallward.agent.plugin import MAX_SEED, ControllerEntry, number
 from stallward.agent.sample import Sample
-from stallward.agent.sharing.levels import DIVIDED, NO_LIMITS, Level, loan
+from stallward.research.border.loans import DIVIDED, NO_LIMITS, Level, loan
 
 DWELL_S: Final = 60.0
 _NO_LIMITS: Final = "none"

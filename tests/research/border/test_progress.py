@@ -7,7 +7,7 @@ import math
 import pytest
 
 from stallward.agent.sample import GroupSample, NodeSample, PsiTotals, Sample, SlotState
-from stallward.agent.sharing.border_search import LEAST_PROGRESS, Progress, gain
+from stallward.research.border.search import LEAST_PROGRESS, Progress, gain
 
 
 def sample(*groups: GroupSample, paused: bool = False) -> Sample:

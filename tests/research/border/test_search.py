@@ -16,7 +16,7 @@ from stallward.agent.sample import (
     Sample,
     SlotState,
 )
-from stallward.agent.sharing.border_search import BorderSearch, BorderThresholds
+from stallward.research.border.search import BorderSearch, BorderThresholds
 
 LOANS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 1.0)
 SLO_MS = 10.0

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from divided_zone import Zone, sum_mib
 
-from stallward.agent.controllers.lend import LEVELS, SHARES, LendController, LendThresholds
 from stallward.agent.desired import RELEASED
 from stallward.agent.errors import ThresholdError
 from stallward.agent.registry import make_controller
 from stallward.agent.sample import Sample
+from stallward.research.border.lend import LEVELS, SHARES, LendController, LendThresholds
 
 NUMBERS = LendThresholds(margin_share=0.06, hold_s=6.0)
 
