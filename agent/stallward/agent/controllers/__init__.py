@@ -18,7 +18,6 @@ SHIPPED: Final[Mapping[str, str]] = {
     "onnx": "stallward.agent.controllers.onnx:ENTRY",
     "remote": "stallward.agent.controllers.remote:ENTRY",
     "excite": "stallward.agent.controllers.excite:ENTRY",
-    "storm": "stallward.agent.controllers.storm:ENTRY",
 }
 """The module of each controller's entry, and the name of the entry there."""
 PROFILE_READER: Final = "stallward.agent.profile:read_profile"
