@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from stallward.benchmarks import checked_jobs
 from stallward.benchmarks.errors import BenchError
 from stallward.benchmarks.harm import HarmRequest, HarmTally, JobRun, bench_harm, parse_runs
-from stallward.env.workloads.jobs import checked
 from stallward.evaluation.arms import make_arms
 
 
@@ -76,16 +76,16 @@ def test_an_arm_under_which_no_job_ended_is_an_error() -> None:
 
 
 def test_a_job_with_a_wrong_result_is_told_from_one_that_is_right(tmp_path: Path) -> None:
-    job = checked.Job(name="copy", program="sh", script='cat "$IN/data" >"$OUT"')
+    job = checked_jobs.Job(name="copy", program="sh", script='cat "$IN/data" >"$OUT"')
     (tmp_path / "in").mkdir()
     (tmp_path / "in/data").write_text("one")
-    first = checked.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
-    again = checked.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
+    first = checked_jobs.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
+    again = checked_jobs.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
     (tmp_path / "in/data").write_text("two")
-    other = checked.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
+    other = checked_jobs.run_job(job, tmp_path / "in", tmp_path / "scratch", "")
     assert first["digest"] == again["digest"] != other["digest"]
-    failing = checked.Job(name="fail", program="sh", script="echo no >&2; false; echo never")
-    outcome = checked.run_job(failing, tmp_path / "in", tmp_path / "scratch", "")
+    failing = checked_jobs.Job(name="fail", program="sh", script="echo no >&2; false; echo never")
+    outcome = checked_jobs.run_job(failing, tmp_path / "in", tmp_path / "scratch", "")
     assert (outcome["status"], outcome["said"], outcome["digest"]) == (1, "no", "")
 
 
@@ -93,7 +93,7 @@ def test_a_client_that_is_ended_while_it_reads_is_no_error_of_the_server(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "large").write_bytes(bytes(32 << 20))
-    with checked.served(tmp_path) as url:
+    with checked_jobs.served(tmp_path) as url:
         host, port = url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port))) as client:
             client.sendall(b"GET /large HTTP/1.0\r\n\r\n")

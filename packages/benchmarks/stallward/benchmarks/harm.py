@@ -22,10 +22,10 @@ import numpy as np
 
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.agent.errors import StallwardError
+from stallward.benchmarks.checked_jobs import JOBS, served
 from stallward.benchmarks.errors import BenchError
 from stallward.env.scenario.file import scenario_from
 from stallward.env.scenario.scenario import DiskLimit, Scenario
-from stallward.env.workloads.jobs.checked import JOBS, served
 from stallward.evaluation.arms import Arm
 from stallward.evaluation.blocks.live import LiveSession, open_session
 from stallward.evaluation.blocks.request import RunRequest

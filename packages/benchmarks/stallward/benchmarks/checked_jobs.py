@@ -5,7 +5,7 @@ each must have, by the same command without pressure. A line of the report is on
 job, when it ended (CLOCK_MONOTONIC), how long it took, its exit status, the end of what it wrote
 on standard error, and whether its result was right.
 
-Run: ``python -m stallward.env.workloads.jobs.checked prepare FOLDER`` and
+Run: ``python -m stallward.benchmarks.checked_jobs prepare FOLDER`` and
 ``... run FOLDER --scratch DIR --report PATH --seed N [--only NAME,...]``
 """
 
