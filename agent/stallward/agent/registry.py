@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 EXTRA_OF: Final = {
     "border": "research",
+    "lend": "research",
     "mpc": "research",
+    "storm": "benchmarks",
     "bvt": "papers",
     "dasec": "papers",
     "earlyoom": "papers",
