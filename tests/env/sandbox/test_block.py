@@ -30,6 +30,7 @@ from stallward.env.sandbox.block import (
     run_block,
 )
 from stallward.env.sandbox.data_cache import check_needs, data_key, evict, prepare_data, run_to_end
+from stallward.env.sandbox.launch import Program
 from stallward.env.sandbox.sandbox import Sandbox, open_sandbox
 from stallward.env.scenario.file import parse_scenario
 from stallward.env.scenario.scenario import LatencyLines, Places, Scenario, expand
@@ -220,6 +221,26 @@ def test_if_only_answers_are_logged_the_last_ones_are_awaited(tmp_path: Path) ->
         application.await_tail(end_s)
     assert 0.3 <= time.monotonic() - end_s < 3.0
     assert str(end_s + 0.1) in log.read_text()
+
+
+def test_an_application_that_answered_nothing_is_no_measurement(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    application = ApplicationPrograms(
+        spec=scenario_in(tmp_path).protected,
+        group=cast("Cgroup", None),
+        load_group=cast("Cgroup", None),
+        latency=LatencyLines(path=str(log), start="0", end="1", ok="2"),
+        places=cast("Places", None),
+        start=lambda *_: cast("Program", None),
+    )
+    now_s = time.monotonic()
+    assert not len(application.requests(now_s).scheduled_s), "it has not run"
+    log.write_text(f"{now_s - 2} {now_s} 0\n{now_s - 1} {now_s} 0\n")
+    application.start_load()
+    with pytest.raises(WorkloadError, match="None of 2 requests was answered"):
+        application.requests(now_s)
+    log.write_text(f"{now_s - 2} {now_s} 0\n{now_s - 1} {now_s} 1\n")
+    assert application.requests(now_s).ok.tolist() == [False, True]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from importlib import resources
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from workload_servers import needed, serving
 
 from stallward.env.recording.split import load_split
 from stallward.env.scenario.file import find_scenarios, parse_scenario
+from stallward.research.unseen import bind
 from stallward.research.verdict.plan import load_verdict_plan
 
 FOLDER = Path(str(resources.files("stallward.research.unseen")))
@@ -55,6 +57,26 @@ def test_nothing_of_them_is_in_a_scenario_that_ships() -> None:
         scenario = parse_scenario(FOLDER / f"{name}.toml")
         assert scenario.application not in shipped
         assert not {group.kind for group in scenario.background} & (kinds | set(split.background))
+
+
+def test_a_name_server_is_ready_once_it_knows_the_zone_and_not_while_it_fails() -> None:
+    """BIND listens before it has read the zone, and fails each question then."""
+    codes = [2, 2, 0]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            while codes:
+                with server.accept()[0] as client:
+                    if not client.recv(100):  # somebody who asks only whether it listens
+                        continue
+                    code = codes.pop(0)
+                    found = int(code == 0)
+                    client.sendall(bytes((0, 12, 0, 1, 0x84, code, 0, 1, 0, found, 0, 0, 0, 0)))
+
+        with ThreadPoolExecutor(1) as pool:
+            answering = pool.submit(answer)
+            assert bind.has_zone(server.getsockname()[1])
+            answering.result(timeout=10.0)
 
 
 @pytest.mark.parametrize(

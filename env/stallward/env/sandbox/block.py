@@ -286,6 +286,12 @@ class ApplicationPrograms:
             )
         inside = requests.where(requests.scheduled_s < end_s)
         if self._latency.ok is not None:
+            if not inside.ok.any():
+                raise WorkloadError(
+                    f"None of {len(inside.ok)} requests was answered as {self._latency.path} says.",
+                    next_step="Check that the server answers once protected.ready exists, and "
+                    "that the load generator knows a whole answer.",
+                )
             return inside
         return inside.with_unanswered(end_s, time.monotonic())
 

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -39,16 +40,24 @@ def run(argv: list[str]) -> None:
         sys.exit(f"{argv[0]} failed: {(process.stderr or process.stdout).strip()[-500:]}")
 
 
-def become_server(command: list[str], *, port: int, ready: Path) -> None:
+def become_server(
+    command: list[str],
+    *,
+    port: int,
+    ready: Path,
+    answers: Callable[[int], bool] | None = None,
+) -> None:
     """Replace this process by a server on the loopback address.
 
     Args:
         command: Its command line.
         port: The port that it listens on.
         ready: An empty file that is made once it does.
+        answers: Waits until the server on a port answers as it should, and returns whether it does;
+            for a server that listens before it has read its data.
     """
     if os.fork() == 0:
-        if listens(port):
+        if (answers or listens)(port):
             ready.touch()
         os._exit(0)
     become(command)
