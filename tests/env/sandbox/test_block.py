@@ -231,7 +231,7 @@ def test_an_application_that_answered_nothing_is_no_measurement(tmp_path: Path) 
         load_group=cast("Cgroup", None),
         latency=LatencyLines(path=str(log), start="0", end="1", ok="2"),
         places=cast("Places", None),
-        start=lambda *_: cast("Program", None),
+        start=lambda *_: cast("Program", object()),
     )
     now_s = time.monotonic()
     assert not len(application.requests(now_s).scheduled_s), "it has not run"
