@@ -18,7 +18,7 @@ from stallward.evaluation.report.text import (
     number,
     result_rows,
     seconds,
-    short,
+    short_names,
     target,
 )
 from stallward.evaluation.results.comparison import (
@@ -170,7 +170,20 @@ def test_each_of_several_applications_has_a_row_under_every_condition() -> None:
     ],
 )
 def test_long_labels_are_shortened(label: str, shown: str) -> None:
-    assert short(label) == shown
+    assert short_names(["none", label])[label] == shown
+
+
+def test_no_two_arms_have_the_same_name() -> None:
+    long = "onnx:path=/a/a-very-long-name-of-a-policy"
+    for one, other in (
+        ("onnx:path=monday/best.onnx", "onnx:path=tuesday/best.onnx"),
+        (f"{long}-1.onnx", f"{long}-2.onnx"),
+        (f"{long}.onnx", f"{long}.onnx#2"),
+    ):
+        assert short_names([one, other]) == {one: one, other: other}
+        text = headline(comparison({one: _arm(9.0, 0.5, 1.0), other: _arm(9.5, 0.5, 1.0)}))
+        assert f"{one} brings it to" in text
+        assert f"{other} 9.50 ms" in text
 
 
 @pytest.mark.parametrize(
