@@ -469,6 +469,28 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
 @pytest.mark.slow
 @pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("replaced", ["1", "2"])
+def test_recordings_of_a_policy_that_was_replaced_are_not_those_of_the_present_one(
+    recordings: Path, twin: FittedTwin, replaced: str
+) -> None:
+    present = file_sha256(Path(find_policy("default")))
+    for name in ("1", "2"):
+        digest = "0" * 64 if name == replaced else present
+        file = recordings / name / "run.json"
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
+        )
+    both = measure_fidelity(recordings, twins=[twin], arm="ppo", executor=IN_THIS_PROCESS)
+    assert list(both.table.not_run) == ["detector-anon ppo"]
+    shutil.rmtree(recordings / replaced)
+    alone = measure_fidelity(recordings, twins=[twin], arm="ppo", executor=IN_THIS_PROCESS)
+    assert [row.live_ms for row in both.table.arms] == [row.live_ms for row in alone.table.arms]
+    assert list(alone.table.not_run) == []
+
+
+@pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
+@pytest.mark.usefixtures("few_blocks")
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
