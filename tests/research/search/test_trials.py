@@ -177,6 +177,23 @@ def test_an_interrupted_search_goes_on_and_tries_the_same(tmp_path: Path) -> Non
     assert (tmp_path / "twice" / TABLE_FILE).read_text().count("finished") == 8
 
 
+def test_a_trial_that_was_interrupted_competes_once(tmp_path: Path) -> None:
+    space, merits = with_scheduler("asha", trials=4), [0.5, 0.9, 0.9, 0.4, 0.7]
+
+    def next_one(_settings: Mapping[str, float], report: Report) -> Outcome:
+        return trial([merits.pop(0), 1.0, 1.0, 1.0], report)
+
+    def interrupt(message: str, _share: float) -> None:
+        if message.startswith("trial 1: 100,"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, space, next_one, report=interrupt)
+    log = run(tmp_path, space, next_one)
+    # Of 0.5, 0.9, 0.4 and 0.7 the two best go on. If 0.9 counted twice, 0.7 would not.
+    assert states(log) == ["finished", "finished", "stopped early", "finished"]
+
+
 def test_a_trial_that_always_dies_is_tried_three_times_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
