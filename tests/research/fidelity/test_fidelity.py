@@ -23,12 +23,16 @@ from stallward.evaluation.blocks.request import NO_ARM, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.errors import EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
-from stallward.evaluation.measures.bootstrap import spearman
 from stallward.evaluation.results.serialise import from_json, to_json
 from stallward.models.registry import find_policy
 from stallward.research.cli.fidelity import fidelity
 from stallward.research.fidelity import fits as fidelity_fits
-from stallward.research.fidelity.distances import ArmFidelity, noise_floor, summarise_fidelity
+from stallward.research.fidelity.distances import (
+    ArmFidelity,
+    noise_floor,
+    spearman,
+    summarise_fidelity,
+)
 from stallward.research.fidelity.fits import Fits
 from stallward.research.fidelity.measure import measure_fidelity, run_on_twin
 from stallward.research.fidelity.observed import Observed

@@ -318,12 +318,6 @@ class Blocks:
     block_s: float
 
     @property
-    def live_s(self) -> float:
-        """How long they take on a node, with the block that finds the target."""
-        around_s = BURN_IN_S + SWITCH_S
-        return CONDITIONS * self.rounds * (self.block_s + around_s) + self.calibration_s
-
-    @property
     def calibration_s(self) -> float:
         """How long the block takes that finds the target, before the first round."""
         return max(self.block_s, CALIBRATION_S) + BURN_IN_S + SWITCH_S

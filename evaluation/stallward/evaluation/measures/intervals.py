@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.sequential import PRIOR_EFFECT, critical_t
+from stallward.actuator.sequential import critical_t
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
@@ -209,18 +209,6 @@ def mean_sequence(values: Array, *, alpha: float = 0.05) -> tuple[Array, Array]:
         reach = np.where(count > 1.0, critical * error, np.inf)
     reach = np.where(np.isnan(reach), np.inf, reach)
     return mean - reach, mean + reach
-
-
-def evidence(t: Array, count: Array) -> Array:
-    """The Bayes factor of a t statistic: the evidence that the mean is not the one assumed.
-
-    Args:
-        t: The t statistic: the mean less the one assumed, over its standard error.
-        count: How many values it comes from, at least 2.
-    """
-    spread = 1.0 + count * PRIOR_EFFECT**2
-    grown = (1.0 + np.square(t) / (count - 1.0)) / (1.0 + np.square(t) / ((count - 1.0) * spread))
-    return np.asarray(grown ** (count / 2.0) / np.sqrt(spread))
 
 
 # ---------- How many rounds a comparison needs to see an effect. Pure.
