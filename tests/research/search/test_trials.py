@@ -297,6 +297,13 @@ def test_the_table_has_the_best_first() -> None:
     assert rows[0] == ["1", "0.002", "3", "finished", "200", "0.400", "0.300", "0.290", "12"]
 
 
+def test_the_table_has_all_digits_of_a_whole_number() -> None:
+    settings = {"batch_size": 16_384, "learning_rate": 1.23456e-3, "n_epochs": 3}
+    one = replace(finished(0, 0.3, 0.31), settings=settings)
+    _, rows = table(TrialLog(identity="abc", trials=(one,)))
+    assert rows[0][1:4] == ["16,384", "0.001235", "3"]
+
+
 def test_whether_a_trial_beat_the_recipe_is_said() -> None:
     def said(fresh: float) -> str:
         return comparison(log_of(finished(0, 0.3, 0.31), finished(1, 0.4, fresh)))
