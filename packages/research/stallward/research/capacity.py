@@ -299,7 +299,8 @@ class _Blocks:
         )
         found = (run.scenario, run.arm, run.policy_sha256, run.seed, run.slo_ms, run.burn_in_s)
         short = run.end_s - run.measured_from_s < block.duration_s - 1.0
-        if found != asked or short or zone_bytes not in {None, run.sandbox_bytes}:
+        edited = run.scenario_parameters != self._session.scenario.content
+        if found != asked or short or edited or zone_bytes not in {None, run.sandbox_bytes}:
             raise UsageError(
                 f"{self._request.out} has blocks of another measurement.",
                 next_step="Name a new directory with --out, or repeat that command.",
