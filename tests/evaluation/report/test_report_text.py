@@ -125,6 +125,13 @@ def test_a_kill_under_a_limit_counts_against_the_arm_that_set_it() -> None:
     assert names["† killed by the kernel under an arm's limit"].startswith("latd: 2 in ")
 
 
+def test_a_block_may_have_been_run_again_for_either_reason() -> None:
+    facts = ArmFacts(controller="latd", invalid_blocks=2)
+    shown = {one.name: one.text for one in method_facts(comparison({"latd": arm(facts=facts)}))}
+    assert shown["invalid blocks"].startswith("latd 2 (")
+    assert "ran out of memory or the host was busy" in shown["invalid blocks"]
+
+
 def test_each_of_several_applications_has_a_row_under_every_condition() -> None:
     def of(name: str, slo_ms: float, met: float) -> ApplicationMetrics:
         return ApplicationMetrics(

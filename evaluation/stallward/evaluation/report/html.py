@@ -80,7 +80,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         target_text += f"; controllers were given {number(method.controller_slo_ms, 'ms')} ms"
     invalid = _counted(table, "invalid_blocks", "{label} {count}")
     if invalid:
-        invalid += " (the sandbox ran out of memory; run again)"
+        invalid += " (the sandbox ran out of memory or the host was busy; run again)"
     blocks = (
         f"{method.rounds} rounds of {seconds(method.block_s)} after "
         f"{seconds(method.burn_in_s)} of burn-in, order drawn from seed {method.seed}"
