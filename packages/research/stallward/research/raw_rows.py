@@ -71,8 +71,7 @@ def recorded_frames(recording: Recording) -> list[RawFrame]:
             names = _SLOT_SUMS.get(name, (name,))
             slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
         slots[:, i, SLOT["present"]] = 1.0
-    pairs = zip(node.tolist(), slots.tolist(), strict=True)
-    return [RawFrame(node=node_row, slots=slot_rows) for node_row, slot_rows in pairs]
+    return [RawFrame(node=n, slots=s) for n, s in zip(node.tolist(), slots.tolist(), strict=True)]
 
 
 _NUMBERS: Final = {"int": int, "float": float, "bool": bool}
