@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import shutil
 import socket
@@ -73,6 +74,34 @@ def test_an_arm_under_which_no_job_ended_is_an_error() -> None:
     tally.left_out["a block of partition"] = "The server ended."
     with pytest.raises(BenchError, match="partition did not run: The server ended"):
         tally.require_jobs(["none", "partition"])
+
+
+@pytest.mark.parametrize(
+    ("only", "installed", "message"),
+    [
+        (("sort", "sotr"), True, "no job 'sotr'.*The jobs are: .*sort"),
+        (("sort",), False, "programs of all jobs are missing: "),
+        ((), False, "programs of all jobs are missing: "),
+    ],
+)
+def test_jobs_that_cannot_run_are_refused_before_anything_is_started(
+    only: tuple[str, ...], installed: bool, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def opened(*_: object, **__: object) -> None:
+        pytest.fail("A session was opened.")
+
+    monkeypatch.setattr("stallward.benchmarks.harm.open_session", opened)
+    monkeypatch.setattr(shutil, "which", lambda _: "/bin/true" if installed else None)
+    request = HarmRequest(arms=make_arms(["none"]), policies={}, rounds=1, block_s=5.0, only=only)
+    with pytest.raises(BenchError, match=message):
+        bench_harm(HarmTally(), request)
+
+
+def test_a_runner_without_a_job_ends_and_does_not_spin(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("{}")
+    options = argparse.Namespace(folder=tmp_path, only="", units=tmp_path / "units", seed=1)
+    with pytest.raises(SystemExit, match="None of the jobs"):
+        checked.run(options)
 
 
 def test_a_job_with_a_wrong_result_is_told_from_one_that_is_right(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from stallward.actuator.client.daemon_process import DaemonPids
 from stallward.actuator.errors import DaemonError
 from stallward.actuator.kernel.paths import Paths
 from stallward.actuator.kernel.scheduling import (
@@ -34,7 +35,7 @@ from stallward.benchmarks.kills.arms import (
     one_controller,
 )
 from stallward.benchmarks.kills.bench import bench_kills, campaign_node
-from stallward.benchmarks.kills.campaign import Instants
+from stallward.benchmarks.kills.campaign import Campaign, Instants
 from stallward.benchmarks.kills.tally import KILL_TARGETS, MEANINGS, Kill, Tally
 from stallward.evaluation.cli import main
 
@@ -266,6 +267,20 @@ def test_arms_take_turns_and_those_that_held_nothing_are_named(
     assert "Held nothing when they were killed: none." in lines
     assert main([*command, "--ends"]) == 2
     assert "Leave out --controller and --ends" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("left", [(), ("memory.high is '1', was 'max'",)])
+def test_what_was_not_restored_at_the_next_start_has_no_time(
+    left: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    campaign = object.__new__(Campaign)
+    campaign._rng = random.Random(1)
+    for name in ("_await_end", "_run_restore", "_run_calm_daemon"):
+        monkeypatch.setattr(Campaign, name, lambda *_: None)
+    monkeypatch.setattr(Campaign, "_changed", lambda _: left)
+    kill = campaign._restart_after_all(DaemonPids(guardian=1), held=True)
+    assert (kill.problems, kill.restore_s is None) == (left, bool(left))
+    assert Tally(kills=[kill]).figures()["restart_max_ms"] is None or not left
 
 
 class InTurn(random.Random):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from stallward.benchmarks.calls import MEANINGS, Seen, Watched, figures_of
+from stallward.benchmarks.calls import MEANINGS, Clients, Seen, Watched, _storm, figures_of
 from stallward.benchmarks.earlyoom import Earlyoom
 from stallward.benchmarks.memory import measure_import
 
@@ -21,6 +23,7 @@ def peer_script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     script.write_text(
         "#!/bin/sh\n"
         'echo "$@" > "$(dirname "$0")/arguments"\n'
+        'echo "sending SIGTERM when mem <= 10.00% and swap <= 10.00%,"\n'
         'echo "low memory! at or below SIGTERM limits: mem 10.00%, swap 10.00%"\n'
         'echo "sending SIGTERM to process 12 uid 0 \\"hog\\""\n'
         "exec sleep 60\n"
@@ -36,7 +39,7 @@ def test_earlyoom_is_started_without_acting_and_is_ended(peer_script: Path) -> N
         while not arguments.exists():
             pass
     assert "--dryrun" in arguments.read_text().split()
-    assert peer.actions == 2
+    assert peer.actions == 1
     assert peer.rss_mib is not None
     assert peer.rss_mib > 0
     assert peer.cpu_share is not None
@@ -75,6 +78,20 @@ def test_ticks_that_a_watcher_was_not_told_of_are_counted() -> None:
     assert figures["watchers"] == 3
     assert figures["watched_share"] == pytest.approx(22 / 30)
     assert figures["watched_uncounted"] == 3
+
+
+@pytest.mark.parametrize(("rate", "each_s"), [(1000.0, 0.008), (0.5, 16.0), (0.0, None)])
+def test_calls_are_as_frequent_as_was_asked_for(
+    rate: float, each_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[float] = []
+
+    async def call(_stub: Any, _seen: Seen, _next: float, apart_s: float, _end: float) -> None:
+        asked.append(apart_s)
+
+    monkeypatch.setattr("stallward.benchmarks.calls._call_paced", call)
+    asyncio.run(_storm("/nonexistent", Clients(calls_per_s=rate, seconds=0.0)))
+    assert asked == ([] if each_s is None else [each_s] * 8)
 
 
 def test_without_calls_and_watchers_nothing_is_claimed() -> None:

@@ -77,6 +77,7 @@ class Session:
                 slot_names=tuple(group.name for group in self.scenario.background),
                 oom_kills=0 if ample else self.kills,
                 policy_sha256=request.policy_sha256,
+                scenario_parameters=self.scenario.content,
             ),
             ticks=ticks,
             requests=Requests(
@@ -156,6 +157,16 @@ def test_blocks_of_another_measurement_are_refused(
     other = replace(request(out), **change)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="another measurement"):
         measure_capacity(other, opener=opener(session))
+
+
+def test_blocks_of_a_scenario_that_was_edited_are_refused(
+    session: Session, tmp_path: Path
+) -> None:
+    measure_capacity(request(tmp_path / "out"), opener=opener(session))
+    content = {**session.scenario.content, "summary": "Something else."}
+    edited = replace(session, scenario=replace(session.scenario, content=content))
+    with pytest.raises(UsageError, match="another measurement"):
+        measure_capacity(request(tmp_path / "out"), opener=opener(edited))
 
 
 def test_blocks_of_another_policy_are_refused(

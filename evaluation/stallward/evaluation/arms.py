@@ -34,6 +34,7 @@ _NOT_IN_ALL: Final = ("excite", "storm", "onnx", "remote")
 ``ppo``."""
 
 _ARGUMENT: Final = re.compile(r"^[A-Za-z_]\w*=")
+_LABEL: Final = re.compile(r"[^#]*(#\w+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,7 +133,7 @@ def make_arms(labels: list[str]) -> list[Arm]:
     """Make arms from labels, and check each arm.
 
     Raises:
-        PlanError: If there is no label, or an arm is named twice.
+        PlanError: If there is no label, an arm is named twice, or something follows its number.
         ControllerError: If a controller is unknown, or its arguments are wrong.
         WorkloadError: If a peer is unknown.
     """
@@ -141,6 +142,11 @@ def make_arms(labels: list[str]) -> list[Arm]:
     for label in labels:
         if not label.isprintable():
             raise PlanError(f"The arm {label!r} has characters that cannot be printed.")
+        if not _LABEL.fullmatch(label):  # what follows would have no part in the arm
+            raise PlanError(
+                f"In the arm {label!r}, what follows the '#' is not a number.",
+                next_step="Write the number last, as in static:limit=0.4#2.",
+            )
     arms = [Arm(label=label, spec=label.partition("#")[0]) for label in labels]
     seen: set[str] = set()
     for arm in arms:

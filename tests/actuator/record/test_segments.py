@@ -110,6 +110,25 @@ def test_a_file_that_is_set_aside_while_it_is_read_is_read_once(tmp_path: Path) 
     assert [first, *reading] == [payload(1), payload(2)]
 
 
+def test_segments_that_are_removed_while_others_are_read_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.frames"
+    for name in ("ticks.frames.000001", "ticks.frames.000002", "ticks.frames.000003", path.name):
+        (tmp_path / name).write_bytes(MAGIC + encode_frame(payload(len(name))))
+    reading = read_segments(path)
+    first = next(reading)
+    for number in (1, 2):
+        (tmp_path / f"ticks.frames.{number:06d}").unlink()
+    assert [first, *reading] == [payload(19), payload(19), payload(12)]
+
+
+def test_a_segment_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "ticks.frames"
+    path.write_bytes(MAGIC)
+    (tmp_path / "ticks.frames.000001").mkdir()
+    with pytest.raises(FramesError, match=r"000001 cannot be read: Is a directory"):
+        list(read_segments(path))
+
+
 @pytest.mark.parametrize("there", [True, False])
 def test_a_symbolic_link_is_not_followed(tmp_path: Path, there: bool) -> None:
     target, path = tmp_path / "target", tmp_path / "ticks.frames"

@@ -204,6 +204,10 @@ def test_only_arms_that_schedule_threads_have_the_consent_to() -> None:
         ("nome", "no controller 'nome'"),
         ("onnx", "needs the file"),
         ("ppo:colour=red", "does not take 'colour'"),
+        ("static#2:limit=0.4", "is not a number"),
+        ("static:limit=0.4#2,pause=1", "is not a number"),
+        ("none#", "is not a number"),
+        ("onnx:path=/a#b/p.onnx", "is not a number"),
     ],
 )
 def test_wrong_arms_are_refused(text: str, message: str) -> None:

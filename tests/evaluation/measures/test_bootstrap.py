@@ -252,3 +252,12 @@ def test_a_difference_of_shares_that_varies_has_the_interval_of_its_draws() -> N
     varies = share_difference_interval((0.6, 60), (0.5, 60), draws, units=4)
     assert varies == interval(0.6 - 0.5, draws, blocks=4, scale=Scale.LINEAR)
     assert share_difference_interval((1.0, 60), (1.0, 60), np.zeros(9), units=1).low is None
+
+
+def test_a_difference_of_shares_that_varies_much_ends_at_100_points_as_well() -> None:
+    draws = np.tile([0.4, 1.0], 50)
+    wide = share_difference_interval((0.9, 60), (0.1, 60), draws, units=3)
+    reach = 0.3 * half_width(3)
+    assert (wide.low, wide.high) == pytest.approx((0.8 - reach, 1.0))
+    other = share_difference_interval((0.1, 60), (0.9, 60), -draws, units=3)
+    assert (other.low, other.high) == pytest.approx((-1.0, reach - 0.8))

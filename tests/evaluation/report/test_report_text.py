@@ -18,7 +18,7 @@ from stallward.evaluation.report.text import (
     number,
     result_rows,
     seconds,
-    short,
+    short_names,
     target,
 )
 from stallward.evaluation.results.comparison import (
@@ -125,6 +125,13 @@ def test_a_kill_under_a_limit_counts_against_the_arm_that_set_it() -> None:
     assert names["† killed by the kernel under an arm's limit"].startswith("latd: 2 in ")
 
 
+def test_a_block_may_have_been_run_again_for_either_reason() -> None:
+    facts = ArmFacts(controller="latd", invalid_blocks=2)
+    shown = {one.name: one.text for one in method_facts(comparison({"latd": arm(facts=facts)}))}
+    assert shown["invalid blocks"].startswith("latd 2 (")
+    assert "ran out of memory or the host was busy" in shown["invalid blocks"]
+
+
 def test_each_of_several_applications_has_a_row_under_every_condition() -> None:
     def of(name: str, slo_ms: float, met: float) -> ApplicationMetrics:
         return ApplicationMetrics(
@@ -170,7 +177,20 @@ def test_each_of_several_applications_has_a_row_under_every_condition() -> None:
     ],
 )
 def test_long_labels_are_shortened(label: str, shown: str) -> None:
-    assert short(label) == shown
+    assert short_names(["none", label])[label] == shown
+
+
+def test_no_two_arms_have_the_same_name() -> None:
+    long = "onnx:path=/a/a-very-long-name-of-a-policy"
+    for one, other in (
+        ("onnx:path=monday/best.onnx", "onnx:path=tuesday/best.onnx"),
+        (f"{long}-1.onnx", f"{long}-2.onnx"),
+        (f"{long}.onnx", f"{long}.onnx#2"),
+    ):
+        assert short_names([one, other]) == {one: one, other: other}
+        text = headline(comparison({one: _arm(9.0, 0.5, 1.0), other: _arm(9.5, 0.5, 1.0)}))
+        assert f"{one} brings it to" in text
+        assert f"{other} 9.50 ms" in text
 
 
 @pytest.mark.parametrize(

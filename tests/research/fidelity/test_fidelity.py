@@ -23,16 +23,20 @@ from stallward.evaluation.blocks.request import NO_ARM, RunRequest, file_sha256
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.evaluation.errors import EvaluationError, PlanError
 from stallward.evaluation.measures.block_measures import BlockMeasures
-from stallward.evaluation.measures.bootstrap import spearman
 from stallward.evaluation.results.serialise import from_json, to_json
 from stallward.models.registry import find_policy
 from stallward.research.cli.fidelity import fidelity
 from stallward.research.fidelity import fits as fidelity_fits
-from stallward.research.fidelity.distances import ArmFidelity, noise_floor, summarise_fidelity
+from stallward.research.fidelity.distances import (
+    ArmFidelity,
+    noise_floor,
+    spearman,
+    summarise_fidelity,
+)
 from stallward.research.fidelity.fits import Fits
 from stallward.research.fidelity.measure import measure_fidelity, run_on_twin
 from stallward.research.fidelity.observed import Observed
-from stallward.research.fidelity.page import render_page
+from stallward.research.fidelity.page import write_page
 from stallward.research.fidelity.result import (
     FidelityResult,
     FidelitySummary,
@@ -285,6 +289,11 @@ def recordings(twin_recordings: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(twin_recordings, tmp_path / "recordings"))
 
 
+def page_of(result: FidelityResult, folder: Path) -> str:
+    write_page(result, folder / "fidelity.html")
+    return (folder / "fidelity.html").read_text()
+
+
 def known(value: float | None) -> float:
     assert value is not None
     return value
@@ -396,8 +405,10 @@ def test_the_tables_have_a_row_for_each_arm_and_signal(perfect_fit: Measured) ->
 
 @pytest.mark.slow
 @pytest.mark.reaches("docs/", "models/", "recordings/")
-def test_the_page_draws_every_arm_and_every_signal_without_a_script(perfect_fit: Measured) -> None:
-    page = render_page(perfect_fit.result)
+def test_the_page_draws_every_arm_and_every_signal_without_a_script(
+    perfect_fit: Measured, tmp_path: Path
+) -> None:
+    page = page_of(perfect_fit.result, tmp_path)
     assert page.count(": live ") == 2 * 3, "latency and work of each arm"
     assert "naive replay" in page
     signals = sum(len(row.distances.twin) for row in perfect_fit.result.table.arms)
@@ -425,7 +436,7 @@ def test_one_arm_alone_can_be_left_out(
 @pytest.mark.slow
 @pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fitted(
-    twin_recordings: Path, twin: FittedTwin, monkeypatch: pytest.MonkeyPatch
+    twin_recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fidelity_fits, "fit_recordings", None)
     other = replace(twin, scenario=replace(twin.scenario, name="nginx-hogs"))
@@ -433,7 +444,7 @@ def test_given_twins_are_compared_with_all_arms_of_their_scenario_and_none_is_fi
     arms = [row.arm for row in result.table.arms]
     assert arms == ["none", "static:pause=all", "static:limit=0.4"]
     assert (result.table.summary.p95_error_median or 9.0) < 0.5
-    assert "Twins as they are" in render_page(result)
+    assert "Twins as they are" in page_of(result, tmp_path)
     run_few_blocks(monkeypatch)
     one = measure_fidelity(twin_recordings, twins=[twin], arm="none", executor=IN_THIS_PROCESS)
     assert [row.arm for row in one.table.arms] == ["none"], "one arm is enough"
@@ -469,6 +480,28 @@ def test_a_policy_is_run_only_if_it_is_the_recorded_one(
 @pytest.mark.slow
 @pytest.mark.reaches("docs/", "models/", "recordings/")
 @pytest.mark.usefixtures("few_blocks")
+@pytest.mark.parametrize("replaced", ["1", "2"])
+def test_recordings_of_a_policy_that_was_replaced_are_not_those_of_the_present_one(
+    recordings: Path, twin: FittedTwin, replaced: str
+) -> None:
+    present = file_sha256(Path(find_policy("default")))
+    for name in ("1", "2"):
+        digest = "0" * 64 if name == replaced else present
+        file = recordings / name / "run.json"
+        file.write_text(
+            json.dumps(json.loads(file.read_text()) | {"arm": "ppo", "policy_sha256": digest})
+        )
+    both = measure_fidelity(recordings, twins=[twin], arm="ppo", executor=IN_THIS_PROCESS)
+    assert list(both.table.not_run) == ["detector-anon ppo"]
+    shutil.rmtree(recordings / replaced)
+    alone = measure_fidelity(recordings, twins=[twin], arm="ppo", executor=IN_THIS_PROCESS)
+    assert [row.live_ms for row in both.table.arms] == [row.live_ms for row in alone.table.arms]
+    assert list(alone.table.not_run) == []
+
+
+@pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
+@pytest.mark.usefixtures("few_blocks")
 def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     recordings: Path, twin: FittedTwin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -496,7 +529,7 @@ def test_a_held_out_scenario_is_run_with_the_parameters_of_others(
     (row,) = result.left_out_scenarios.arms
     assert (row.scenario, row.arm) == ("ruby-yosys", "none")
     assert (row.errors.p95 or 9.0) < 1.0, "with its own sizes, and its zone under pressure"
-    assert "left out of every fit" in render_page(result)
+    assert "left out of every fit" in page_of(result, tmp_path)
 
 
 @pytest.mark.slow

@@ -26,8 +26,8 @@ from stallward.research.fidelity.ranking.measure import (
 from stallward.research.fidelity.ranking.show import (
     arm_table,
     ranking_notes,
-    render_ranking_page,
     scenario_table,
+    write_ranking_page,
     wrong_table,
 )
 from stallward.research.fidelity.result import RankingResult
@@ -179,7 +179,8 @@ def test_the_tables_and_the_page_name_arms_figures_and_wrong_signs(tmp_path: Pat
     assert ("small", "p99", "rule", "ppo", "0.45 to 0.55", "2.00") in wrong_table(result).rows
     notes = "\n".join(ranking_notes(result))
     assert "target 1.00: missed" in notes
-    page = render_ranking_page(result)
+    write_ranking_page(result, tmp_path / "ranking.html")
+    page = (tmp_path / "ranking.html").read_text()
     for words in ("Certain effects with another sign", "rule", "p99 latency", *notes.split("\n")):
         assert words in page
 

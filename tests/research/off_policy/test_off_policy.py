@@ -24,7 +24,11 @@ from stallward.evaluation.blocks.request import RunRequest
 from stallward.evaluation.blocks.twin import TwinRunner
 from stallward.models.registry import find_twin
 from stallward.research.off_policy.dataset import LoggedRun, controller_actions, read_logged
-from stallward.research.off_policy.estimators import OffPolicyEstimator, OffPolicySettings
+from stallward.research.off_policy.estimators import (
+    OffPolicyEstimator,
+    OffPolicySettings,
+    _LeafMeans,
+)
 from stallward.research.off_policy.validation import RandomLaw, validate_on_twin
 from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
@@ -129,6 +133,12 @@ def test_the_same_seed_estimates_the_same_and_too_little_is_refused() -> None:
         OffPolicyEstimator([coin_run(100, 1)])
     with pytest.raises(DatasetError, match="not those"):
         OffPolicyEstimator(runs).value([runs[0].actions[:-1]])
+
+
+def test_a_leaf_without_a_row_predicts_the_mean_and_nothing_of_another_tree() -> None:
+    means = _LeafMeans(np.array([[0, 0], [1, 1]]), nodes=4)
+    asked = np.array([[0, 1], [2, 2], [3, 0]])
+    assert means.predict(np.array([1.0, 5.0]), asked) == pytest.approx([3.0, 3.0, 2.0])
 
 
 def test_the_batched_random_policy_is_the_same_as_that_of_the_arm() -> None:

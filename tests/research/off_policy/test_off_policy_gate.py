@@ -143,6 +143,26 @@ def test_more_recordings_than_are_wanted_are_counted(
     assert len(result["logged"]["postgres-hogs"]["recordings"]) == 1
 
 
+@pytest.mark.slow
+@pytest.mark.reaches("docs/", "models/", "recordings/")
+def test_a_scenario_with_too_short_recordings_does_not_keep_the_others_from_a_verdict(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copied(tmp_path, "postgres-hogs-excite-s1")
+    short = copied(tmp_path, "memcached-gcc-excite-s1") / "run.json"
+    run = json.loads(short.read_text())
+    run["end_s"] = run["start_s"] + run["burn_in_s"] + 20.0
+    short.write_text(json.dumps(run))
+    arguments = ["ope", str(tmp_path), "--arms", "rule", "--json"]
+    assert main(arguments) in {0, 1}
+    result = json.loads(capsys.readouterr().out)
+    assert {one["scenario"] for one in result["candidates"]} == {"postgres-hogs"}
+    assert "fewer than 300" in result["too_short"]["memcached-gcc"]
+    shutil.rmtree(tmp_path / "postgres-hogs-excite-s1")
+    assert main(arguments) == 2
+    assert "fewer than 300" in capsys.readouterr().err
+
+
 def copied(folder: Path, name: str) -> Path:
     """A copy of a shipped recording in a folder."""
     return Path(shutil.copytree(Path(RECORDINGS) / name, folder / name))

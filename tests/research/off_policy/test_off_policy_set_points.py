@@ -136,8 +136,11 @@ def test_what_cannot_be_judged_by_a_table_is_refused(
 def test_partition_is_judged_by_limit_levels_too(
     logged: Callable[[str], LoggedRecording],
 ) -> None:
-    actions = controller_actions(make_controller("partition"), logged("levels"))
+    levels = logged("levels")
+    actions = controller_actions(make_controller("partition"), levels)
     assert actions.shape == (320, len(LEVELS.sizes))
+    assert levels.samples[0].protected.memory_usage_bytes
+    assert actions[:, [1, 3]].any(), "it sees what the groups hold, and limits them"
 
 
 def test_choices_count_except_those_for_absent_slots() -> None:

@@ -177,6 +177,23 @@ def test_an_interrupted_search_goes_on_and_tries_the_same(tmp_path: Path) -> Non
     assert (tmp_path / "twice" / TABLE_FILE).read_text().count("finished") == 8
 
 
+def test_a_trial_that_was_interrupted_competes_once(tmp_path: Path) -> None:
+    space, merits = with_scheduler("asha", trials=4), [0.5, 0.9, 0.9, 0.4, 0.7]
+
+    def next_one(_settings: Mapping[str, float], report: Report) -> Outcome:
+        return trial([merits.pop(0), 1.0, 1.0, 1.0], report)
+
+    def interrupt(message: str, _share: float) -> None:
+        if message.startswith("trial 1: 100,"):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, space, next_one, report=interrupt)
+    log = run(tmp_path, space, next_one)
+    # Of 0.5, 0.9, 0.4 and 0.7 the two best go on. If 0.9 counted twice, 0.7 would not.
+    assert states(log) == ["finished", "finished", "stopped early", "finished"]
+
+
 def test_a_trial_that_always_dies_is_tried_three_times_and_the_others_go_on(
     tmp_path: Path,
 ) -> None:
@@ -278,6 +295,13 @@ def test_the_table_has_the_best_first() -> None:
     assert headers[:3] == ["trial", "learning_rate", "n_epochs"]
     assert [row[0] for row in rows] == ["1", "0", "2"]
     assert rows[0] == ["1", "0.002", "3", "finished", "200", "0.400", "0.300", "0.290", "12"]
+
+
+def test_the_table_has_all_digits_of_a_whole_number() -> None:
+    settings = {"batch_size": 16_384, "learning_rate": 1.23456e-3, "n_epochs": 3}
+    one = replace(finished(0, 0.3, 0.31), settings=settings)
+    _, rows = table(TrialLog(identity="abc", trials=(one,)))
+    assert rows[0][1:4] == ["16,384", "0.001235", "3"]
 
 
 def test_whether_a_trial_beat_the_recipe_is_said() -> None:

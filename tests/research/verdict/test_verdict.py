@@ -343,7 +343,9 @@ def test_the_policy_ships_only_if_it_is_certainly_better_than_partition() -> Non
         replace(target, at_most=0.05) if target.figure == "slo_points_of_partition" else target
         for target in TARGETS
     ]
-    assert judge({"s": scene()}, wider).ships.controller == "ppo"
+    ships = judge({"s": scene()}, wider).ships
+    assert ships.controller == "ppo"
+    assert "certainly lets more work be done" in ships.why
     assert judge({"s": scene()}, TARGETS).ships.controller == "partition"
     alike = judge({"s": scene(ppo=(11.6, (5.0, 1.0)))}, TARGETS)
     assert alike.arms["ppo"]["work_of_partition"].met is False
@@ -351,6 +353,29 @@ def test_the_policy_ships_only_if_it_is_certainly_better_than_partition() -> Non
     once = judge({"s": scene(rounds=1)}, TARGETS)
     assert value_of(once.arms["ppo"]["work_of_partition"]) > 1.0
     assert once.ships.controller == "partition", "one round has no interval"
+
+
+def test_the_reason_is_no_more_certain_than_the_figure() -> None:
+    lax = [
+        Target(figure="slo_points_of_partition", at_most=0.5),
+        Target(figure="work_of_partition", at_least=1.0),
+    ]
+    once = judge({"s": scene(rounds=1)}, lax).ships
+    assert once.controller == "ppo"
+    assert once.why == "it keeps the target as often as partition and lets more work be done"
+
+
+@pytest.mark.parametrize("of_policy", [6.0, 0.0])
+def test_partition_without_work_was_compared_with_all_the_same(of_policy: float) -> None:
+    wider = [
+        Target(figure="slo_points_of_partition", at_most=0.05, certain=True),
+        Target(figure="work_of_partition", at_least=1.0, certain=True),
+    ]
+    idle: Level = (11.6, (0.0, 0.0))
+    scenes = {"s": scene(partition=idle, ppo=(11.5, (of_policy, of_policy / 5.0)))}
+    ships = judge(scenes, wider).ships
+    assert ships.controller == "partition"
+    assert ships.why == "partition did no work that the policy's could be compared with"
 
 
 def test_a_policy_that_misses_the_target_more_often_does_not_ship() -> None:

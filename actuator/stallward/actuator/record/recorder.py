@@ -43,9 +43,7 @@ def record(source: socket.socket, writer: SegmentWriter) -> int:
     """Write everything that arrives until the other end is closed; return the number of frames."""
     frames, unsynced, synced_s = 0, False, time.monotonic()
     while True:
-        if not select.select([source], [], [], SYNC_PERIOD_S)[0]:
-            payload = None
-        else:
+        if select.select([source], [], [], SYNC_PERIOD_S)[0]:
             payload = source.recv(_MESSAGE_BYTES)
             if not payload:
                 return frames

@@ -49,8 +49,12 @@ def read_segments(path: Path) -> Iterator[bytes]:
     """
     with open_frames(path) as current:
         for segment in segments(path):
-            if not _is(segment, current):  # else it was set aside just now
-                yield from read_frames(segment)
+            try:
+                if not _is(segment, current):  # else it was set aside just now
+                    yield from read_frames(segment)
+            except FramesError:
+                if segment.exists():  # else it was removed before its turn, as the oldest
+                    raise
         yield from scan(current, path)
 
 

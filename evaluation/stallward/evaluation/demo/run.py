@@ -29,7 +29,7 @@ from stallward.evaluation.comparison.compare import run_comparison
 from stallward.evaluation.comparison.request import ComparisonRequest
 from stallward.evaluation.errors import EvaluationError
 from stallward.evaluation.report.html import REPORT_FILE, write_report
-from stallward.evaluation.report.text import Opening, cell, number, short, target
+from stallward.evaluation.report.text import Opening, cell, number, short_names, target
 from stallward.evaluation.results.comparison import (
     RESULT_FILE,
     ComparisonResult,
@@ -111,13 +111,14 @@ def wrap(text: str) -> str:
 def demo_rows(table: Table) -> tuple[tuple[str, ...], ...]:
     """A row for each condition, references first; with the headers within ``WIDTH`` columns."""
     alone, ample = table.references.alone, table.references.ample
+    names = short_names(table.arms)
     return (
         # There is no background to do work.
         ("alone", "no background", *_cells(alone)[:2], "", ""),
         ("ample", "enough memory", *_cells(ample), ""),
         *(
             (
-                short(label),
+                names[label],
                 _MEANINGS.get(label, ""),
                 *_cells(arm.metrics),
                 str(arm.facts.ended_processes),
@@ -315,12 +316,6 @@ class Blocks:
 
     rounds: int
     block_s: float
-
-    @property
-    def live_s(self) -> float:
-        """How long they take on a node, with the block that finds the target."""
-        around_s = BURN_IN_S + SWITCH_S
-        return CONDITIONS * self.rounds * (self.block_s + around_s) + self.calibration_s
 
     @property
     def calibration_s(self) -> float:

@@ -152,14 +152,3 @@ def bootstrap_ratio(numerators: Array, denominators: Array, counts: Counts) -> A
     top = counts @ np.asarray(numerators, dtype=np.float64)
     bottom = counts @ np.asarray(denominators, dtype=np.float64)
     return np.asarray(np.divide(top, bottom, out=np.full(bottom.shape, np.nan), where=bottom > 0))
-
-
-def spearman(x: Array, y: Array) -> float:
-    """The rank correlation of the known pairs; NaN for fewer than 3, or without variation."""
-    from scipy.stats import spearmanr  # noqa: PLC0415 - takes a second to import
-
-    known = np.isfinite(x) & np.isfinite(y)
-    x, y = x[known], y[known]
-    if x.size < 3 or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
-        return float("nan")
-    return float(spearmanr(x, y).statistic)

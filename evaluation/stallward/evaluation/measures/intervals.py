@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from stallward.actuator.sequential import PRIOR_EFFECT, critical_t
+from stallward.actuator.sequential import critical_t
 from stallward.evaluation.measures.bootstrap import Array
 from stallward.evaluation.results.interval import UNKNOWN, Interval
 
@@ -36,7 +36,18 @@ class Scale(StrEnum):
     """Positive quantities that vary by factors: latencies, ratios."""
     SHARE = "share"
     """Numbers in 0..1; intervals end there."""
+    SHARE_DIFFERENCE = "share difference"
+    """Numbers in -1..1; intervals end there."""
     LINEAR = "linear"
+
+
+_ENDS: Final = {
+    Scale.LOG: (0.0, math.inf),
+    Scale.SHARE: (0.0, 1.0),
+    Scale.SHARE_DIFFERENCE: (-1.0, 1.0),
+    Scale.LINEAR: (-math.inf, math.inf),
+}
+"""What numbers of each scale lie between."""
 
 
 @cache
@@ -103,12 +114,10 @@ def interval(value: float, draws: Array, *, blocks: int, scale: Scale) -> Interv
     if scale is Scale.LOG and value > 0 and draws.min() > 0:
         factor = float(np.exp(min(reach * np.log(draws).std(), 50.0)))
         return Interval(value=float(value), low=value / factor, high=value * factor)
+    # Also on the scale of logarithms if some draws are 0, which have none.
     low, high = (float(value + sign * reach * draws.std()) for sign in (-1, 1))
-    if scale is Scale.SHARE:
-        low, high = max(low, 0.0), min(high, 1.0)
-    elif scale is Scale.LOG:  # some draws are 0, so there is no logarithm; nothing is negative
-        low = max(low, 0.0)
-    return Interval(value=float(value), low=low, high=high)
+    least, most = _ENDS[scale]
+    return Interval(value=float(value), low=max(low, least), high=min(high, most))
 
 
 def impact_interval(ratio: float, draws: Array, *, blocks: int) -> Interval:
@@ -157,7 +166,7 @@ def share_difference_interval(
         units: How many independent units were resampled.
     """
     value = one[0] - two[0]
-    difference = interval(value, draws, blocks=units, scale=Scale.LINEAR)
+    difference = interval(value, draws, blocks=units, scale=Scale.SHARE_DIFFERENCE)
     if _varies(difference):
         return difference
     (low, high), (other_low, other_high) = _rule_of_three(*one), _rule_of_three(*two)
@@ -209,18 +218,6 @@ def mean_sequence(values: Array, *, alpha: float = 0.05) -> tuple[Array, Array]:
         reach = np.where(count > 1.0, critical * error, np.inf)
     reach = np.where(np.isnan(reach), np.inf, reach)
     return mean - reach, mean + reach
-
-
-def evidence(t: Array, count: Array) -> Array:
-    """The Bayes factor of a t statistic: the evidence that the mean is not the one assumed.
-
-    Args:
-        t: The t statistic: the mean less the one assumed, over its standard error.
-        count: How many values it comes from, at least 2.
-    """
-    spread = 1.0 + count * PRIOR_EFFECT**2
-    grown = (1.0 + np.square(t) / (count - 1.0)) / (1.0 + np.square(t) / ((count - 1.0) * spread))
-    return np.asarray(grown ** (count / 2.0) / np.sqrt(spread))
 
 
 # ---------- How many rounds a comparison needs to see an effect. Pure.

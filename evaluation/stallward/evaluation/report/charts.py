@@ -25,7 +25,7 @@ from stallward.evaluation.report.svg import (
     text,
     title,
 )
-from stallward.evaluation.report.text import cell, number, short
+from stallward.evaluation.report.text import cell, number, short_names
 from stallward.evaluation.results.comparison import Table
 from stallward.evaluation.results.interval import Interval
 
@@ -140,6 +140,7 @@ def _log_axis(x: Scale, top: float, bottom: float, label: str) -> str:
 def work_chart(table: Table, style: Mapping[str, Style]) -> str:
     """The background work of each arm, as bars with intervals."""
     works = {label: arm.metrics.background_work for label, arm in table.arms.items()}
+    names = short_names(works)
     row, width = 46.0, 500.0
     height = row * len(works) + 44
     ends = [work.high or work.value or 0.0 for work in works.values()]
@@ -154,7 +155,7 @@ def work_chart(table: Table, style: Mapping[str, Style]) -> str:
     for i, (label, work) in enumerate(works.items()):
         base = 6 + row * i
         bar = [
-            text(8, base + 12, short(label), class_="name"),
+            text(8, base + 12, names[label], class_="name"),
             text(width - 22, base + 12, cell(work, "share"), class_="end value"),
         ]
         if work.value is not None:
@@ -241,8 +242,9 @@ def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
         parts.append(text(54, y(value) - 4, name))
     labels: list[tuple[float, float]] = []
     dots = [(x(arm.at_work), y(arm.at_ms)) for arm in trade_offs.values()]
+    names = short_names(table.arms)
     for label, arm in trade_offs.items():
-        parts.append(_cross(label, arm, x, y, style[label], labels, dots))
+        parts.append(_cross(names[label], arm, x, y, style[label], labels, dots))
     parts.append(text((50 + width) / 2, height - 6, "background work", class_="mid"))
     parts.append(
         text(
@@ -257,7 +259,7 @@ def trade_chart(table: Table, style: Mapping[str, Style]) -> str:
 
 
 def _cross(
-    label: str,
+    name: str,
     arm: _TradeOff,
     x: Scale,
     y: Scale,
@@ -267,7 +269,7 @@ def _cross(
 ) -> str:
     """Draw one arm with its intervals.
 
-    Its label avoids the ``labels`` so far, to which its position is added, and all ``dots``.
+    Its name avoids the ``labels`` so far, to which its position is added, and all ``dots``.
     """
     p95_ms, work = arm.p95_ms, arm.work
     px, py = x(arm.at_work), y(arm.at_ms)
@@ -277,7 +279,7 @@ def _cross(
         parts.append(line(px, y(max(p95_ms.low, y.low)), px, y(p95_ms.high), **ink))
     if work.low is not None and work.high is not None:
         parts.append(line(x(work.low), py, x(work.high), py, **ink))
-    tooltip = f"{label}: p95 {cell(p95_ms, 'ms')} ms, background {cell(work, 'share')}"
+    tooltip = f"{style.label}: p95 {cell(p95_ms, 'ms')} ms, background {cell(work, 'share')}"
     parts.append(
         tag(
             "circle",
@@ -292,7 +294,7 @@ def _cross(
     )
     left = px > x.end - 90
     label_y = py - 8
-    reach = 11 + 7 * len(short(label))
+    reach = 11 + 7 * len(name)
     dots_beside = [oy for ox, oy in dots if 0.0 < (px - ox if left else ox - px) < reach]
     while any(abs(px - ox) < 90 and abs(label_y - oy) < 14 for ox, oy in labels) or any(
         abs(label_y - 4 - oy) < 12 for oy in dots_beside
@@ -300,8 +302,8 @@ def _cross(
         label_y += 14
     labels.append((px, label_y))
     label_x, css_class = (px - 11, "name end") if left else (px + 11, "name")
-    parts.append(text(label_x, label_y, short(label), class_=css_class))
-    return tag("g", *parts, data_arm=label)
+    parts.append(text(label_x, label_y, name, class_=css_class))
+    return tag("g", *parts, data_arm=style.label)
 
 
 # ---------- The timeline of one block: its requests, the stall of the protected group, and all levers

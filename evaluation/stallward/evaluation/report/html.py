@@ -40,6 +40,7 @@ from stallward.evaluation.report.text import (
     headline,
     number,
     seconds,
+    short_names,
     span,
     table_figures,
     target,
@@ -79,7 +80,7 @@ def method_facts(result: ComparisonResult) -> list[Fact]:
         target_text += f"; controllers were given {number(method.controller_slo_ms, 'ms')} ms"
     invalid = _counted(table, "invalid_blocks", "{label} {count}")
     if invalid:
-        invalid += " (the sandbox ran out of memory; run again)"
+        invalid += " (the sandbox ran out of memory or the host was busy; run again)"
     blocks = (
         f"{method.rounds} rounds of {seconds(method.block_s)} after "
         f"{seconds(method.burn_in_s)} of burn-in, order drawn from seed {method.seed}"
@@ -265,6 +266,7 @@ def render_report(
         headline=headline(result) if opening is None else opening.headline,
         opening=opening,
         styles=list(style.values()),
+        names=short_names(style),
         columns=COLUMNS,
         rows=_rows(table, style),
         application_headers=APPLICATION_HEADERS,

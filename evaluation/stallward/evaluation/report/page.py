@@ -7,8 +7,6 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from stallward.evaluation.report.text import short
-
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -48,7 +46,6 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.globals["asset"] = asset
-    environment.filters["short"] = short
     return environment
 
 

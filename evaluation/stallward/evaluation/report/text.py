@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -86,13 +87,22 @@ COLUMNS: Final = (
 
 
 _LONGEST: Final = 26
-"""The longest label that :func:`short` returns, in characters."""
+"""The longest name that a label is shortened to, in characters."""
 _HUGE: Final = 1e6
 """From this value on, numbers are written with an exponent."""
 
 
-def short(label: str) -> str:
-    """Shorten an arm's label for narrow places: paths lose their folders."""
+def short_names(labels: Iterable[str]) -> dict[str, str]:
+    """Label of an arm -> its name in narrow places, where paths lose their folders.
+
+    A label stays whole where it would look like another one.
+    """
+    names = {label: _short(label) for label in labels}
+    times = Counter(names.values())
+    return {label: name if times[name] == 1 else label for label, name in names.items()}
+
+
+def _short(label: str) -> str:
     name, _, rest = label.partition(":")
     parts = [part.rpartition("/")[2] if "/" in part else part for part in rest.split(",")]
     text = f"{name}:{','.join(parts)}" if rest else label
@@ -227,9 +237,10 @@ def headline(result: ComparisonResult) -> str:
     # An arm that meets the target no more often than others must not hide one that lowers p95.
     helping = {label: arm for label, arm in acting.items() if _lowers_p95(arm, none)} or acting
     best = min(helping, key=lambda label: _loss(helping[label].metrics))
-    text += f" {_effect(best, acting[best], none)}"
+    names = short_names(arms)
+    text += f" {_effect(names[best], acting[best], none)}"
     others = [
-        f"{short(label)} {number(other.metrics.p95_ms.value, 'ms')} ms at "
+        f"{names[label]} {number(other.metrics.p95_ms.value, 'ms')} ms at "
         f"{number(other.metrics.background_work.value, 'share')}{_ended(other)}"
         for label, other in acting.items()
         if label != best
@@ -237,15 +248,15 @@ def headline(result: ComparisonResult) -> str:
     return text + (f"; {', '.join(others)}." if others else ".")
 
 
-def _effect(label: str, arm: ArmResult, none: ArmResult | None) -> str:
+def _effect(name: str, arm: ArmResult, none: ArmResult | None) -> str:
     """A sentence about an arm's p95 and its background work."""
     p95, work = arm.metrics.p95_ms.value, arm.metrics.background_work.value
     price = (
         "" if work is None else f" while the background does {number(work, 'share')} of its work"
     ) + _ended(arm)
     if _lowers_p95(arm, none) is False:
-        return f"No arm helps: {short(label)} has {number(p95, 'ms')} ms{price}"
-    return f"{short(label)} brings it to {number(p95, 'ms')} ms{price}"
+        return f"No arm helps: {name} has {number(p95, 'ms')} ms{price}"
+    return f"{name} brings it to {number(p95, 'ms')} ms{price}"
 
 
 def _lowers_p95(arm: ArmResult, none: ArmResult | None) -> bool | None:

@@ -359,16 +359,20 @@ def limits(
     """Limit programs that dirty memory fast, and count what the kernel kills.
 
     The daemon limits each program, which wants 400 MiB, to 16 MiB; needs root and takes about 11 s
-    a block. The exit code is 1 if a limit killed, or if anything was left.
+    a block. The exit code is 1 if a limit killed, or if anything was left. If it is interrupted,
+    it prints the figures of the finished blocks.
     """
     tally = LimitTally()
-    with output.progress("bench limits") as report:
-        bench_limits(tally, blocks=count, seconds=seconds, report=report)
-    for number, block in enumerate(tally.blocks):
-        for line in block.left:
-            output.note(f"block {number} ({block.program}): {line}")
-    figures = tally.figures()
-    _print(figures, figure_rows(figures, LIMIT_MEANINGS), as_json=as_json)
+    try:
+        with output.progress("bench limits") as report:
+            bench_limits(tally, blocks=count, seconds=seconds, report=report)
+    finally:
+        if tally.blocks:
+            for number, block in enumerate(tally.blocks):
+                for line in block.left:
+                    output.note(f"block {number} ({block.program}): {line}")
+            figures = tally.figures()
+            _print(figures, figure_rows(figures, LIMIT_MEANINGS), as_json=as_json)
     if any(block.limit_kills or block.left for block in tally.blocks):
         raise typer.Exit(1)
 

@@ -134,7 +134,7 @@ async def _storm(socket: str, clients: Clients) -> Seen:
         start_s = time.monotonic()
         end_s = start_s + clients.seconds
         callers = _CONCURRENT_CALLS if clients.calls_per_s else 0
-        apart_s = callers / max(clients.calls_per_s, 1.0)
+        apart_s = callers / clients.calls_per_s if callers else 0.0
         await asyncio.gather(
             *(
                 _call_paced(stub, seen, start_s + apart_s * number / callers, apart_s, end_s)

@@ -306,6 +306,8 @@ def run(options: argparse.Namespace) -> None:
     right = json.loads((inputs / _RESULTS).read_text())
     rng = random.Random(options.seed)  # noqa: S311 - the order of jobs
     jobs = [job for job in JOBS if job.name in right and (not only or job.name in only)]
+    if not jobs:
+        raise SystemExit("None of the jobs can run here.")
     while True:
         rng.shuffle(jobs)
         for job in jobs:

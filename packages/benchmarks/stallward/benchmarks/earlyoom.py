@@ -16,7 +16,8 @@ from typing import Final, Self
 import psutil
 
 _MIB: Final = 1 << 20
-_ACTION: Final = re.compile(r"low memory! at or below|sending SIG(TERM|KILL)")
+_ACTION: Final = re.compile(r"sending SIG(TERM|KILL) to process")
+"""The second of two lines about an action. At its start it says when it is "sending SIGTERM"."""
 _STOP_S: Final = 5.0
 
 

@@ -245,7 +245,7 @@ class _Watched:
     def __init__(self, daemon: Daemon, calls: int) -> None:
         self._daemon = daemon
         self._calls = calls
-        self.first = self._last = daemon.pids
+        self._last = daemon.pids
         self.looks = self.other = 0
         self.early_mib: tuple[float, float] | None = None
         self.late: list[bool] = []

@@ -208,11 +208,19 @@ def bench_harm(
 
     Raises:
         StallwardError: If this machine cannot have the sandbox.
-        BenchError: If no job ended under one of the arms.
+        BenchError: If there is no such job, none can run here, or none ended under one of the arms.
     """
-    for job in JOBS:
-        if shutil.which(job.program) is None:
-            tally.left_out[job.name] = f"There is no program {job.program} here."
+    names = [job.name for job in JOBS]
+    if unknown := [name for name in request.only if name not in names]:
+        raise BenchError(
+            f"There is no job {unknown[0]!r}.", next_step=f"The jobs are: {', '.join(names)}."
+        )
+    chosen = [job for job in JOBS if not request.only or job.name in request.only]
+    missing = {job.name: job.program for job in chosen if shutil.which(job.program) is None}
+    if len(missing) == len(chosen):
+        raise BenchError(f"The programs of all jobs are missing: {', '.join(missing.values())}.")
+    for name, program in missing.items():
+        tally.left_out[name] = f"There is no program {program} here."
     rng = random.Random(request.seed)  # noqa: S311 - the order of blocks
     arms, total = list(request.arms), request.rounds * len(request.arms)
     with open_session(_scenario(request, ""), paths=paths) as session:

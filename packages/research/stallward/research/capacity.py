@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import geometric_mean
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -145,10 +145,6 @@ class CapacityResult:
     """Sizes are told apart by this."""
     arms: tuple[ArmCapacity, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """The figures by their names."""
-        return asdict(self)
-
 
 RunSize = Callable[[Arm, int], Block]
 """Runs one block of an arm in a zone of so many steps."""
@@ -242,7 +238,7 @@ def measure_capacity(
             for label, (steps, ran) in found.items()
         ),
     )
-    (request.out / RESULT_FILE).write_text(json.dumps(result.to_json(), indent=1) + "\n", "utf-8")
+    (request.out / RESULT_FILE).write_text(json.dumps(asdict(result), indent=1) + "\n", "utf-8")
     report("done", 1.0)
     return result
 
@@ -303,7 +299,8 @@ class _Blocks:
         )
         found = (run.scenario, run.arm, run.policy_sha256, run.seed, run.slo_ms, run.burn_in_s)
         short = run.end_s - run.measured_from_s < block.duration_s - 1.0
-        if found != asked or short or zone_bytes not in {None, run.sandbox_bytes}:
+        edited = run.scenario_parameters != self._session.scenario.content
+        if found != asked or short or edited or zone_bytes not in {None, run.sandbox_bytes}:
             raise UsageError(
                 f"{self._request.out} has blocks of another measurement.",
                 next_step="Name a new directory with --out, or repeat that command.",

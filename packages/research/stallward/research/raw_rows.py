@@ -1,19 +1,27 @@
-"""The raw frames of a recording: the values that observations are computed from."""
+"""The raw frames of a recording, that observations are computed from, and its samples."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from dataclasses import fields
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from stallward.agent.desired import PROFILES, SLOTS
 from stallward.agent.observation.raw import NODE, NODE_COLUMNS, SLOT, SLOT_COLUMNS, RawFrame
+from stallward.agent.sample import (
+    GroupSample,
+    LatencySample,
+    NodeSample,
+    PsiTotals,
+    Sample,
+    SlotState,
+)
 from stallward.env.recording.recording import Recording
 
 Array = NDArray[np.float64]
-
 
 _NODE_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "zone_usage_bytes": ("zone_memory_usage_bytes",),
@@ -26,8 +34,6 @@ _NODE_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "latency_age_s": ("latency_last_completion_age_s",),
 }
 """For raw columns of the node: the columns of a recording that add up to them."""
-
-
 _SLOT_SUMS: Final[Mapping[str, tuple[str, ...]]] = {
     "usage_bytes": ("memory_usage_bytes",),
     "refault_pages": ("refault_file_pages", "refault_anon_pages"),
@@ -65,5 +71,49 @@ def recorded_frames(recording: Recording) -> list[RawFrame]:
             names = _SLOT_SUMS.get(name, (name,))
             slots[:, i, SLOT[name]] = total(tuple(f"slot{i}_{part}" for part in names))
         slots[:, i, SLOT["present"]] = 1.0
-    pairs = zip(node.tolist(), slots.tolist(), strict=True)
-    return [RawFrame(node=node_row, slots=slot_rows) for node_row, slot_rows in pairs]
+    return [RawFrame(node=n, slots=s) for n, s in zip(node.tolist(), slots.tolist(), strict=True)]
+
+
+_NUMBERS: Final = {"int": int, "float": float, "bool": bool}
+
+
+def recorded_samples(recording: Recording) -> list[Sample]:
+    """The sample of every tick, without what recordings leave out: processes, threads, levers."""
+    names, ticks = recording.run.slot_names, recording.ticks
+    node = _read(recording, NodeSample, "node_")
+    zone = _read(recording, GroupSample, "zone_", name="zone")
+    protected = _read(recording, GroupSample, "protected_", name="protected")
+    latency = _read(recording, LatencySample, "latency_")
+    slots = [_read(recording, GroupSample, f"slot{i}_", name=n) for i, n in enumerate(names)]
+    states = [_read(recording, SlotState, f"slot{i}_state_") for i in range(len(names))]
+    return [
+        Sample(
+            sequence=k,
+            time_s=time_s,
+            node=node[k],
+            zone=zone[k],
+            protected=protected[k],
+            slots=tuple(slot[k] for slot in slots),
+            slot_states=tuple(state[k] for state in states),
+            latency=latency[k] if "latency_completed" in ticks else None,
+            profile=str(ticks["profile"][k]),
+        )
+        for k, time_s in enumerate(recording.tick("time_s").tolist())
+    ]
+
+
+def _read(recording: Recording, kind: type[Any], prefix: str, **given: Any) -> list[Any]:
+    """One part of the sample at each tick; what was not recorded is absent in it."""
+    rows: list[dict[str, Any]] = [dict(given) for _ in recording.ticks["time_s"]]
+    for one in fields(kind):
+        values: list[Any] = []
+        if one.name == "psi":
+            values = _read(recording, PsiTotals, f"{prefix}psi_")
+        elif prefix + one.name in recording.ticks:
+            number = _NUMBERS[str(one.type).partition(" ")[0]]
+            column = recording.tick(prefix + one.name)
+            values = [number(v) if np.isfinite(v) else None for v in column.tolist()]
+        for row, value in zip(rows, values, strict=False):
+            if value is not None:
+                row[one.name] = value
+    return [kind(**row) for row in rows]

@@ -9,11 +9,13 @@ every node has to be accounted for.
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Final
 
 import numpy as np
@@ -22,6 +24,7 @@ from stallward.actuator.experiments.block_tally import Loss
 from stallward.actuator.experiments.plan import MIN_BLOCK_S, Candidate, ExperimentPlan
 from stallward.actuator.experiments.state import Progress
 from stallward.actuator.experiments.wire import Experiment
+from stallward.agent.errors import StallwardError
 from stallward.benchmarks.errors import BenchError
 from stallward.benchmarks.fleet.nodes_process import NodesResult
 from stallward.benchmarks.fleet.running import RunningNodes, running_nodes
@@ -50,7 +53,7 @@ MEANINGS: Final = {
     "calm_lost": "ticks lost before that, while it took what came",
     "ticks_per_s": "ticks received per second before that",
     "late_p99_ms": "how late the nodes' ticks began, 99th percentile",
-    "calls": "Status calls meanwhile, one node after the other",
+    "calls": "Status calls meanwhile that were answered, one node after the other",
     "call_p50_ms": "time of one call, median",
     "call_p99_ms": "time of one call, 99th percentile",
     "blocks_kept": "blocks of the experiment that count, of all nodes",
@@ -134,11 +137,13 @@ class _Caller(threading.Thread):
     def run(self) -> None:
         """Call until the end."""
         due_s = time.monotonic()
-        while not self.ending.wait(max(due_s - time.monotonic(), 0.0)):
-            client = self._clients[len(self.durations_ms) % len(self._clients)]
+        for client in cycle(self._clients):
+            if self.ending.wait(max(due_s - time.monotonic(), 0.0)):
+                return
             begin_s = time.monotonic()
-            client.status()
-            self.durations_ms.append((time.monotonic() - begin_s) * 1e3)
+            with contextlib.suppress(StallwardError):  # a busy node may not answer in time
+                client.status()
+                self.durations_ms.append((time.monotonic() - begin_s) * 1e3)
             due_s += 1.0 / _CALLS_PER_S
 
 
@@ -202,16 +207,16 @@ def _calm(
     _waited(ended)
     caller.ending.set()
     caller.join()
-    calm_s = time.monotonic() - begin_s
+    calm_s, times_ms = time.monotonic() - begin_s, caller.durations_ms
     figures: dict[str, float | None] = {
         "nodes": float(settings.nodes),
         "start_s": start_s,
         "calm_lost": float(sum(one.lost for one in counts.values())),
         "ticks_per_s": (_received(counts) - before) / calm_s,
         "client_cores": (time.process_time() - begin_cpu_s) / calm_s,
-        "calls": float(len(caller.durations_ms)),
-        "call_p50_ms": float(np.quantile(caller.durations_ms, 0.5)),
-        "call_p99_ms": float(np.quantile(caller.durations_ms, 0.99)),
+        "calls": float(len(times_ms)),
+        "call_p50_ms": float(np.quantile(times_ms, 0.5)) if times_ms else None,
+        "call_p99_ms": float(np.quantile(times_ms, 0.99)) if times_ms else None,
     }
     return figures | _blocks(seen)
 

@@ -353,7 +353,9 @@ class Campaign:
                 time.sleep(_POLL_S)
             restore_s = time.monotonic() - began_s
             done.result()
-        return Kill(target="all", held=held, problems=self._changed(), restore_s=restore_s)
+        problems = self._changed()
+        restored_s = None if problems else restore_s
+        return Kill(target="all", held=held, problems=problems, restore_s=restored_s)
 
     def _run_restore(self) -> None:
         command = command_line(_RESTORE, RestoreOptions(config=self._config_path))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -64,7 +65,7 @@ def capacity(
     with output.progress("capacity") as report:
         result = measure_capacity(request, report)
     if as_json:
-        output.print_json(result.to_json())
+        output.print_json(asdict(result))
         return
     _print(result)
 

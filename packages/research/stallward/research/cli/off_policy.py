@@ -91,6 +91,8 @@ def ope(
             output.note(f"Held out, so not used: {', '.join(judgement.held_out)}.")
         if judgement.not_used:
             output.note(f"Beyond --most, so not used: {judgement.not_used} recordings.")
+        for name, why in judgement.too_short.items():
+            output.note(f"Too short, so not used: {name}. {why}")
     if judgement.refused:
         raise typer.Exit(REFUSED)
 

@@ -18,7 +18,6 @@ from stallward.evaluation.measures.bootstrap import (
     RUN_WINDOWS,
     bootstrap_quantiles,
     moving_block_counts,
-    spearman,
 )
 from stallward.research.fidelity.observed import Half, Observed, QuantilesMs, quantiles_ms
 from stallward.research.fidelity.result import (
@@ -301,6 +300,17 @@ def _latencies(latency_ms: QuantilesMs) -> Latencies:
     return Latencies(
         p50=finite(latency_ms.p50), p95=finite(latency_ms.p95), p99=finite(latency_ms.p99)
     )
+
+
+def spearman(x: Array, y: Array) -> float:
+    """The rank correlation of the known pairs; NaN for fewer than 3, or without variation."""
+    from scipy.stats import spearmanr  # noqa: PLC0415 - takes a second to import
+
+    known = np.isfinite(x) & np.isfinite(y)
+    x, y = x[known], y[known]
+    if x.size < 3 or np.ptp(x) == 0.0 or np.ptp(y) == 0.0:
+        return float("nan")
+    return float(spearmanr(x, y).statistic)
 
 
 def finite(value: float) -> float | None:

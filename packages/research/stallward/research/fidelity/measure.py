@@ -234,12 +234,12 @@ def _table(arms: Sequence[ArmFidelity], not_run: Sequence[str]) -> FidelityTable
 
 
 def _not_run(by_scenario: RunsByScenario, arm: str) -> list[str]:
-    """The recorded arms that cannot be run any more, each with its scenario."""
+    """The arms with recordings that cannot be run any more, each with its scenario."""
     return [
         f"{name} {one}"
         for name, runs in by_scenario.items()
-        for one in _together(runs)
-        if arm in ("", one) and one not in _arms(runs)
+        for one in _labels(_together(runs, runnable=False))
+        if arm in ("", one)
     ]
 
 
@@ -258,12 +258,25 @@ def _reported(name: str, compare: Callable[[], ArmFidelity], report: Report) -> 
 
 def _arms(runs: Sequence[MeasuredRun]) -> list[str]:
     """The arms of a scenario that ran together with the background and can run on the twin."""
-    return [name for name, run in _together(runs).items() if _can_run(run)]
+    return _labels(_together(runs, runnable=True))
 
 
-def _together(runs: Sequence[MeasuredRun]) -> dict[str, RunInfo]:
-    """The arms of a scenario that ran together with the background -> the last run of each."""
-    return {r.run.arm: r.run for r in runs if r.run.condition == "together"}
+def _labels(runs: Sequence[MeasuredRun]) -> list[str]:
+    return list(dict.fromkeys(r.run.arm for r in runs))
+
+
+def _together(runs: Sequence[MeasuredRun], *, runnable: bool) -> list[MeasuredRun]:
+    """The recordings together with the background of what can still be run, or cannot.
+
+    Recordings of one label may be of several policies, one after the other.
+    """
+    of_file = {(r.run.arm, r.run.policy_sha256): r for r in runs if r.run.condition == "together"}
+    wanted = {key for key, one in of_file.items() if _can_run(one.run) == runnable}
+    return [
+        r
+        for r in runs
+        if r.run.condition == "together" and (r.run.arm, r.run.policy_sha256) in wanted
+    ]
 
 
 def _can_run(run: RunInfo) -> bool:
@@ -286,7 +299,7 @@ def _without(runs: Sequence[MeasuredRun], arm: str) -> list[Path]:
 def _compared(runs: Sequence[MeasuredRun], arm: str, twin: FittedTwin, seed: int) -> ArmFidelity:
     """Run an arm on a twin and compare it with the recordings of its scenario."""
     together = [r for r in runs if r.run.condition == "together"]
-    live = [r for r in together if r.run.arm == arm]
+    live = [r for r in _together(runs, runnable=True) if r.run.arm == arm]
     own = [r for r in runs if r.run.condition == "background"]
     run = live[0].run
     simulated = run_on_twin(twin, run, make_arms([arm])[0], blocks=_TWIN_BLOCKS, seed=seed)

@@ -14,7 +14,6 @@ from stallward.evaluation.report.experiment_page import (
     ExperimentPage,
     PageChart,
     PageSection,
-    render_experiment_page,
     write_experiment_page,
 )
 from stallward.evaluation.report.svg import svg, tag, text, title
@@ -85,11 +84,6 @@ def _cell(arm: ArmRow, name: str, x: float, y: float) -> str:
 def write_page(result: FidelityResult, path: Path) -> None:
     """Write the page of a fidelity result."""
     write_experiment_page(_page(result), path)
-
-
-def render_page(result: FidelityResult) -> str:
-    """The whole page. Pure."""
-    return render_experiment_page(_page(result))
 
 
 def _page(result: FidelityResult) -> ExperimentPage:

@@ -140,7 +140,7 @@ class FidelityTable:
     arms: tuple[ArmRow, ...]
     """The arms."""
     not_run: tuple[str, ...]
-    """Recorded arms that cannot be run any more."""
+    """Arms with recordings of what cannot be run any more."""
     summary: Flat[FidelitySummary]
     """The summary over these arms."""
     targets: Mapping[str, JudgedTarget]

@@ -99,7 +99,7 @@ def judged(aim: JudgedTarget | None, value: float | None) -> str:
 
 
 def _replaced(not_run: Sequence[str]) -> list[str]:
-    return [f"recorded, but not run: their policy has been replaced since ({', '.join(not_run)})"]
+    return [f"not run: recordings of a policy that was replaced since ({', '.join(not_run)})"]
 
 
 def signal_rows(table: FidelityTable) -> PageTable:

@@ -19,7 +19,7 @@ from stallward.agent.controller import Controller, NodeContext, needs_threads
 from stallward.agent.desired import PROFILES, SLOTS, DesiredState, limit_level
 from stallward.agent.observation.encoder import OBSERVATION_SIZE, ObservationEncoder
 from stallward.agent.observation.raw import NODE, RawFrame
-from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
+from stallward.agent.sample import Sample
 from stallward.env.objective import window_severity
 from stallward.env.recording.recording import Recording
 from stallward.env.twin.inputs.exogenous import Exogenous
@@ -28,7 +28,7 @@ from stallward.research.off_policy.action_tables import (
     set_points_of,
     table_of_recording,
 )
-from stallward.research.raw_rows import Array, recorded_frames
+from stallward.research.raw_rows import Array, recorded_frames, recorded_samples
 from stallward.training.errors import DatasetError
 
 Actions = NDArray[np.int64]
@@ -71,8 +71,7 @@ class LoggedRecording:
     run: LoggedRun
     """The dataset of the recording."""
     samples: tuple[Sample, ...]
-    """The samples, as far as a controller may read them beside the observation: times and the
-    states of slots."""
+    """The sample of each tick, as far as recordings hold it."""
     frames: tuple[RawFrame, ...]
     """The raw frame of each tick."""
     context: NodeContext
@@ -101,7 +100,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
     time_s = recording.tick("time_s")
     keep = np.flatnonzero((time_s >= start_s) & (time_s <= end_s) & np.isfinite(propensity))
     reward = _rewards(recording, frames, scenario, price)
-    slots = len(recording.run.slot_names)
+    slots, samples = len(recording.run.slot_names), recorded_samples(recording)
     run = LoggedRun(
         name=recording.path.name,
         observations=observations[keep],
@@ -114,7 +113,7 @@ def read_logged(recording: Recording, scenario: Exogenous, price: float) -> Logg
     )
     return LoggedRecording(
         run=run,
-        samples=tuple(_sample(recording, int(k), slots) for k in keep),
+        samples=tuple(samples[k] for k in keep),
         frames=tuple(frames[k] for k in keep),
         context=NodeContext(
             zone_limit_bytes=recording.run.sandbox_bytes,
@@ -187,35 +186,6 @@ def _rewards(
     )
     following = np.append(severity[1:], severity[-1:])  # an action shows in the next sample
     return np.asarray(mean - price * following)
-
-
-def _sample(recording: Recording, row: int, slots: int) -> Sample:
-    """The part of a sample that a rule reads beside the observation."""
-
-    def number(name: str) -> float:
-        return float(recording.tick(name)[row])
-
-    def count(name: str) -> int | None:
-        value = number(name)
-        return int(value) if np.isfinite(value) else None
-
-    states = tuple(
-        SlotState(
-            paused=bool(number(f"slot{i}_state_paused") > 0.0),
-            limit_bytes=count(f"slot{i}_state_limit_bytes"),
-            reference_bytes=count(f"slot{i}_state_reference_bytes"),
-        )
-        for i in range(slots)
-    )
-    return Sample(
-        sequence=row,
-        time_s=number("time_s"),
-        node=NodeSample(),
-        zone=GroupSample(name="zone"),
-        protected=GroupSample(name="protected"),
-        slots=tuple(GroupSample(name=name) for name in recording.run.slot_names),
-        slot_states=states,
-    )
 
 
 def check_replayable(controller: Controller) -> None:

@@ -206,7 +206,8 @@ class OffPolicyEstimator:
             usable = usable[train[usable + 1]]  # the next state must be in these folds, too
             leaves = forest.apply(taken_inputs[usable])
             following = forest.apply(policy_inputs[usable + 1])
-            leaf_means = _LeafMeans(leaves)
+            nodes = max(tree.tree_.node_count for tree in forest.estimators_)
+            leaf_means = _LeafMeans(leaves, nodes)
             target = self._iterate(leaf_means, following, self._reward[usable])
             state_value[test] = leaf_means.predict(target, forest.apply(policy_inputs[test]))
             taken_value[test] = leaf_means.predict(target, forest.apply(taken_inputs[test]))
@@ -262,13 +263,18 @@ class OffPolicyEstimator:
 
 
 class _LeafMeans:
-    """The predictions of a forest with fixed leaves, for any targets."""
+    """The predictions of a forest with fixed leaves, for any targets.
 
-    def __init__(self, leaves: NDArray[np.int64]) -> None:
+    Args:
+        leaves: The leaf of each training row in each tree.
+        nodes: The most nodes of a tree. Of its leaves some may hold none of the rows.
+    """
+
+    def __init__(self, leaves: NDArray[np.int64], nodes: int) -> None:
         trees = leaves.shape[1]
-        self._offset = np.arange(trees) * (int(leaves.max()) + 1)
+        self._offset = np.arange(trees) * nodes
         self._index = leaves + self._offset
-        self._size = int(self._index.max()) + 1
+        self._size = trees * nodes
         self._count = np.bincount(self._index.ravel(), minlength=self._size)
 
     def predict(self, target: Array, leaves: NDArray[np.int64]) -> Array:
@@ -279,7 +285,7 @@ class _LeafMeans:
         weights = np.repeat(target, self._index.shape[1])
         sums = np.bincount(self._index.ravel(), weights=weights, minlength=self._size)
         means = np.where(self._count > 0, sums / np.maximum(self._count, 1), target.mean())
-        return np.asarray(means[np.minimum(leaves + self._offset, self._size - 1)].mean(axis=1))
+        return np.asarray(means[leaves + self._offset].mean(axis=1))
 
 
 def _cut(lengths: Sequence[int], folds: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

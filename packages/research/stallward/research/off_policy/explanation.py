@@ -1,8 +1,7 @@
 """Explains the decisions of a policy on a recording: which features made it choose what it chose.
 
 Every entry of an action is compared with what the policy chooses for the usual observation, the
-median of the recording. Where it differs, the features that made the difference are named
-(:mod:`stallward.research.off_policy.explanation`).
+median of the recording. Where it differs, the features that made the difference are named.
 """
 
 from __future__ import annotations

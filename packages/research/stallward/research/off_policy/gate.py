@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -36,7 +36,7 @@ from stallward.research.off_policy.estimators import (
     OffPolicySettings,
     OffPolicyValue,
 )
-from stallward.training.errors import TrainingError
+from stallward.training.errors import DatasetError, TrainingError
 from stallward.training.progress import Report, silent
 
 # ---------- Finds the recordings of a randomised arm that candidates are judged by
@@ -180,6 +180,8 @@ class GateResult:
     """Scenarios left out because they are held out for tests."""
     not_used: int = 0
     """How many recordings were beyond the most of a scenario."""
+    too_short: Mapping[str, str] = field(default_factory=dict)
+    """Scenario whose recordings are too short for any estimate -> why."""
 
 
 def judge(
@@ -224,11 +226,16 @@ def judge(
     chosen, held_out = with_propensities(places, selection or Selection(), twin, table)
     candidates: list[CandidateResult] = []
     logged: dict[str, LoggedArm] = {}
+    too_short: dict[str, DatasetError] = {}
     for number, (name, every) in enumerate(chosen.with_propensities.items()):
         report(name, number / len(chosen.with_propensities))
         described = full_speeds(name, twin, chosen.references[name])
         recordings = [read_logged(one.load(), described, price) for one in spread(every, most)]
-        estimator = OffPolicyEstimator([one.run for one in recordings], settings)
+        try:
+            estimator = OffPolicyEstimator([one.run for one in recordings], settings)
+        except DatasetError as error:
+            too_short[name] = error
+            continue
         seconds = sum(one.seconds for one in recordings)
         logged[name] = LoggedArm(
             estimate=estimator.behaviour_value,
@@ -248,6 +255,8 @@ def judge(
             )
             for arm in arms
         ]
+    if not logged:
+        raise next(iter(too_short.values()))
     report("done", 1.0)
     return GateResult(
         reference=reference,
@@ -257,6 +266,7 @@ def judge(
         refused=tuple(sorted({one.arm for one in candidates if one.verdict == "worse"})),
         held_out=tuple(held_out),
         not_used=sum(max(len(every) - most, 0) for every in chosen.with_propensities.values()),
+        too_short={name: error.cause for name, error in too_short.items()},
     )
 
 

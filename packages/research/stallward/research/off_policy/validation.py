@@ -8,8 +8,8 @@ when it takes over in states that such runs reach.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,6 @@ class EstimatorAccuracy:
     """The mean effective sample size of the first tick."""
     refused: float
     """The share of repetitions in which the policy looked worse than the first one."""
-
-    def as_json(self) -> dict[str, Any]:
-        """The fields as JSON values."""
-        return asdict(self)
 
 
 class RandomLaw:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
@@ -252,9 +253,24 @@ def _sampler(space: Space, seed: int, number: int) -> BaseSampler:
     return TPESampler(seed=drawn) if space.sampler.kind == "tpe" else RandomSampler(seed=drawn)
 
 
+class _Halving(SuccessiveHalvingPruner):
+    """Successive halving in which a trial that is tried again competes once.
+
+    Optuna compares with failed trials as well, and so with the earlier tries of one of ours.
+    """
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Whether to stop a trial, compared with the last try of every other one."""
+        every = study.get_trials(deepcopy=False)
+        last = {one.user_attrs.get("number", -1 - one.number): one for one in every}
+        known = copy(study)
+        known.get_trials = lambda *_, **__: list(last.values())  # type: ignore[method-assign]
+        return super().prune(known, trial)
+
+
 def _pruner(space: Space) -> BasePruner:
     if space.scheduler.kind == "asha":
-        return SuccessiveHalvingPruner(
+        return _Halving(
             min_resource=space.judged_after[0], reduction_factor=space.scheduler.reduction
         )
     if space.scheduler.kind == "median":

@@ -143,7 +143,7 @@ def _row(trial: Trial) -> list[str]:
     figures = (worth.merit, worth.low, worth.fresh_merit) if worth else (latest, None, None)
     return [
         f"{trial.number}",
-        *(f"{value:.4g}" for value in trial.settings.values()),
+        *(f"{v:,}" if isinstance(v, int) else f"{v:.4g}" for v in trial.settings.values()),
         trial.state,
         f"{trial.decisions:,}",
         *("" if value is None else f"{value:.3f}" for value in figures),

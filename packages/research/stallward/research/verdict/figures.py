@@ -284,7 +284,7 @@ def judge(
         },
         arms=arms,
         again=repeats,
-        ships=_ships(arms[POLICY]),
+        ships=_ships(arms),
         failed=dict(failed or {}),
         rounds_needed=_rounds_needed(
             repeats, min(scenario.estimates.rounds for scenario in comparisons)
@@ -326,18 +326,21 @@ def _rounds_needed(repeats: Mapping[str, Mapping[str, JudgedFigure]], rounds: in
     return None if spread is None else rounds_for(LEAST_EFFECT, spread)
 
 
-def _ships(policy: Mapping[str, JudgedFigure]) -> Shipped:
+def _ships(arms: Mapping[str, Mapping[str, JudgedFigure]]) -> Shipped:
     """The controller that decides by default: the policy only where it is certainly better."""
-    work, kept = policy[WORK_OF_PARTITION.name], policy[KEPT_AS_PARTITION.name]
-    if work.interval.value is None:
+    work, kept = (arms[POLICY][one.name] for one in (WORK_OF_PARTITION, KEPT_AS_PARTITION))
+    if PARTITION not in arms:
         why = "the policy was not compared with partition"
-    elif work.met is None or kept.met is None:
+    elif not (work.target and kept.target):
         why = "the plan does not say what the policy has to reach beside partition"
     elif not kept.met:
         why = "the policy does not certainly keep the target as often as partition"
+    elif work.interval.value is None:
+        why = "partition did no work that the policy's could be compared with"
     elif not work.met:
         why = "the policy does not certainly let more work be done than partition"
     else:
-        why = "it keeps the target as often as partition and certainly lets more work be done"
+        certainly = "certainly " if work.surely else ""  # a plan need not ask for certainty
+        why = f"it keeps the target as often as partition and {certainly}lets more work be done"
         return Shipped(controller=POLICY, why=why)
     return Shipped(controller=PARTITION, why=why)

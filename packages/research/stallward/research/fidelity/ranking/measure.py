@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from stallward.evaluation.errors import EvaluationError
-from stallward.evaluation.measures.bootstrap import spearman
 from stallward.evaluation.results.comparison import (
     RESULT_FILE,
     ArmResult,
@@ -21,7 +20,7 @@ from stallward.evaluation.results.comparison import (
 )
 from stallward.evaluation.results.interval import Interval
 from stallward.evaluation.results.serialise import load
-from stallward.research.fidelity.distances import finite, log_error
+from stallward.research.fidelity.distances import finite, log_error, spearman
 from stallward.research.fidelity.result import (
     Measure,
     RankedArm,

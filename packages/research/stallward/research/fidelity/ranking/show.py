@@ -12,7 +12,6 @@ from stallward.evaluation.report.experiment_page import (
     PageChart,
     PageSection,
     PageTable,
-    render_experiment_page,
     write_experiment_page,
 )
 from stallward.evaluation.report.text import number
@@ -107,11 +106,6 @@ def ranking_notes(result: RankingResult) -> list[str]:
 def write_ranking_page(result: RankingResult, path: Path) -> None:
     """Write the page of a ranking."""
     write_experiment_page(_page(result), path)
-
-
-def render_ranking_page(result: RankingResult) -> str:
-    """The whole page. Pure."""
-    return render_experiment_page(_page(result))
 
 
 def _page(result: RankingResult) -> ExperimentPage:
