@@ -293,6 +293,23 @@ def test_requests_unfinished_at_the_end_are_written_as_not_ok(
     assert lost[:, 2] == pytest.approx(table[:, 2].max())
 
 
+def test_requests_that_came_due_while_the_load_could_not_run_are_written_at_its_end(
+    programs: Path, tmp_path: Path
+) -> None:
+    path, lines = tmp_path / "s", tmp_path / "lines"
+    serve_slowly(path, 0)
+    argv = ["--socket", str(path), "--request", "%K\n", "--rate", "100", "--out", str(lines)]
+    argv += ["--arrivals", "fixed", "--connections", "1", "--seconds", "0.3"]
+    with running(str(programs / "load"), *argv) as load:
+        while not lines.exists() or not lines.read_text():
+            time.sleep(0.01)
+        load.send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        load.send_signal(signal.SIGCONT)
+        assert load.wait(5) == 0
+    assert len(np.loadtxt(lines)) in (29, 30)
+
+
 def test_load_without_a_server_gives_up_with_a_cause(programs: Path, tmp_path: Path) -> None:
     argv = ["--socket", str(tmp_path / "none"), "--request", "x", "--rate", "1", "--wait", "0.1"]
     done = subprocess.run(
