@@ -19,6 +19,7 @@ import pytest
 from stallward.env.errors import WorkloadError
 from stallward.env.workloads.detector_data import write_model
 from stallward.env.workloads.detector_images import read_image, write_images
+from stallward.env.workloads.native import build
 from stallward.env.workloads.native.build import PROGRAMS, build_native
 from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
@@ -67,6 +68,28 @@ def test_without_a_compiler_the_error_names_one(
     with pytest.raises(WorkloadError, match="apt-get install gcc"):
         build_native(tmp_path / "cache")
     assert not list(tmp_path.iterdir())
+
+
+def test_machines_that_share_a_folder_do_not_share_their_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_compile", lambda compiler, source, output: output.touch())
+    here = build_native(tmp_path)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.machine", lambda: "another")
+        assert build_native(tmp_path) != here
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.libc_ver", lambda: ("glibc", "2.1"))
+        assert build_native(tmp_path) != here
+    compiler = tmp_path / "cc"
+    compiler.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build_native(tmp_path) == build_native(tmp_path)
+    compiler.rename(tmp_path / "tcc")
+    (tmp_path / "cc").symlink_to("tcc")
+    assert len({*tmp_path.glob("native-*[0-9a-f]")}) == 4
+    build_native(tmp_path)
+    assert len({*tmp_path.glob("native-*[0-9a-f]")}) == 5
 
 
 def test_anon_hog_grows_and_shrinks_with_its_program(programs: Path, tmp_path: Path) -> None:
