@@ -188,10 +188,7 @@ def _swap(paths: Paths) -> Finding:
 
 def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
     """The findings on levers: whether background work can be held back at all."""
-    ways = {
-        "pause": hierarchy.unified_root,
-        "limit": hierarchy.memory_root,
-    }
+    ways = {"pause": hierarchy.unified_root, "limit": hierarchy.memory_root}
     refused = {
         name: ("no such hierarchy", "Use a node with cgroup v2.")
         if root is None
