@@ -127,6 +127,29 @@ def test_the_kubelets_file_is_a_file_that_only_root_can_have_written(
     assert ("not a regular file" if kind == "pipe" else "others may have written it") in why
 
 
+@pytest.mark.parametrize("way", ["absolute", "upwards"])
+def test_links_in_what_a_process_sees_do_not_lead_out_of_it(
+    kubelet: Kubelet, tmp_path: Path, way: str
+) -> None:
+    """Any root in a pod may call its process kubelet, and make links to files of the node."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret.conf").write_text('evictionHard: {memory.available: "1Gi"}')
+    kubelet.run("--config=/etc/kubelet.yaml", "--config-dir=/etc/parts", etc__other_YAML=CONFIG)
+    etc = kubelet.proc / "814/root/etc"
+    base = outside if way == "absolute" else Path(os.path.relpath(outside, etc))
+    (etc / "parts").symlink_to(base)
+    (etc / "kubelet.yaml").symlink_to("/etc/other.yaml")
+    assert "memory.available<5%" in kubelet.findings()["eviction"].why, "its own files are read"
+    (etc / "parts").unlink()
+    (etc / "parts").mkdir()
+    (etc / "parts/a.conf").symlink_to(Path("..") / base / "secret.conf")
+    assert "memory.available<5%" in kubelet.findings()["eviction"].why
+    (etc / "kubelet.yaml").unlink()
+    (etc / "kubelet.yaml").symlink_to(base / "secret.conf")
+    assert "/etc/kubelet.yaml cannot be read" in kubelet.findings()["kubelet"].why
+
+
 def test_flags_go_over_the_file_and_soft_thresholds_count(kubelet: Kubelet) -> None:
     kubelet.run(
         "--config=/var/lib/kubelet/config.yaml",

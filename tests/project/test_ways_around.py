@@ -48,7 +48,6 @@ READING: Final = {
     "actuator/node/stall_watch.py": "files of the kernel",
     "actuator/policies/trial.py": "files of the kernel; the policy is read as a believed file",
     "actuator/guardian/loop_watch.py": "files of the kernel",
-    "actuator/doctor/watchdogs.py": "folders of systemd that root alone writes",
     "actuator/runtime/process_setup.py": "files of the kernel",
     "actuator/runtime/locks.py": "locks, with a rule of their own",
     "actuator/runtime/private_files.py": "it writes",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 MOST_PEM_BYTES: Final = 4 << 20
 """The largest file of certificates; an authority may be a bundle of some hundreds."""
-_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
+OPEN_FLAGS: Final = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 """A named pipe is opened without waiting for who writes to it, and then refused."""
 
 
@@ -60,7 +60,7 @@ def check_believed(path: Path, status: os.stat_result) -> None:
         )
 
 
-def read_believed(path: Path, most_bytes: int) -> bytes:
+def read_believed(path: Path, most_bytes: int, fd: int | None = None) -> bytes:
     """Read a file that decides what this process does.
 
     Who is not root can only be made to do what its own user may, and believes any file.
@@ -68,13 +68,14 @@ def read_believed(path: Path, most_bytes: int) -> bytes:
     Args:
         path: The file; a link to it is followed.
         most_bytes: How much is read at most.
+        fd: The file itself, if it was opened by ``OPEN_FLAGS`` in another way; it is closed.
 
     Raises:
         UnbelievedFileError: If it is no regular file, larger than ``most_bytes``, or, for root,
             one that others can write.
         OSError: If it cannot be read.
     """
-    fd = os.open(path, _FLAGS)
+    fd = os.open(path, OPEN_FLAGS) if fd is None else fd
     with os.fdopen(fd, "rb") as file:
         status = os.fstat(fd)
         if os.geteuid() == 0 or not stat.S_ISREG(status.st_mode):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.config.tables import (
     JournalConfig,
+    NodeConfig,
     ProtectedConfig,
     ServiceConfig,
     SlotConfig,
@@ -42,6 +44,24 @@ def test_a_watchdog_shorter_than_two_pauses_is_named_with_what_to_write(tmp_path
     assert list(watchdogs(config(tmp_path, max_pause_s=3.0), tmp_path)) == []
     unit(tmp_path, "etc/systemd/system/job@3.service.d/a.conf", "[Service]\nWatchdogSec=1min\n")
     assert list(watchdogs(config(tmp_path), tmp_path)) == []
+
+
+def test_units_in_a_slot_that_is_a_slice_are_looked_at(tmp_path: Path) -> None:
+    unit(tmp_path, "proc/self/mounts", "cgroup2 /sys/fs/cgroup cgroup2 rw 0 0\n")
+    unit(tmp_path, "cgroup/cgroup.controllers", "memory\n")
+    for name, watchdog_s in (("slow", 60), ("quick", 4), ("quicker", 3), ("none", 0)):
+        (tmp_path / f"cgroup/batch.slice/batch-x.slice/{name}.service/workers").mkdir(parents=True)
+        text = f"[Service]\nWatchdogSec={watchdog_s}\n"
+        unit(tmp_path, f"etc/systemd/system/{name}.service", text)
+    node = NodeConfig(cgroup=tmp_path / "cgroup", proc=tmp_path / "proc")
+    slots = (
+        SlotConfig(name="all", group="batch.slice"),
+        SlotConfig(name="b", group="other.slice"),
+    )
+    (found,) = watchdogs(replace(config(tmp_path), node=node, background=slots), tmp_path)
+    assert found.name == "watchdog of all"
+    assert "systemd ends quicker.service if it does not report for 3 s" in found.why
+    assert found.next_step == "Write max_pause_s = 1.5 under its [[background]]."
 
 
 def test_files_of_a_unit_count_as_systemd_orders_them(tmp_path: Path) -> None:

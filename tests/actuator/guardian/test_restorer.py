@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ from stallward.actuator.guardian.restorer import Restorer, RestorerOptions
 from stallward.actuator.ipc.options import Modules
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue
+from stallward.actuator.journal.kept_files import KeptFiles
+from stallward.actuator.journal.restore import run_bounded
 from stallward.actuator.runtime.locks import claim_journal_path
 from stallward.actuator.runtime.process_start import command_line
 
@@ -86,6 +90,33 @@ def test_what_cannot_be_undone_is_said_once_and_tried_again(
     dead.knob.write_text("90")
     assert restorer.look() == 0
     assert dead.knob.read_text() == "60"
+
+
+def test_a_write_that_the_kernel_still_blocks_is_not_begun_again(
+    dead: DeadDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.2)
+    go_on, write = threading.Event(), KeptFiles.write
+    tries: list[str] = []
+
+    def block(kept: KeptFiles, path: Path, value: str) -> None:
+        if path == dead.knob:
+            tries.append(value)
+            assert go_on.wait(30.0)
+        write(kept, path, value)
+
+    monkeypatch.setattr(KeptFiles, "write", block)
+    restorer = Restorer(dead.path, dead.paths)
+    for _ in range(5):
+        assert restorer.look() == EXIT_LEFT
+        assert dead.freeze.read_text() == "0"
+        dead.freeze.write_text("1")
+    assert tries == ["60"], "each further try would take a thread for as long as this lasts"
+    go_on.set()
+    until_s = time.monotonic() + WAIT_S
+    while restorer.look() != 0:
+        assert time.monotonic() < until_s
+    assert (dead.knob.read_text(), dead.freeze.read_text()) == ("60", "0")
 
 
 def test_a_journal_that_others_may_have_written_is_refused(

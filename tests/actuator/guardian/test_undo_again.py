@@ -16,21 +16,26 @@ from stallward.actuator.guardian.held_journal import HeldJournal
 from stallward.actuator.journal.disk import Journal
 from stallward.actuator.journal.entries import FileValue, JournalEntry, Noted, to_line
 from stallward.actuator.journal.kept_files import KeptFiles
-from stallward.actuator.journal.restore import RETRY_S
+from stallward.actuator.journal.restore import RETRY_S, run_bounded
 from stallward.actuator.kernel.paths import Paths
 
 
 class Faults:
-    """Lets every write of some files fail."""
+    """Lets every write of some files fail, or block until ``blocks`` is set."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.number = errno.EIO
         self.paths: set[Path] = set()
+        self.blocks: threading.Event | None = None
+        self.tries = 0
         write = KeptFiles.write
 
         def fail(kept: KeptFiles, path: Path, value: str) -> None:
             if path in self.paths:
-                raise KernelFileError(path, "cannot write", number=self.number)
+                self.tries += 1
+                if self.blocks is None:
+                    raise KernelFileError(path, "cannot write", number=self.number)
+                assert self.blocks.wait(30.0)
             write(kept, path, value)
 
         monkeypatch.setattr(KeptFiles, "write", fail)
@@ -102,6 +107,30 @@ def test_only_what_failed_stays_held_and_is_undone_when_the_fault_ends(
     assert not held.held.entries
     assert not held.held.unfinished
     assert held.on_disk() == ()
+
+
+def test_a_write_that_the_kernel_still_blocks_is_not_begun_again(
+    held: Held, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.2)
+    held.hold(held.first, "60", 0)
+    held.hold(held.second, "60", 1)
+    faults.paths, faults.blocks = {held.first}, threading.Event()
+    (blocked,) = held.held.restore()
+    assert held.second.read_text() == "60"
+    threads, began_s = threading.active_count(), time.monotonic()
+    for _ in range(10):
+        assert held.held.retry() == (blocked,)
+    assert time.monotonic() - began_s < 1.0, "the guardian would have waited for two seconds"
+    assert threading.active_count() <= threads
+    assert faults.tries == 1
+    assert held.held.unfinished
+    faults.blocks.set()
+    while blocked.goes_on():
+        time.sleep(0.001)
+    assert held.held.retry() == ()
+    assert held.first.read_text() == "60"
+    assert not held.held.unfinished
 
 
 def test_what_cannot_be_undone_is_left_to_the_next_daemon(held: Held, faults: Faults) -> None:

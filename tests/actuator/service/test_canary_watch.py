@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import Any, cast
 
 import pytest
@@ -16,9 +17,15 @@ SLO_MS = 60.0
 
 
 def _tick(
-    second: int, mode: pb.Mode, p95_ms: float | None, longest_ms: float | None = None
+    second: int,
+    mode: pb.Mode,
+    p95_ms: float | None,
+    longest_ms: float | None = None,
+    stalled_us: int | None = None,
 ) -> pb.TickRecord:
     sample = pb.Sample(latency=pb.LatencySample(p95_ms=p95_ms, max_ms=longest_ms))
+    if stalled_us is not None:
+        sample.protected.psi.memory_some_us = stalled_us
     return pb.TickRecord(time_s=second, mode=mode, sample=sample)
 
 
@@ -105,3 +112,30 @@ def test_seconds_without_answers_count_where_requests_waited(*, waits: bool) -> 
         return watch.returned
 
     assert bool(asyncio.run(run())) is waits
+
+
+@pytest.mark.parametrize(
+    ("stalled_share", "fails"), [(0.9, True), (0.1, False), (0.0, False), (None, False)]
+)
+def test_a_policy_under_which_nothing_is_answered_again_fails_unless_the_application_is_idle(
+    *, stalled_share: float | None, fails: bool
+) -> None:
+    async def run() -> float:
+        loop = SlowLoop()
+        watch = _watch(loop)
+        for _ in range(100):
+            loop.second += 1
+            watch.take(_tick(loop.second, pb.MODE_OFF, 20.0, 20.0, 5_000_000))
+        for silent_s in range(600):
+            loop.second += 1
+            stalled_us = None
+            if stalled_share is not None:
+                stalled_us = 5_000_000 + int(1e6 * stalled_share * silent_s)
+            watch.take(_tick(loop.second, pb.MODE_ACTIVE, None, stalled_us=stalled_us))
+            await asyncio.sleep(0.0)
+            if watch.returned:
+                return silent_s
+        return math.inf
+
+    silent_s = asyncio.run(run())
+    assert (silent_s < 180) is fails

@@ -16,6 +16,7 @@ from stallward.actuator.ipc.channels import frame_status, frame_tick
 from stallward.proto.v1 import stallward_pb2 as pb
 
 
+@pytest.mark.slow
 def test_it_scrapes_the_metrics_and_evaluates_the_alerts(
     tmp_path: Path, start: Callable[..., Service]
 ) -> None:

@@ -15,12 +15,17 @@ import pytest
 
 
 class GreetedServer:
-    """Answers ``\\x00\\x01`` to each request, on connections that were greeted."""
+    """Answers ``\\x00\\x01`` to each request, on connections that were greeted.
 
-    def __init__(self, path: Path, *, greeting: bytes, welcome: bytes) -> None:
+    With ``loses_one`` it ends the first connection after an answer and welcomes no further one.
+    """
+
+    def __init__(
+        self, path: Path, *, greeting: bytes, welcome: bytes, loses_one: bool = False
+    ) -> None:
         self.greetings: list[bytes] = []
         self.requests: list[bytes] = []
-        self._greeting, self._welcome = greeting, welcome
+        self._greeting, self._welcome, self._loses_one = greeting, welcome, loses_one
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -36,11 +41,14 @@ class GreetedServer:
     def _talk(self, connection: socket.socket) -> None:
         with connection, contextlib.suppress(OSError):
             connection.sendall(self._greeting)
-            self.greetings.append(connection.recv(4096))
-            connection.sendall(self._welcome)
+            self.greetings.append(greeting := connection.recv(4096))
+            if not (self._loses_one and self.greetings.count(greeting) > 1):
+                connection.sendall(self._welcome)
             while request := connection.recv(4096):
                 self.requests.append(request)
                 connection.sendall(b"\x00\x01")
+                if self._loses_one and greeting.endswith(b"0"):
+                    return
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -48,8 +56,10 @@ class GreetedServer:
 
 
 @contextmanager
-def greeted(path: Path, *, greeting: bytes, welcome: bytes) -> Iterator[GreetedServer]:
-    server = GreetedServer(path, greeting=greeting, welcome=welcome)
+def greeted(
+    path: Path, *, greeting: bytes, welcome: bytes, loses_one: bool = False
+) -> Iterator[GreetedServer]:
+    server = GreetedServer(path, greeting=greeting, welcome=welcome, loses_one=loses_one)
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
     try:
@@ -83,6 +93,20 @@ def test_each_connection_is_greeted_before_its_first_request(
     assert answered[:-3, 3].all()
 
 
+def test_a_connection_that_is_not_welcomed_again_does_not_hold_up_the_others(
+    programs: Path, tmp_path: Path
+) -> None:
+    with greeted(tmp_path / "s", greeting=b"", welcome=b"ok", loses_one=True) as server:
+        options = ("--hello", "i am %C", "--hello-until", "ok", "--connections", "2")
+        done = load(programs, tmp_path, *BINARY, *options)
+    assert done.returncode == 0, done.stderr
+    assert sorted(server.greetings) == [b"i am 0", b"i am 0", b"i am 1"]
+    scheduled_s, _, end_s, ok = np.loadtxt(tmp_path / "lines", unpack=True)
+    assert (ok == 0).sum() <= 3, "at the end of a connection, and two at that of the load"
+    assert len(ok) > 30
+    assert (end_s - scheduled_s).max() < 2, "a welcome is waited for, for 5 s"
+
+
 def test_keys_with_zeros_give_requests_of_one_length(programs: Path, tmp_path: Path) -> None:
     with greeted(tmp_path / "s", greeting=b"", welcome=b"ok") as server:
         done = load(programs, tmp_path, *BINARY, "--hello", "x", "--hello-until", "ok")
@@ -94,14 +118,10 @@ def test_keys_with_zeros_give_requests_of_one_length(programs: Path, tmp_path: P
     assert all(0 <= int(number) < 1000 for pair in keys for number in pair)
 
 
-@pytest.mark.slow
-@pytest.mark.reaches("docs/", "models/", "recordings/")
 def test_a_server_without_a_welcome_is_given_up(programs: Path, tmp_path: Path) -> None:
-    with greeted(tmp_path / "s", greeting=b"no", welcome=b"") as server:
-        threading.Timer(0.3, server.close).start()
+    with greeted(tmp_path / "s", greeting=b"no", welcome=b""):
         options = ("--hello", "x", "--hello-until", "ok", "--wait", "0.1", "--connections", "1")
         done = load(programs, tmp_path, *BINARY, *options)
-        server.close = lambda: None  # type: ignore[method-assign]
     assert done.returncode == 2
     assert "nobody accepts connections" in done.stderr
 

@@ -19,6 +19,7 @@ import pytest
 from stallward.env.errors import WorkloadError
 from stallward.env.workloads.detector_data import write_model
 from stallward.env.workloads.detector_images import read_image, write_images
+from stallward.env.workloads.native import build
 from stallward.env.workloads.native.build import PROGRAMS, build_native
 from stallward.env.workloads.postgres import reads_script
 from stallward.env.workloads.random_file import write_random_file
@@ -67,6 +68,28 @@ def test_without_a_compiler_the_error_names_one(
     with pytest.raises(WorkloadError, match="apt-get install gcc"):
         build_native(tmp_path / "cache")
     assert not list(tmp_path.iterdir())
+
+
+def test_machines_that_share_a_folder_do_not_share_their_programs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "_compile", lambda compiler, source, output: output.touch())
+    here = build_native(tmp_path)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.machine", lambda: "another")
+        assert build_native(tmp_path) != here
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr("platform.libc_ver", lambda: ("glibc", "2.1"))
+        assert build_native(tmp_path) != here
+    compiler = tmp_path / "cc"
+    compiler.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert build_native(tmp_path) == build_native(tmp_path)
+    compiler.rename(tmp_path / "tcc")
+    (tmp_path / "cc").symlink_to("tcc")
+    assert len({*tmp_path.glob("native-*[0-9a-f]")}) == 4
+    build_native(tmp_path)
+    assert len({*tmp_path.glob("native-*[0-9a-f]")}) == 5
 
 
 def test_anon_hog_grows_and_shrinks_with_its_program(programs: Path, tmp_path: Path) -> None:
@@ -291,6 +314,23 @@ def test_requests_unfinished_at_the_end_are_written_as_not_ok(
     lost = table[table[:, 3] == 0]
     assert len(lost) > 50
     assert lost[:, 2] == pytest.approx(table[:, 2].max())
+
+
+def test_requests_that_came_due_while_the_load_could_not_run_are_written_at_its_end(
+    programs: Path, tmp_path: Path
+) -> None:
+    path, lines = tmp_path / "s", tmp_path / "lines"
+    serve_slowly(path, 0)
+    argv = ["--socket", str(path), "--request", "%K\n", "--rate", "100", "--out", str(lines)]
+    argv += ["--arrivals", "fixed", "--connections", "1", "--seconds", "0.3"]
+    with running(str(programs / "load"), *argv) as load:
+        while not lines.exists() or not lines.read_text():
+            time.sleep(0.01)
+        load.send_signal(signal.SIGSTOP)
+        time.sleep(0.4)
+        load.send_signal(signal.SIGCONT)
+        assert load.wait(5) == 0
+    assert len(np.loadtxt(lines)) in (29, 30)
 
 
 def test_load_without_a_server_gives_up_with_a_cause(programs: Path, tmp_path: Path) -> None:

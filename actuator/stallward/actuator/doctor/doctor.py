@@ -14,8 +14,7 @@ from typing import Final
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.configuration import examine_config
 from stallward.actuator.doctor.finding import Finding, finding
-from stallward.actuator.doctor.node_facts import node_facts
-from stallward.actuator.errors import KernelFileError
+from stallward.actuator.doctor.node_facts import node_facts, text_of
 from stallward.actuator.kernel.cgroups import Hierarchy
 from stallward.actuator.kernel.files import read_text
 from stallward.actuator.kernel.hierarchies import detect
@@ -52,20 +51,20 @@ def idle_pages_taken_after_s(paths: Paths) -> float | None:
     """
     ages_s = [_module_age_s(paths.sys / _MODULE)]
     for daemon in sorted((paths.sys / _ADMIN).glob("[0-9]*")):
-        if _read(daemon / "state") == "on":
+        if text_of(daemon / "state") == "on":
             schemes = sorted(daemon.glob("contexts/*/schemes/[0-9]*"))
             ages_s += [_scheme_age_s(scheme) for scheme in schemes]
     return min((age_s for age_s in ages_s if age_s is not None), default=None)
 
 
 def _module_age_s(folder: Path) -> float | None:
-    if _read(folder / "enabled") != "Y":
+    if text_of(folder / "enabled") != "Y":
         return None
     return 1e-6 * _number(folder / "min_age")
 
 
 def _scheme_age_s(scheme: Path) -> float | None:
-    if _read(scheme / "action") != "pageout":
+    if text_of(scheme / "action") != "pageout":
         return None
     periods = _number(scheme / "access_pattern" / "age" / "min")
     attributes = scheme.parents[1] / "monitoring_attrs" / "intervals"
@@ -74,16 +73,9 @@ def _scheme_age_s(scheme: Path) -> float | None:
 
 def _number(path: Path) -> float:
     try:
-        return float(_read(path))
+        return float(text_of(path))
     except ValueError:
         return 0.0
-
-
-def _read(path: Path) -> str:
-    try:
-        return (read_text(path) or "").strip()
-    except KernelFileError:
-        return ""
 
 
 _LOOKED_AT: Final = "the loop looks at the file itself, 26 to 50 times a second"
@@ -196,10 +188,7 @@ def _swap(paths: Paths) -> Finding:
 
 def _levers_of(paths: Paths, hierarchy: Hierarchy) -> Iterable[Finding]:
     """The findings on levers: whether background work can be held back at all."""
-    ways = {
-        "pause": hierarchy.unified_root,
-        "limit": hierarchy.memory_root,
-    }
+    ways = {"pause": hierarchy.unified_root, "limit": hierarchy.memory_root}
     refused = {
         name: ("no such hierarchy", "Use a node with cgroup v2.")
         if root is None

@@ -31,12 +31,7 @@ from stallward.actuator.latency.prometheus.http_get import ScrapeError, scrape
 from stallward.actuator.latency.prometheus.increase import HistogramIncrease, Nothing
 from stallward.actuator.latency.prometheus.scraper import PARSE_S, other_process, why_nothing
 from stallward.actuator.latency.prometheus.selector import parse_selector
-from stallward.actuator.latency.statsd import (
-    DatagramSocket,
-    StatsdFilter,
-    StatsdLines,
-    why_none,
-)
+from stallward.actuator.latency.statsd import DatagramSocket, StatsdFilter, StatsdLines, why_none
 from stallward.agent.schema.file_kinds import other_kind_of
 
 _LISTEN_S: Final = 0.5

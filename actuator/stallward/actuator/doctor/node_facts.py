@@ -30,7 +30,7 @@ _CONFINED: Final = re.compile(r"(.+) \((?:enforce|kill|prompt)\)")
 _UNCONFINED: Final = frozenset({"unconfined_t", "unconfined_service_t", "spc_t", "kernel_t"})
 """The domains of SELinux that may do what root may."""
 _OWN_LIMITS: Final = ("memory.max", "memory.high", "memory.limit_in_bytes")
-_MOST_GROUPS: Final = 500
+MOST_GROUPS: Final = 500
 """How many groups below a slot are looked at."""
 
 
@@ -81,7 +81,7 @@ def groups_below(config: DaemonConfig) -> Iterable[Finding]:
 
 def _zfs_cache(paths: Paths) -> tuple[str, str]:
     """What the cache of ZFS (ARC) holds: the kernel counts it as used, and not as page cache."""
-    for line in _read(paths.proc / "spl/kstat/zfs/arcstats").splitlines():
+    for line in text_of(paths.proc / "spl/kstat/zfs/arcstats").splitlines():
         words = line.split()
         if len(words) == 3 and words[0] == "size" and words[2].isdigit():
             size_bytes = int(words[2])
@@ -98,7 +98,7 @@ def _zfs_cache(paths: Paths) -> tuple[str, str]:
 
 def _zvol_swap(paths: Paths) -> tuple[str, str]:
     """Which swap is on a volume of ZFS."""
-    lines = _read(paths.proc / "swaps").splitlines()[1:]
+    lines = text_of(paths.proc / "swaps").splitlines()[1:]
     devices = [unescape(line.split()[0]) for line in lines if line.split()]
     on_zfs = [device for device in devices if _ZVOL.fullmatch(device)]
     if not on_zfs:
@@ -112,7 +112,7 @@ def _zvol_swap(paths: Paths) -> tuple[str, str]:
 
 def _selinux(paths: Paths) -> tuple[str, str]:
     """Whether SELinux enforces a policy on this process."""
-    if _read(paths.sys / "fs/selinux/enforce") != "1":
+    if text_of(paths.sys / "fs/selinux/enforce") != "1":
         return "", ""
     context = _label(paths, "attr/current").split(":")
     domain = context[2] if len(context) > 2 else ""
@@ -140,12 +140,12 @@ def _app_armor(paths: Paths) -> tuple[str, str]:
 
 
 def _label(paths: Paths, name: str) -> str:
-    return _read(paths.proc / "self" / name).rstrip("\0\n")
+    return text_of(paths.proc / "self" / name).rstrip("\0\n")
 
 
 def _limited_below(folder: Path) -> Iterator[tuple[Path, str, str]]:
     """Each group below one that has a limit, with the file and what is in it."""
-    for path in Walk(folder, most=_MOST_GROUPS):
+    for path in Walk(folder, most=MOST_GROUPS):
         if path == folder:
             continue
         for name in _OWN_LIMITS:
@@ -167,7 +167,8 @@ def _limit(path: Path) -> str:
     return "" if limit is None else str(limit)
 
 
-def _read(path: Path) -> str:
+def text_of(path: Path) -> str:
+    """What is in a file; empty where there is none, or it cannot be read."""
     try:
         return read_text(path) or ""
     except KernelFileError:

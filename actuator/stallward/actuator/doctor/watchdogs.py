@@ -14,6 +14,9 @@ from typing import Final
 
 from stallward.actuator.config.daemon_config import DaemonConfig
 from stallward.actuator.doctor.finding import Finding
+from stallward.actuator.doctor.node_facts import MOST_GROUPS, text_of
+from stallward.actuator.kernel.cgroups import Walk
+from stallward.actuator.kernel.hierarchies import detect
 
 _FOLDERS: Final = ("etc/systemd/system", "run/systemd/system", "usr/lib/systemd/system")
 _SECTION: Final = re.compile(r"\[([^\]]+)\]")
@@ -24,7 +27,6 @@ _UNITS_S: Final = {
     "h": 3600.0, "hr": 3600.0, "hour": 3600.0, "hours": 3600.0,
 }  # fmt: skip
 """The units of systemd.time(7) that a watchdog may be given in."""
-_MOST_BYTES: Final = 1 << 16
 
 
 def watchdogs(config: DaemonConfig, root: Path = Path("/")) -> Iterable[Finding]:
@@ -34,13 +36,17 @@ def watchdogs(config: DaemonConfig, root: Path = Path("/")) -> Iterable[Finding]
         config: The configuration.
         root: The folder in which those of systemd are.
     """
+    hierarchy = detect(config.node.paths)
     for slot in config.background:
-        unit = (slot.group or "").rpartition("/")[2]
-        if not unit.endswith(".service"):
+        folder = None if slot.group is None else hierarchy.group(slot.group).memory_dir
+        # A pause of a slice is one of all units in it.
+        below: Iterable[Path] = () if folder is None else Walk(folder, most=MOST_GROUPS)
+        paths = (Path(slot.group or ""), *below)
+        units = {path.name for path in paths if path.suffix == ".service"}
+        watched = [(span_s, unit) for unit in units if (span_s := watchdog_of(unit, root))]
+        if not watched:
             continue
-        watchdog_s = watchdog_of(unit, root)
-        if watchdog_s is None:
-            continue
+        watchdog_s, unit = min(watched)
         # sd_watchdog_enabled(3): a program should report twice within the time.
         tolerated_s = watchdog_s / 2.0
         pause_s = config.guard.max_pause_s
@@ -86,22 +92,14 @@ def _files_of(unit: str, root: Path) -> Iterator[str]:
     found = (root / folder / name for name in reversed([*names]) for folder in _FOLDERS)
     main = next((path for path in found if path.is_file()), None)
     if main is not None:
-        yield _read(main)
+        yield text_of(main)
     drop_ins: dict[str, Path] = {}
     for folder in reversed(_FOLDERS):
         for name in names:
             for path in (root / folder / f"{name}.d").glob("*.conf"):
                 drop_ins[path.name] = path
     for name in sorted(drop_ins):
-        yield _read(drop_ins[name])
-
-
-def _read(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            return file.read(_MOST_BYTES).decode("utf-8", "replace")
-    except OSError:
-        return ""
+        yield text_of(drop_ins[name])
 
 
 def _service_lines(text: str) -> Iterator[str]:

@@ -279,22 +279,12 @@ class Channels:
             daemon_start_s=self._started_s,
             inherited=inherited,
         )
-        required = (
-            options.config_fd,
-            options.guardian_fd,
-            options.command_fd,
-            inherited.memory_fd,
-        )
-        optional = (
-            options.record_fd,
-            *options.latency_fds,
-            options.work_fd,
-            options.pods_fd,
-        )
+        fds = (options.config_fd, options.guardian_fd, options.command_fd, inherited.memory_fd)
+        optional = (options.record_fd, *options.latency_fds, options.work_fd, options.pods_fd)
         return Launch(
             module=self._modules.loop,
             options=options,
-            fds=(*required, *self._lock_fds, *(fd for fd in optional if fd >= 0)),
+            fds=(*fds, *self._lock_fds, *(fd for fd in optional if fd >= 0)),
             handed_over=(loop_end,),
             environment=SINGLE_THREADED_MATHS,
         )
@@ -339,11 +329,7 @@ class Channels:
         return Launch(
             module=self._modules.service,
             options=options,
-            fds=(
-                options.command_fd,
-                options.life_fd,
-                *(fd for fd in latency_fds if fd >= 0),
-            ),
+            fds=(options.command_fd, options.life_fd, *(fd for fd in latency_fds if fd >= 0)),
             environment=QUIET_GRPC,
         )
 

@@ -42,6 +42,7 @@ from stallward.actuator.journal.restore import (
     RETRY_S,
     Cause,
     Unrestored,
+    by_entry,
     restore,
     restore_patiently,
 )
@@ -99,8 +100,8 @@ class HeldJournal:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._refused: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._kept = KeptFiles()
-        self._failed: dict[JournalEntry, None] = {}
-        """The entries that the last try did not undo."""
+        self._failed: dict[JournalEntry, Unrestored] = {}
+        """The entries that the last try did not undo, and why."""
         self._retry_at_s = 0.0
         self.hopeful = False
         self._problem = ""
@@ -259,7 +260,8 @@ class HeldJournal:
         """Try again what could not be undone; returns what still cannot be.
 
         A setting that the next loop has changed since is its own to put back: it is left alone
-        until then.
+        until then. So is one on which an earlier try is still blocked: each further one would take
+        another thread, and hold up the guardian.
 
         Args:
             forget: Whether to drop what is undone now; not while the loop that changed it may
@@ -268,18 +270,22 @@ class HeldJournal:
         in_force = self._to_undo()
         of_loop = {setting_of(entry) for entry in in_force if entry not in self._failed} - {None}
         mine = [entry for entry in in_force if entry in self._failed]
-        due = [entry for entry in mine if setting_of(entry) not in of_loop]
+        due = [
+            entry
+            for entry in mine
+            if setting_of(entry) not in of_loop and not self._failed[entry].goes_on()
+        ]
+        waiting = {entry: self._failed[entry] for entry in mine if entry not in due}
         problems = restore(due, self._paths, kept=self._kept)
-        left = dict.fromkeys(entry for problem in problems for entry in problem.entries)
-        left |= dict.fromkeys(entry for entry in mine if entry not in due)
+        left = waiting | by_entry(problems)
         if forget:
             self._drop(entry for entry in tuple(self._failed) if entry not in left)
         self._note_failed(problems)
         self._failed = left
-        return problems
+        return tuple(dict.fromkeys(left.values()))
 
     def _note_failed(self, problems: Sequence[Unrestored]) -> None:
-        self._failed = dict.fromkeys(entry for one in problems for entry in one.entries)
+        self._failed = by_entry(problems)
         self.hopeful = any(problem.cause is Cause.FAILED for problem in problems)
         self._retry_at_s = time.monotonic() + (RETRY_S if self.hopeful else _SLOW_RETRY_S)
 

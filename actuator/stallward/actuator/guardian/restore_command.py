@@ -14,7 +14,8 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -35,7 +36,7 @@ from stallward.actuator.journal.entries import (
     SwapFile,
     ZramDevice,
 )
-from stallward.actuator.journal.restore import left_alone, restore_patiently
+from stallward.actuator.journal.restore import Unrestored, by_entry, left_alone, restore_patiently
 from stallward.actuator.kernel.paths import DEFAULT_PATHS, Paths
 from stallward.actuator.runtime.locks import claim_journal_path, claim_node
 from stallward.actuator.runtime.process_start import run_process
@@ -74,10 +75,21 @@ class Restored:
     """One line for each entry that could not be undone."""
     notes: tuple[str, ...] = ()
     """Remarks about the journal itself."""
+    left: Mapping[JournalEntry, Unrestored] = field(default_factory=dict)
+    """The entries that were not undone."""
+
+
+NOTHING: Final = Restored(undone=())
+"""Before the first try."""
 
 
 def restore_left(
-    journal_path: Path, paths: Paths, *, wait_s: float, patience_s: float = 0.0
+    journal_path: Path,
+    paths: Paths,
+    *,
+    wait_s: float,
+    patience_s: float = 0.0,
+    before: Restored = NOTHING,
 ) -> Restored:
     """Undo the entries in the journal of a dead daemon.
 
@@ -86,6 +98,8 @@ def restore_left(
         paths: The kernel's files.
         wait_s: How long to wait for the end of a daemon that still runs.
         patience_s: How long what fails is tried again.
+        before: The result of an earlier try. An entry on which that is still blocked waits for its
+            end: a further try would take a further thread.
 
     Raises:
         DaemonError: If a daemon runs.
@@ -98,8 +112,10 @@ def restore_left(
         journal = Journal(journal_path, paths)
         entries = in_force(journal.load(), read_touched(journal_path))
         alone = left_alone(entries)
-        problems = restore_patiently(lambda: entries, paths, patience_s=patience_s)
-        left = {entry for problem in problems for entry in problem.entries}
+        left = {e: why for e, why in before.left.items() if e in entries and why.goes_on()}
+        due = [entry for entry in entries if entry not in left]
+        left |= by_entry(restore_patiently(lambda: due, paths, patience_s=patience_s))
+        problems = tuple(dict.fromkeys(map(str, left.values())))
         notes = [unreadable(journal)] if journal.unreadable else []
         if not problems:
             try:
@@ -113,7 +129,7 @@ def restore_left(
         f"{path} is {now} now, set by another program; left as it is."
         for path, now in alone.items()
     ]
-    return Restored(undone=undone, problems=tuple(map(str, problems)), notes=tuple(notes))
+    return Restored(undone=undone, problems=problems, notes=tuple(notes), left=left)
 
 
 def _path_of(entry: JournalEntry) -> Path | None:

@@ -25,6 +25,7 @@ from stallward.actuator.errors import ActuatorError, DaemonError
 from stallward.actuator.guardian.restore_command import (
     EXIT_LEFT,
     EXIT_NOT_TRIED,
+    NOTHING,
     journal_of,
     restore_left,
 )
@@ -64,6 +65,7 @@ class Restorer:
         self._settled: tuple[int, int, int] | None = None
         """The file as it was before everything in it was undone, where it could not be emptied."""
         self._said = ""
+        self._before = NOTHING
 
     def look(self) -> int | None:
         """Undo what a dead daemon has left.
@@ -76,15 +78,13 @@ class Restorer:
         if state in {None, self._settled}:
             return 0
         try:
-            restored = restore_left(self._journal, self._paths, wait_s=0.0)
-        except DaemonError as error:
-            if not isinstance(error.__cause__, OSError):
+            restored = restore_left(self._journal, self._paths, wait_s=0.0, before=self._before)
+        except ActuatorError as error:
+            if isinstance(error, DaemonError) and not isinstance(error.__cause__, OSError):
                 return None
             self._say_once(str(error))
             return EXIT_LEFT
-        except ActuatorError as error:
-            self._say_once(str(error))
-            return EXIT_LEFT
+        self._before = restored
         if restored.problems:
             self._say_once("\n".join((*restored.problems, *restored.notes)))
             return EXIT_LEFT

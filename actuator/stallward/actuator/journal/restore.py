@@ -51,6 +51,7 @@ GIVE_UP_S: Final = 2.0
 """How long a run waits for all actions together; one that blocks goes on by itself."""
 
 Action = Callable[[], object]
+Question = Callable[[], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +62,9 @@ class Failure:
     """The place of the action among those of the run."""
     why: str
     error: Exception | None = None
-    """What it raised; ``None`` if it has not ended yet."""
+    """What it raised; ``None`` if it had not ended yet."""
+    goes_on: Question = bool
+    """Whether it has not ended by now."""
 
 
 class _Run:
@@ -73,6 +76,7 @@ class _Run:
         self.begun: dict[int, Action] = {}
         """The actions under way, by their number."""
         self.errors: dict[int, Exception] = {}
+        self.ended: set[int] = set()
         self.taken = 0
 
     def work(self) -> None:
@@ -91,6 +95,7 @@ class _Run:
                 failed = error
             with self.changed:
                 del self.begun[number]
+                self.ended.add(number)
                 if failed is not None:
                     self.errors[number] = failed
                 self.changed.notify_all()
@@ -142,6 +147,7 @@ def run_bounded(
             Failure(
                 number=number,
                 why=f"{_described(action)} is not done after {give_up_s:g} s, and goes on.",
+                goes_on=lambda number=number: number not in run.ended,
             )
             for number, action in (*run.begun.items(), *run.waiting)
         ]
@@ -206,10 +212,17 @@ class Unrestored:
     cause: Cause
     why: str
     """One sentence."""
+    goes_on: Question = bool
+    """Whether the kernel still blocks it."""
 
     def __str__(self) -> str:
         """The sentence."""
         return self.why
+
+
+def by_entry(problems: Iterable[Unrestored]) -> dict[JournalEntry, Unrestored]:
+    """Each entry that was not undone, and why not."""
+    return {entry: problem for problem in problems for entry in problem.entries}
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,16 +312,18 @@ class _Plan:
     def _add(self, kind: str, entries: Iterable[JournalEntry], act: Action) -> None:
         self._steps[kind].append(_Step(tuple(entries), act))
 
-    def _note(self, entries: Iterable[JournalEntry], cause: Cause, why: str) -> None:
+    def _note(
+        self, entries: Iterable[JournalEntry], cause: Cause, why: str, goes_on: Question = bool
+    ) -> None:
         noted = tuple(outer for inner in entries for outer in self._noted[inner])
-        self.problems.append(Unrestored(entries=noted, cause=cause, why=why))
+        self.problems.append(Unrestored(entries=noted, cause=cause, why=why, goes_on=goes_on))
 
     def run_beside(self, *kinds: str) -> None:
         """Run steps one after the other, and beside those that block."""
         steps = [step for kind in kinds for step in self._steps[kind]]
         for failure in run_bounded([step.act for step in steps]):
             cause = Cause.BLOCKED if failure.error is None else _cause_of(failure.error)
-            self._note(steps[failure.number].entries, cause, failure.why)
+            self._note(steps[failure.number].entries, cause, failure.why, failure.goes_on)
 
     def run(self, *kinds: str) -> None:
         """Run steps one after the other, however long each takes."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import operator
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from stallward.actuator.latency.silence import waited_ms
 from stallward.actuator.policies.canary import BATCH_S, MOST_BATCHES, Canary, CanaryState
 from stallward.actuator.runtime.stderr_line import say
 from stallward.actuator.service.loop_link import LoopLink
 from stallward.proto.v1 import stallward_pb2 as pb
+
+_LONG_SILENCE_S: Final = 30
+_STALLED_SHARE: Final = 0.5
 
 
 class CanaryWatch:
@@ -37,8 +42,9 @@ class CanaryWatch:
         self._link = link
         self._on_return = on_return
         self._second = -1
-        self._silent: deque[tuple[int, str]] = deque(maxlen=BATCH_S * MOST_BATCHES)
-        """Seconds without answers since the last one, and the policy that decided in each."""
+        self._silent = deque[tuple[int, str, tuple[int, ...]]](maxlen=BATCH_S * MOST_BATCHES)
+        """Seconds without answers since the last one that do not count yet, with the policy that
+        decided in each, and how long the application had been stalled when it began."""
         self._time_s = 0.0
         self._returning: asyncio.Task[None] | None = None
         self.returned = ""
@@ -47,7 +53,8 @@ class CanaryWatch:
     def take(self, record: pb.TickRecord) -> None:
         """Look at the first tick of each second in which requests were answered.
 
-        A second without answers is missed where the next answer shows that its request waited.
+        A second without answers is missed where the next answer shows that its request waited, and
+        after a long silence where the application was stalled: one that is idle waits for nothing.
         Seconds in which a client's lease decided, or the default controller in place of an active
         policy, say nothing about either.
         """
@@ -62,20 +69,34 @@ class CanaryWatch:
         active = policy.sha256 if policy is not None and is_active else ""
         if not latency.HasField("p95_ms"):
             if not self._silent or self._silent[-1][0] != second:
-                self._silent.append((second, active))
+                self._add_silent(second, active, record.sample.protected.psi)
             return
-        self._second, self._time_s = second, record.time_s
+        self._second = second
+        self._count(record.time_s, active, met=latency.p95_ms <= self._slo_ms)
+
+    def _count(self, time_s: float, active: str, *, met: bool) -> None:
+        self._time_s = time_s
         if active:
             self.returned = ""
-        met = latency.p95_ms <= self._slo_ms
-        state = self._canary.take(record.time_s, active, met=met)
+        state, policy = self._canary.take(time_s, active, met=met), self._link.policy
         if state is CanaryState.FAILED and policy is not None and self._returning is None:
             self._returning = asyncio.create_task(self._return(policy))
+
+    def _add_silent(self, second: int, active: str, psi: pb.PsiTotals) -> None:
+        """Note a second without answers that begins, and count the one before if it was missed."""
+        stalled_us = (psi.memory_some_us, psi.io_some_us, psi.cpu_some_us)
+        if self._silent and second - self._silent[0][0] > _LONG_SILENCE_S:
+            before, decided, before_us = self._silent[-1]
+            grown_us = max(map(operator.sub, stalled_us, before_us))
+            if decided == active and grown_us > 1e6 * _STALLED_SHARE * (second - before):
+                self._silent.pop()
+                self._count(float(second), active, met=False)
+        self._silent.append((second, active, stalled_us))
 
     def _look_back(self, record: pb.TickRecord) -> None:
         """Give the canary the seconds without answers in which a request waited for too long."""
         longest_ms = record.sample.latency.max_ms
-        for second, active in self._silent:
+        for second, active, _ in self._silent:
             end_s = second + 1.0
             waited = waited_ms(end_s, answered_s=record.time_s, longest_ms=longest_ms)
             if end_s <= record.time_s and waited > self._slo_ms:

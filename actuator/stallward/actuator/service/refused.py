@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import grpc
@@ -28,10 +29,7 @@ MOST_LINES: Final = 20
 """The most lines in a span of :data:`SPAN_S`; what is left out is counted in the next line."""
 SPAN_S: Final = 60.0
 _MOST_CHARACTERS: Final = 300
-
-
-def _say(text: str) -> None:
-    say(text, "service")
+_say: Final = partial(say, name="service")
 
 
 class Refusals:
@@ -232,7 +230,6 @@ class WellFormed(grpc.aio.ServerInterceptor):
             why = f"There is no call {method}."
             await self._refusals.refuse(context, grpc.StatusCode.UNIMPLEMENTED, why)
 
-        made: Handler = grpc.stream_unary_rpc_method_handler(
-            refuse
-        )  # it need not wait for a message
+        # Of a stream: it need not wait for a message.
+        made: Handler = grpc.stream_unary_rpc_method_handler(refuse)
         return made

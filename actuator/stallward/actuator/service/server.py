@@ -40,11 +40,7 @@ from stallward.actuator.service.refused import WellFormed
 from stallward.actuator.service.remote import RemotePort
 from stallward.actuator.service.report_servicer import SERVICE, ReportServicer, add_report_only
 from stallward.actuator.service.servicer import Servicer
-from stallward.actuator.service.socket_files import (
-    claimed_socket,
-    give_to_group,
-    socket_mode,
-)
+from stallward.actuator.service.socket_files import claimed_socket, give_to_group, socket_mode
 from stallward.proto.v1 import stallward_pb2 as pb
 from stallward.proto.v1 import stallward_pb2_grpc as pb_grpc
 
@@ -221,9 +217,7 @@ async def serve(options: ServiceOptions) -> None:
     asyncio.get_running_loop().add_reader(commands.fileno(), link.receive)
     reports = _open_reports(options)
     servicer, health_servicer = _make_servicer(options, link, reports), health.aio.HealthServicer()
-    command = _tell_changes(
-        options, link, servicer
-    )  # before anything waits, so that no tick is missed
+    command = _tell_changes(options, link, servicer)  # before anything waits: no tick is missed
     servers = [
         await _serve_everything(options, doors.local, servicer, health_servicer),
         await _serve_reports(options, doors.reports, servicer, health_servicer),

@@ -10,7 +10,6 @@ from typing import Final
 import grpc
 
 from stallward.actuator.errors import ExperimentDiskError, ExperimentError
-from stallward.actuator.experiments.plan import ExperimentPlan
 from stallward.actuator.experiments.wire import EXPERIMENT, EXPERIMENT_PLAN, PHASE, Experiment
 from stallward.actuator.policies.store import PolicyStore
 from stallward.actuator.service.advice import AdviceLog
@@ -46,9 +45,9 @@ class ExperimentServicer(PolicyServicer):
     ) -> pb.StartExperimentResponse:
         """Compare two controllers on this node."""
         runner = await self._needed_runner(context)
-        plan = await self._read_plan(request, context)
-        await self._refuse_during_experiment(context)
         try:
+            plan = EXPERIMENT_PLAN.from_wire(request.plan)
+            await self._refuse_during_experiment(context)
             # To its end, even if the client goes away: else the arm that was tried might stay.
             await asyncio.shield(runner.start(plan))
         except LoadRefusedError as error:
@@ -129,14 +128,6 @@ class ExperimentServicer(PolicyServicer):
         if self.runner is None:
             await self.refusals.refuse(context, grpc.StatusCode.FAILED_PRECONDITION, _NO_FOLDER)
         return self.runner
-
-    async def _read_plan(
-        self, request: pb.StartExperimentRequest, context: Context
-    ) -> ExperimentPlan:
-        try:
-            return EXPERIMENT_PLAN.from_wire(request.plan)
-        except ExperimentError as error:
-            await self.refusals.refuse(context, grpc.StatusCode.INVALID_ARGUMENT, str(error))
 
 
 def _shown(runner: ExperimentRunner) -> pb.Experiment | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -11,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from stallward.env.errors import WorkloadError
@@ -22,6 +21,7 @@ from stallward.env.scenario.scenario import (
     Scenario,
     expand_command,
 )
+from stallward.env.workloads.made_once import made_once
 
 _MODULES = "stallward.env.workloads"
 
@@ -77,14 +77,8 @@ def prepare_commands(commands: Sequence[Sequence[str]], cache_dir: Path, native_
     Raises:
         WorkloadError: If a command fails; its incomplete data is removed.
     """
-    target = cache_dir / f"data-{data_key(commands)}"
-    cache_dir.mkdir(parents=True, exist_ok=True)
-    with _locked(cache_dir / f"{target.name}.lock"):
-        if target.is_dir():
-            return target
-        part = cache_dir / f"{target.name}.part"
-        shutil.rmtree(part, ignore_errors=True)  # a killed run may have left it; the lock is held
-        part.mkdir()
+
+    def fill(part: Path) -> None:
         places = Places(
             data=part,
             run=part,
@@ -93,14 +87,11 @@ def prepare_commands(commands: Sequence[Sequence[str]], cache_dir: Path, native_
             workloads=native_dir,
             seed=0,
         )
-        try:
-            for argv in commands:
-                run_to_end(expand_command(argv, places))
-            os.sync()  # dirty pages cannot be evicted
-            part.rename(target)
-        finally:
-            shutil.rmtree(part, ignore_errors=True)
-    return target
+        for argv in commands:
+            run_to_end(expand_command(argv, places))
+        os.sync()  # dirty pages cannot be evicted
+
+    return made_once(cache_dir / f"data-{data_key(commands)}", fill)
 
 
 def run_to_end(argv: list[str]) -> None:
@@ -169,11 +160,3 @@ def _is_installed(program: str) -> bool:
     if program.startswith("/"):
         return any(Path("/").glob(program.lstrip("/")))
     return shutil.which(program) is not None
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on ``path``, which the kernel releases when this process ends."""
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -11,8 +11,11 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/node-pressure-ev
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import os
 import re
+import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,7 +40,7 @@ from stallward.actuator.targets.kubelet_groups import (
     Level,
     parse_group,
 )
-from stallward.agent.believed_file import read_believed
+from stallward.agent.believed_file import OPEN_FLAGS, read_believed
 from stallward.agent.controllers.partition import PartitionThresholds
 from stallward.agent.desired import MIB
 from stallward.agent.errors import UnbelievedFileError
@@ -49,13 +52,17 @@ from stallward.kubernetes.watcher import make_source
 # ---------- What the kubelet of this node is told: by it or the API where rights allow, or by its process
 # Its command line is in /proc, and so is its view of the files that it names, ``/proc/PID/root``:
 # so neither a mount nor a right in the cluster is needed. A kubelet inside another program (k3s) is
-# seen by the API only.
+# seen by the API only. A pod may call its process so, too, and whatever links it makes there, only
+# its own files are read.
 #
 # Sources: kubernetes pkg/kubelet/apis/config/v1beta1/defaults.go, cmd/kubelet/app/server.go.
 
 AVAILABLE: Final = "memory.available"
 _DEFAULT_HARD: Final = "100Mi"
 _MOST_BYTES: Final = 1 << 20
+_OPENAT2: Final = 437
+"""The number of the system call, on all architectures that the kubelet runs on."""
+_RESOLVE_IN_ROOT: Final = 0x10
 _MOST: Final = 2.0**62
 _GRANT: Final = "let its service account get nodes/proxy (rbac.nodesProxy of the chart)"
 _QUANTITY: Final = re.compile(r"([0-9]+(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?)([KMGTPE]i|[kMGTPE]|)")
@@ -115,7 +122,7 @@ def read_kubelet(
     table: dict[str, Any] = {}
     if "config" in flags:
         path = root / flags["config"].lstrip("/")
-        content = _configuration(path)
+        content = _configuration(root, path)
         if content is None:
             raise KubeletConfigError(
                 f"the kubelet's {flags['config']} cannot be read",
@@ -124,8 +131,8 @@ def read_kubelet(
             )
         table = parse_file(content or b"{}", path)
     if "config-dir" in flags:
-        for part in sorted((root / flags["config-dir"].lstrip("/")).glob("**/*.conf")):
-            table = _merged(table, parse_file(_configuration(part) or b"{}", part))
+        for part in _parts(root, root / flags["config-dir"].lstrip("/")):
+            table = _merged(table, parse_file(_configuration(root, part) or b"{}", part))
     return settings_of(table, flags, flags.get("config", "its command line"))
 
 
@@ -255,18 +262,55 @@ def _command_line(path: Path) -> str:
         return ""
 
 
-def _configuration(path: Path) -> bytes | None:
+def _parts(root: Path, folder: Path) -> list[Path]:
+    """The files in one of its folders that hold a part of its configuration, in their order."""
+    found: list[Path] = []
+    with contextlib.suppress(OSError):
+        fd = _open_inside(root, folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            for below, _, names, _ in os.fwalk(".", dir_fd=fd):
+                found += [folder / below / name for name in names if name.endswith(".conf")]
+        finally:
+            os.close(fd)
+    return sorted(found)
+
+
+def _configuration(root: Path, path: Path) -> bytes | None:
     """What one of its files holds; ``None`` if it cannot be read.
 
     Raises:
         KubeletConfigError: If it may not be believed.
     """
     try:
-        return read_believed(path, _MOST_BYTES)
+        return read_believed(path, _MOST_BYTES, _open_inside(root, path, OPEN_FLAGS))
     except UnbelievedFileError as error:
         raise KubeletConfigError(error.cause, next_step=error.next_step) from error
     except OSError:
         return None
+
+
+def _open_inside(root: Path, path: Path, flags: int) -> int:
+    """Open a file below ``root`` as a process with that root would: no link leads out of it.
+
+    Raises:
+        OSError: If it cannot be opened, or the kernel is older than 5.6.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    folder = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fd = libc.syscall(
+            ctypes.c_long(_OPENAT2),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(os.fsencode(path.relative_to(root))),
+            ctypes.c_char_p(struct.pack("QQQ", flags, 0, _RESOLVE_IN_ROOT)),
+            ctypes.c_size_t(24),
+        )
+    finally:
+        os.close(folder)
+    if fd < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(path))
+    return int(fd)
 
 
 _ROOM: Final = 1.25

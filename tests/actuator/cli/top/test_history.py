@@ -47,7 +47,7 @@ def test_the_share_that_met_the_target_counts_seconds_by_their_worst_tick() -> N
     assert view is not None
     assert view.attainment == pytest.approx(0.8)
     assert view.p95_history_ms.count(90.0) == 2
-    assert headline(view, 60.0) == (
+    assert headline(view) == (
         "p95 20 ms of at most 60 ms, kept in 80 % of the last 60 s   memory 500 of 600 MiB"
     )
 
@@ -66,7 +66,7 @@ def test_of_several_applications_each_has_a_row_and_the_worst_the_headline() -> 
         history.add(replace(record, sample=replace(record.sample, applications=both)))
     view = history.view()
     assert view is not None
-    assert headline(view, 60.0).startswith("db: p95 15 ms of at most 10 ms, kept in 0 %")
+    assert headline(view).startswith("db: p95 15 ms of at most 10 ms, kept in 0 %")
     rows = group_rows(view)
     assert [row[0] for row in rows] == ["db (15 of 10 ms)", "web (20 of 40 ms)", "hog"]
     assert rows[0][1] == "100"
@@ -78,7 +78,7 @@ def test_without_a_target_nothing_is_said_of_it() -> None:
     history.add(tick(0, p95_ms=None))
     view = history.view()
     assert view is not None
-    assert headline(view, None) == "p95 -   memory 500 of 600 MiB"
+    assert headline(view) == "p95 -   memory 500 of 600 MiB"
 
 
 def test_the_target_is_the_one_in_force_unless_one_is_given() -> None:
@@ -95,6 +95,17 @@ def test_the_target_is_the_one_in_force_unless_one_is_given() -> None:
     for history in (reloaded, given):  # the daemon starts again
         history.add(replace(tick(-10), slo_ms=12.0))
     assert (reloaded.target_ms, given.target_ms) == (12.0, 60.0)
+
+
+def test_what_is_past_is_judged_by_the_target_that_was_in_force_then() -> None:
+    history = History()
+    for number in range(8):  # two ticks a second: the target changes after the second one
+        history.add(replace(tick(number, p95_ms=20.0), slo_ms=10.0 if number < 4 else 60.0))
+    now, then = history.view(), history.past.view(0)
+    assert now is not None
+    assert headline(now).startswith("p95 20 ms of at most 60 ms, kept in 50 % of")
+    assert headline(then).startswith("p95 20 ms of at most 10 ms, kept in 0 % of")
+    assert latency_top_ms(then) == 20.0
 
 
 def test_small_steps_of_a_limit_are_not_listed_and_everything_else_is() -> None:
@@ -141,8 +152,8 @@ def test_bars_are_scaled_to_the_target() -> None:
     history.add(tick(0, p95_ms=60.0))
     view = history.view()
     assert view is not None
-    assert latency_top_ms(view, 60.0) == 120.0
-    assert latency_top_ms(view, None) == 60.0
+    assert latency_top_ms(view) == 120.0
+    assert latency_top_ms(replace(view, target_ms=None)) == 60.0
     full, half, lower = "\u2588", "\u2584", "\u2582"
     assert bars((0.0, 60.0, 120.0, 900.0), 120.0, width=4, height=2) == (
         f"  {full}{full}\n {full}{full}{full}"
@@ -181,4 +192,4 @@ def test_a_group_shows_what_is_done_to_it() -> None:
     assert app[0] == "app"
     assert hog == ("hog", "300", "10", "100", "-", "-", "-", "-", "yes (25 %)", "cpu_weight 10")
     assert decider(view) == "partition: room 300"
-    assert whole(view, 60.0).splitlines()[3].startswith("group")
+    assert whole(view).splitlines()[3].startswith("group")

@@ -15,12 +15,19 @@ from textual.widgets import DataTable, RichLog, Static
 from top_ticks import tick, write_recording
 from typer.testing import CliRunner
 
+from stallward.actuator.cli.top import screen as screen_module
 from stallward.actuator.cli.top.history import History
 from stallward.actuator.cli.top.screen import TopScreen
 from stallward.actuator.cli.top.source import LEAD_S, Pace, replayed
 from stallward.actuator.record.tick_record import TickRecord
 from stallward.agent.errors import UsageError
 from stallward.evaluation.cli.app import app
+
+
+@pytest.fixture(autouse=True)
+def _drawn_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests wait for what is drawn, which takes half a second otherwise."""
+    monkeypatch.setattr(screen_module, "REFRESH_S", 0.05)
 
 
 @pytest.fixture

@@ -76,7 +76,7 @@ def _print(records: Iterable[TickRecord], history: History, length_s: float = ma
             break
     view = history.view()
     if view is not None:
-        output.text(whole(view, history.target_ms))
+        output.text(whole(view))
 
 
 def _show(

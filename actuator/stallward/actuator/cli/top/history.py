@@ -71,6 +71,8 @@ class View:
     fallback: bool
     reason: str
     p95_ms: float | None
+    target_ms: float | None
+    """The target in force, or the one to judge by."""
     farthest: ApplicationSample | None
     """The application that is farthest from its target, where there are several: ``p95_ms`` is its
     own as a multiple of the node's target."""
@@ -110,7 +112,7 @@ class History:
         self.target_ms = reported_ms if target_ms is None else target_ms
         self._names = tuple(names)
         self._records: deque[TickRecord] = deque()
-        self._seconds: deque[tuple[int, float | None, float]] = deque(maxlen=HISTORY_S)
+        self._seconds = deque[tuple[int, float | None, float, float | None]](maxlen=HISTORY_S)
         self._stalled_us: int | None = None
         self._changes: deque[Change] = deque(maxlen=MOST_CHANGES)
         self._granted = RELEASED
@@ -157,10 +159,10 @@ class History:
         p95_ms = sample.latency.p95_ms if sample.latency else None
         stall = 1e-6 * stalled_us
         if self._seconds and self._seconds[-1][0] == second:
-            _, before_ms, before = self._seconds.pop()
+            _, before_ms, before, _ = self._seconds.pop()
             p95_ms = max(filter(None, (before_ms, p95_ms)), default=None)
             stall += before
-        self._seconds.append((second, p95_ms, min(stall, 1.0)))
+        self._seconds.append((second, p95_ms, min(stall, 1.0), self.target_ms))
 
     def view(self) -> View | None:
         """What to show now; ``None`` before the first record."""
@@ -194,10 +196,11 @@ class History:
             fallback=record.fallback,
             reason=record.decision.decision.reason,
             p95_ms=latency.p95_ms if latency else None,
+            target_ms=self.target_ms,
             farthest=farthest(sample.applications),
             attainment=self._attainment(),
-            p95_history_ms=tuple(p95 or 0.0 for _, p95, _ in self._seconds),
-            stall_history=tuple(stall for _, _, stall in self._seconds),
+            p95_history_ms=tuple(p95 or 0.0 for _, p95, _, _ in self._seconds),
+            stall_history=tuple(stall for _, _, stall, _ in self._seconds),
             zone_usage_bytes=sample.zone.memory_usage_bytes,
             zone_limit_bytes=sample.zone.memory_limit_bytes,
             profile=record.granted.tuning.name,
@@ -210,12 +213,9 @@ class History:
         return self._names[index] if index < len(self._names) else _short(group.name)
 
     def _attainment(self) -> float | None:
-        if self.target_ms is None:
-            return None
-        known = [p95 for _, p95, _ in list(self._seconds)[-ATTAINMENT_S:] if p95 is not None]
-        if not known:
-            return None
-        return sum(p95 <= self.target_ms for p95 in known) / len(known)
+        last = list(self._seconds)[-ATTAINMENT_S:]
+        met = [p95 <= ms for _, p95, _, ms in last if p95 is not None and ms is not None]
+        return sum(met) / len(met) if met else None
 
 
 def _applications(sample: Sample, earlier: Sample, elapsed_s: float) -> tuple[GroupView, ...]:

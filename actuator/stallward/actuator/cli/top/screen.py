@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterable
 from typing import ClassVar, Final
@@ -233,13 +234,13 @@ class TopScreen(App[None]):
             self._problem = "There are no more ticks."
 
     def _show(self, view: View) -> None:
-        target_ms = self._history.target_ms
         first = self.query_one("#headline", Static)
-        first.update(headline(view, target_ms))
-        late = view.p95_ms is not None and target_ms is not None and view.p95_ms > target_ms
-        first.set_class(late, "missed")
+        first.update(headline(view))
+        target_ms = math.inf if view.target_ms is None else view.target_ms
+        first.set_class((view.p95_ms or 0.0) > target_ms, "missed")
         self.query_one("#decider", Static).update(decider(view))
-        self._draw_bars(view, target_ms)
+        self._draw_bars(view)
+        self.query_one("#p95").set_class(view.p95_history_ms[-1] > target_ms, "missed")
         table = self.query_one("#groups", DataTable)
         table.clear()
         for row in group_rows(view, order=self._order, words=self._words):
@@ -256,8 +257,8 @@ class TopScreen(App[None]):
             if self._words.lower() in change.treated.lower():
                 log.write(change_line(change, details=self._details))
 
-    def _draw_bars(self, view: View, target_ms: float | None) -> None:
-        top_ms = latency_top_ms(view, target_ms)
+    def _draw_bars(self, view: View) -> None:
+        top_ms = latency_top_ms(view)
         top = max(*view.stall_history, _LEAST_STALL_TOP)
         for name, values, full, label in (
             ("p95", view.p95_history_ms, top_ms, f"p95 of each second, up to {top_ms:.3g} ms"),
@@ -272,7 +273,3 @@ class TopScreen(App[None]):
             width = min(max(field.size.width, 1), HISTORY_S)
             field.update(bars(values, full, width=width, height=_HEIGHT))
             self.query_one(f"#{name}-label", Label).update(label)
-        late = target_ms is not None and any(
-            p95_ms > target_ms for p95_ms in view.p95_history_ms[-1:]
-        )
-        self.query_one("#p95").set_class(late, "missed")

@@ -18,9 +18,9 @@ COLUMNS: Final = (
 UNKNOWN: Final = "-"
 
 
-def headline(view: View, target_ms: float | None) -> str:
+def headline(view: View) -> str:
     """How the application does, and who decides."""
-    p95_ms, whose = view.p95_ms, ""
+    p95_ms, target_ms, whose = view.p95_ms, view.target_ms, ""
     if view.farthest is not None and view.farthest.latency is not None:
         p95_ms, target_ms = view.farthest.latency.p95_ms, view.farthest.slo_ms
         whose = f"{printable(view.farthest.name)}: "
@@ -99,10 +99,10 @@ def bars(values: Sequence[float], top: float, *, width: int, height: int) -> str
     return "\n".join(line.rjust(width) for line in lines)
 
 
-def latency_top_ms(view: View, target_ms: float | None) -> float:
+def latency_top_ms(view: View) -> float:
     """The p95 of a bar of full height: twice the target, so that a bar of half height meets it."""
-    if target_ms is not None:
-        return 2.0 * target_ms
+    if view.target_ms is not None:
+        return 2.0 * view.target_ms
     return max(view.p95_history_ms, default=0.0) or 1.0
 
 
@@ -130,7 +130,7 @@ def change_line(change: Change, *, details: bool = False) -> str:
     return printable(f"{at}  {change.treated}{why}{notes}")
 
 
-def whole(view: View, target_ms: float | None, changes: int = 10) -> str:
+def whole(view: View, changes: int = 10) -> str:
     """Everything as plain text, for what is not a terminal."""
     rows = [COLUMNS, *group_rows(view)]
     widths = [max(len(row[i]) for row in rows) for i in range(len(COLUMNS))]
@@ -138,7 +138,7 @@ def whole(view: View, target_ms: float | None, changes: int = 10) -> str:
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
         for row in rows
     ]
-    lines = [headline(view, target_ms), decider(view), "", *table, ""]
+    lines = [headline(view), decider(view), "", *table, ""]
     return "\n".join([*lines, *map(change_line, view.changes[:changes])]).rstrip()
 
 

@@ -11,12 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from stallward.actuator.errors import (
-    ForeignError,
-    KernelFileError,
-    LeverError,
-    NotTakenError,
-)
+from stallward.actuator.errors import ForeignError, KernelFileError, LeverError, NotTakenError
 from stallward.actuator.journal.entries import FileValue, JournalEntry, KeyedValue
 from stallward.actuator.kernel.files import ABSENT, read_text, write_text
 from stallward.actuator.kernel.memory.limit_writes import write_interruptibly, write_watched

@@ -27,6 +27,7 @@ from stallward.actuator.errors import JournalError, KernelFileError
 from stallward.actuator.journal.entries import Stopped
 from stallward.actuator.kernel.process_table import Seen, look_at, read_seen
 from stallward.actuator.kernel.process_trees import ProcessTree
+from stallward.actuator.levers.base.file_lever import RETRY_S
 from stallward.actuator.levers.base.lever import ExemptProcesses, LeverDefaults, PlannedWrite
 from stallward.actuator.levers.base.originals import Originals
 from stallward.actuator.record.lever_result import LeverResult
@@ -155,8 +156,6 @@ ROUNDS: Final = 3
 """How often one tick looks again for processes forked while it stopped the others."""
 CONFIRM_S: Final = 1.0
 """A process that is not stopped after this time is reported."""
-RETRY_S: Final = 1.0
-"""How long to wait before a failed pause is tried again."""
 LOOKED_AT: Final = 32
 """How many of the stopped processes one check reads, in turn."""
 

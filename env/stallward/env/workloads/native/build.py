@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
+import platform
 import shutil
 import subprocess
 from importlib import resources
 from pathlib import Path
 
 from stallward.env.errors import WorkloadError
+from stallward.env.workloads.made_once import made_once
 
 PROGRAMS = ("anon", "anon_once", "file_once", "file_loop", "dirty", "load", "subtasks")
 _FLAGS = ("-O2", "-std=gnu11", "-pthread")
@@ -21,10 +22,11 @@ def sources_dir() -> Path:
 
 
 def build_native(cache_dir: Path) -> Path:
-    """Compile all programs, unless these sources have been compiled before.
+    """Compile all programs, unless these sources have been compiled here before.
 
     Args:
-        cache_dir: The folder for builds. Each is in a folder named after the hash of its sources.
+        cache_dir: The folder for builds, which machines may share. Each build is in a folder named
+            after the hash of its sources, the compiler, and the machine and C library it is for.
 
     Returns:
         The folder with the executables, named as in ``PROGRAMS``.
@@ -32,31 +34,23 @@ def build_native(cache_dir: Path) -> Path:
     Raises:
         WorkloadError: If there is no C compiler or it refuses the sources.
     """
-    sources = sorted(sources_dir().glob("*.[ch]"))
-    digest = hashlib.sha256(" ".join(_FLAGS).encode())
-    for source in sources:
-        digest.update(source.name.encode() + source.read_bytes())
-    target = cache_dir / f"native-{digest.hexdigest()[:16]}"
-    if target.is_dir():
-        return target
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
+    found = shutil.which("cc") or shutil.which("gcc")
+    if found is None:
         raise WorkloadError(
             "No C compiler was found on PATH (looked for cc and gcc).",
             next_step="Install one, e.g. `apt-get install gcc libc6-dev`.",
         )
-    part = cache_dir / f"{target.name}.part-{os.getpid()}"
-    part.mkdir(parents=True)
-    try:
+    compiler = Path(found).resolve().name  # on Debian, with its version
+    built_for = (*_FLAGS, compiler, platform.machine(), *platform.libc_ver())
+    digest = hashlib.sha256(" ".join(built_for).encode())
+    for source in sorted(sources_dir().glob("*.[ch]")):
+        digest.update(source.name.encode() + source.read_bytes())
+
+    def compile_all(folder: Path) -> None:
         for program in PROGRAMS:
-            _compile(compiler, sources_dir() / f"{program}.c", part / program)
-        part.rename(target)
-    except OSError:
-        if not target.is_dir():  # otherwise another process finished the same build first
-            raise
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
-    return target
+            _compile(found, sources_dir() / f"{program}.c", folder / program)
+
+    return made_once(cache_dir / f"native-{digest.hexdigest()[:16]}", compile_all)
 
 
 def _compile(compiler: str, source: Path, output: Path) -> None:

@@ -8,7 +8,7 @@
  *
  * Each %K in --request becomes a new random key in 0..KEYS-1; a request may contain several. What
  * else a request may contain is in request.h. A server that wants to be greeted before it answers
- * gets --hello on each new connection.
+ * gets --hello on each new connection. While one connection opens, the others send and receive.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -32,7 +32,7 @@
 #include "request.h"
 #include "schedule.h"
 
-enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, HELLO_S = 5, OUT_BYTES = 1 << 16 };
+enum { MAX_CONNECTIONS = 64, TIMER = 1000, SIGNALS = 1001, TAIL = 64, OPEN_S = 5, OUT_BYTES = 1 << 16 };
 
 struct options {
     const char *socket_path, *tcp, *out;
@@ -45,11 +45,14 @@ struct options {
 struct pending { double scheduled; long keys[MAX_KEYS]; };
 
 struct connection {
-    int fd, busy, ok, got;
-    double scheduled, start;
+    int fd, greeted, ready, busy;
+    double opened, scheduled, start;
     char tail[TAIL + 1], head[TAIL + 1];
     size_t tail_len, head_len;
 };
+
+/* How long a server that refuses is left alone before the first request. */
+static const double REOPEN_S = 0.02;
 
 static struct schedule plan;
 static struct options opt = {.until = {"\n", 1}, .wait_s = 30, .connections = 4, .keys = 1};
@@ -107,6 +110,14 @@ static void push(const struct pending *p)
     queue[(q_head + q_len++) % q_cap] = *p;
 }
 
+static struct pending pop(void)
+{
+    struct pending p = queue[q_head];
+    q_head = (q_head + 1) % q_cap, q_len--;
+    return p;
+}
+
+/* Begins to connect; the connection may only be used when it is writable. */
 static int connect_once(void)
 {
     int fd, one = 1;
@@ -115,7 +126,7 @@ static int connect_once(void)
         if (strlen(opt.socket_path) >= sizeof a.sun_path)
             die("--socket path is too long", opt.socket_path);
         strcpy(a.sun_path, opt.socket_path);
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
             return fd;
     } else {
@@ -129,50 +140,42 @@ static int connect_once(void)
         a.sin_port = htons((uint16_t)atoi(colon + 1));
         if (inet_pton(AF_INET, host, &a.sin_addr) != 1)
             die("--tcp wants ADDRESS:PORT", opt.tcp);
-        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0) {
+        fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (fd >= 0)
             setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+        if (fd >= 0 && connect(fd, (struct sockaddr *)&a, sizeof a) == 0)
             return fd;
-        }
     }
+    if (fd >= 0 && errno == EINPROGRESS)
+        return fd;
+    int error = errno;
     if (fd >= 0)
         close(fd);
+    errno = error;
     return -1;
 }
 
-/* Greets a server and waits for its answer; the bytes before the answer's end do not matter. */
-static int greet(int fd, long number)
+static int watch(struct connection *c, int operation, uint32_t for_what)
 {
-    static char sent[MAX_REQUEST];
-    char tail[TAIL];
-    size_t n = render(&opt.hello, NULL, number, sent), have = 0;
-    struct timeval patience = {.tv_sec = HELLO_S};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (send(fd, sent, n, MSG_NOSIGNAL) != (ssize_t)n)
-        return -1;
-    while (have < opt.hello_until.size || memcmp(tail, opt.hello_until.bytes, have)) {
-        if (have == opt.hello_until.size)
-            memmove(tail, tail + 1, --have);
-        if (recv(fd, tail + have++, 1, 0) != 1)
-            return -1;
-    }
-    return 0;
+    struct epoll_event e = {.events = for_what, .data.u32 = (uint32_t)(c - conns)};
+    return epoll_ctl(epoll_fd, operation, c->fd, &e);
 }
 
 static int open_connection(struct connection *c)
 {
-    int fd = connect_once();
-    if (fd < 0)
-        return -1;
-    if (opt.hello.size && greet(fd, c - conns) < 0) {
-        close(fd);
-        return -1;
-    }
     memset(c, 0, sizeof *c);
-    c->fd = fd;
-    fcntl(fd, F_SETFL, O_NONBLOCK);
-    struct epoll_event e = {.events = EPOLLIN, .data.u32 = (uint32_t)(c - conns)};
-    return epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &e);
+    c->opened = now_s();
+    c->fd = connect_once();
+    return c->fd < 0 ? -1 : watch(c, EPOLL_CTL_ADD, EPOLLOUT);
+}
+
+/* Without a connection, the next request fails now instead of waiting. */
+static void fail_next(void)
+{
+    if (q_len) {
+        double t = now_s();
+        record(pop().scheduled, t, t, 0);
+    }
 }
 
 static void finish(struct connection *c, int ok)
@@ -184,17 +187,56 @@ static void finish(struct connection *c, int ok)
 
 static void drop(struct connection *c)
 {
-    finish(c, 0);
+    if (c->ready)
+        finish(c, 0);
+    else
+        fail_next();
     close(c->fd);
     c->fd = -1;
+}
+
+static int greet(struct connection *c)
+{
+    static char sent[MAX_REQUEST];
+    size_t n = render(&opt.hello, NULL, c - conns, sent);
+    int error = 0;
+    socklen_t size = sizeof error;
+    c->greeted = 1;
+    if (getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &error, &size) < 0 || error)
+        return -1;
+    if (watch(c, EPOLL_CTL_MOD, EPOLLIN) < 0)
+        return -1;
+    return send(c->fd, sent, n, MSG_NOSIGNAL) == (ssize_t)n ? 0 : -1;
+}
+
+/* Greets the server, and looks for its answer; the bytes before the answer's end do not matter. */
+static void advance(struct connection *c)
+{
+    size_t want = opt.hello_until.size;
+    if (!c->greeted && greet(c) < 0) {
+        drop(c);
+        return;
+    }
+    while (c->tail_len < want || memcmp(c->tail, opt.hello_until.bytes, want)) {
+        if (c->tail_len == want)
+            memmove(c->tail, c->tail + 1, --c->tail_len);
+        ssize_t n = recv(c->fd, c->tail + c->tail_len, 1, 0);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR))
+            return;
+        if (n != 1) {
+            drop(c);
+            return;
+        }
+        c->tail_len++;
+    }
+    c->ready = 1;
 }
 
 static void send_next(struct connection *c)
 {
     static char text[MAX_REQUEST];
-    struct pending p = queue[q_head];
+    struct pending p = pop();
     size_t n = render(&opt.request, p.keys, c - conns, text);
-    q_head = (q_head + 1) % q_cap, q_len--;
     c->busy = 1, c->scheduled = p.scheduled, c->start = now_s(), c->tail_len = c->head_len = 0;
     if (send(c->fd, text, n, MSG_NOSIGNAL) != (ssize_t)n)
         drop(c);
@@ -229,22 +271,22 @@ static void receive(struct connection *c)
     }
 }
 
+/* Returns whether the connection can be used; it opens one that is closed. */
+static int usable(struct connection *c)
+{
+    /* A server that is full now (EAGAIN) may accept in a moment. */
+    if (c->fd < 0 && open_connection(c) < 0 && errno != EAGAIN)
+        fail_next();
+    else if (c->fd >= 0 && !c->ready && now_s() > c->opened + OPEN_S)
+        drop(c);
+    return c->fd >= 0 && c->ready;
+}
+
 static void dispatch(void)
 {
-    for (long i = 0; i < opt.connections && q_len; i++) {
-        struct connection *c = &conns[i];
-        if (c->fd < 0 && open_connection(c) < 0) {
-            /* No connection: the request fails now instead of waiting. */
-            struct pending p = queue[q_head];
-            q_head = (q_head + 1) % q_cap, q_len--;
-            double t = now_s();
-            c->fd = -1;
-            record(p.scheduled, t, t, 0);
-            continue;
-        }
-        if (!c->busy)
-            send_next(c);
-    }
+    for (long i = 0; i < opt.connections && q_len; i++)
+        if (usable(&conns[i]) && !conns[i].busy)
+            send_next(&conns[i]);
 }
 
 static void arm(int fd, double at)
@@ -322,17 +364,43 @@ static void parse(int argc, char **argv)
         die("--hello takes no %K", "and goes together with --hello-until");
 }
 
-static void connect_all(void)
+/* Handles what happens within the time; returns whether a signal asks to end. */
+static int handle_events(int timer_fd, int patience_ms)
+{
+    struct epoll_event events[MAX_CONNECTIONS + 2];
+    int n = epoll_wait(epoll_fd, events, MAX_CONNECTIONS + 2, patience_ms), asked = 0;
+    for (int i = 0; i < n; i++) {
+        uint32_t who = events[i].data.u32;
+        if (who == SIGNALS) {
+            asked = 1;
+        } else if (who == TIMER) {
+            uint64_t count;
+            ssize_t ignored = read(timer_fd, &count, sizeof count);
+            (void)ignored;
+        } else if (conns[who].fd >= 0) {
+            (conns[who].ready ? receive : advance)(&conns[who]);
+        }
+    }
+    return asked;
+}
+
+/* Returns 0 if a signal asks to end before all are connected. */
+static int connect_all(int timer_fd)
 {
     double give_up = now_s() + opt.wait_s;
-    for (long i = 0; i < opt.connections;) {
-        if (open_connection(&conns[i]) == 0) {
-            i++;
-            continue;
-        }
+    for (long i = 0; i < opt.connections; i++)
+        conns[i].fd = -1;
+    for (;;) {
+        long ready = 0;
+        for (long i = 0; i < opt.connections; i++)
+            if (conns[i].fd >= 0 || now_s() > conns[i].opened + REOPEN_S)
+                ready += usable(&conns[i]);
+        if (ready == opt.connections)
+            return 1;
         if (now_s() > give_up)
             die("nobody accepts connections", opt.socket_path ? opt.socket_path : opt.tcp);
-        usleep(20000);
+        if (handle_events(timer_fd, 20))
+            return 0;
     }
 }
 
@@ -343,25 +411,13 @@ static void run(int timer_fd)
     double stop_at = opt.seconds > 0 ? now_s() + opt.seconds : INFINITY;
     arm(timer_fd, due);
     for (;;) {
-        struct epoll_event events[MAX_CONNECTIONS + 2];
-        int n = epoll_wait(epoll_fd, events, MAX_CONNECTIONS + 2, 100);
+        int asked = handle_events(timer_fd, 100);
         double now = now_s();
-        for (int i = 0; i < n; i++) {
-            uint32_t who = events[i].data.u32;
-            if (who == SIGNALS)
-                return;
-            if (who == TIMER) {
-                uint64_t count;
-                ssize_t ignored = read(timer_fd, &count, sizeof count);
-                (void)ignored;
-            } else if (conns[who].fd >= 0) {
-                receive(&conns[who]);
-            }
-        }
-        if (now >= stop_at)
-            return;
-        for (; due <= now; due = next_arrival(&plan, due))
+        /* Requests that came due while this program could not run arrive also at its end. */
+        for (; due <= now && due <= stop_at; due = next_arrival(&plan, due))
             arrive(due);
+        if (asked || now >= stop_at)
+            return;
         arm(timer_fd, due);
         dispatch();
         if (out_len && now >= flush_at) {
@@ -390,8 +446,8 @@ int main(int argc, char **argv)
     struct epoll_event s = {.events = EPOLLIN, .data.u32 = SIGNALS};
     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, timer_fd, &e);
     epoll_ctl(epoll_fd, EPOLL_CTL_ADD, signal_fd, &s);
-    connect_all();
-    run(timer_fd);
+    if (connect_all(timer_fd))
+        run(timer_fd);
     double end = now_s();
     for (long i = 0; i < opt.connections; i++)
         if (conns[i].busy)
