@@ -101,7 +101,7 @@ def test_a_runner_without_a_job_ends_and_does_not_spin(tmp_path: Path) -> None:
     (tmp_path / "results.json").write_text("{}")
     options = argparse.Namespace(folder=tmp_path, only="", units=tmp_path / "units", seed=1)
     with pytest.raises(SystemExit, match="None of the jobs"):
-        checked.run(options)
+        checked_jobs.run(options)
 
 
 def test_a_job_with_a_wrong_result_is_told_from_one_that_is_right(tmp_path: Path) -> None:

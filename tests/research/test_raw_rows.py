@@ -48,5 +48,5 @@ def test_the_samples_of_a_recording_have_its_signals() -> None:
     names = ("protected_anon_bytes", "latency_completed", "slot0_state_paused")
     ticks = {name: column for name, column in recording.ticks.items() if name not in names}
     sample = recorded_samples(replace(recording, ticks=ticks))[300]
-    assert sample.protected.anon_bytes is sample.latency is None
+    assert (sample.protected.anon_bytes, sample.latency) == (None, None)
     assert sample.slot_states[0].paused is False

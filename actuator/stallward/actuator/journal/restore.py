@@ -79,6 +79,10 @@ class _Run:
         self.ended: set[int] = set()
         self.taken = 0
 
+    def goes_on(self, number: int) -> bool:
+        """Whether an action has not ended."""
+        return number not in self.ended
+
     def work(self) -> None:
         """Run waiting actions until there are none left."""
         while True:
@@ -147,7 +151,7 @@ def run_bounded(
             Failure(
                 number=number,
                 why=f"{_described(action)} is not done after {give_up_s:g} s, and goes on.",
-                goes_on=lambda number=number: number not in run.ended,
+                goes_on=partial(run.goes_on, number),
             )
             for number, action in (*run.begun.items(), *run.waiting)
         ]
