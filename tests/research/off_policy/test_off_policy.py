@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from off_policy_on_twin import RandomLaw, validate_on_twin
 
 from stallward.agent.controllers.excite import ExciteController
 from stallward.agent.desired import ACTION_SIZES
@@ -29,7 +30,6 @@ from stallward.research.off_policy.estimators import (
     OffPolicySettings,
     _LeafMeans,
 )
-from stallward.research.off_policy.validation import RandomLaw, validate_on_twin
 from stallward.research.raw_rows import recorded_frames
 from stallward.training.errors import DatasetError
 
