@@ -8,11 +8,8 @@ from typing import Final
 import numpy as np
 
 from stallward.agent.desired import ACTION_SIZES
-from stallward.agent.errors import StallwardError
 from stallward.env.simulation.simulation import Simulation, SimulationSettings
-from stallward.env.twin.inputs.exogenous import Exogenous, ProtectedProgram, SlotProgram
 from stallward.env.twin.inputs.fitted import FittedTwin, load_fitted
-from stallward.env.twin.inputs.parameters import TwinParameters
 from stallward.models.registry import find_twin, twin_names
 from stallward.training.progress import Report, silent
 
@@ -23,7 +20,6 @@ _SPEEDS: Final = {
     f"twin_steps_per_s_{_FEW}": _FEW,
     f"twin_steps_per_s_{_MANY}": _MANY,
 }
-_PAGES_PER_MIB: Final = 256.0
 MEANINGS: Final = {
     **{
         key: f"decisions per second of one process, {batch} twin nodes at once"
@@ -37,30 +33,8 @@ MEANINGS: Final = {
 
 
 def bench_twins() -> tuple[FittedTwin, ...]:
-    """The shipped twins, or if none is shipped, one with default parameters."""
-    try:
-        twins = tuple(load_fitted(find_twin(name)) for name in twin_names())
-    except StallwardError:
-        twins = ()
-    return twins or (_default_twin(),)
-
-
-def _default_twin() -> FittedTwin:
-    hog = SlotProgram(name="hog", units_per_s=300.0, anon_pages=(300.0 * _PAGES_PER_MIB,))
-    scenario = Exogenous(
-        name="plain",
-        zone_bytes=600 << 20,
-        swap_bytes=2 << 30,
-        slo_ms=30.0,
-        protected=ProtectedProgram(
-            request_rate_per_s=15.0,
-            service_s=0.01,
-            file_pages=150.0 * _PAGES_PER_MIB,
-            touch_file_pages=150.0 * _PAGES_PER_MIB,
-        ),
-        slots=(hog,),
-    )
-    return FittedTwin(scenario=scenario, draws=(TwinParameters(),), weights=(1.0,))
+    """The shipped twins."""
+    return tuple(load_fitted(find_twin(name)) for name in twin_names())
 
 
 def bench_environment(
