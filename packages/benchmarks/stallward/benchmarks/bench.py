@@ -196,11 +196,9 @@ def harm(
     try:
         with output.progress("bench harm") as report:
             bench_harm(tally, request, report=report)
-    except BaseException:  # the jobs of an hour must not be lost
+    finally:  # the jobs of an hour must not be lost
         if tally.runs:
             _print_harm(tally, as_json=as_json)
-        raise
-    _print_harm(tally, as_json=as_json)
     if tally.harms([arm.label for arm in chosen if arm.peer is None]):
         raise typer.Exit(1)
 

@@ -219,8 +219,7 @@ def bench_harm(
     missing = {job.name: job.program for job in chosen if shutil.which(job.program) is None}
     if len(missing) == len(chosen):
         raise BenchError(f"The programs of all jobs are missing: {', '.join(missing.values())}.")
-    for name, program in missing.items():
-        tally.left_out[name] = f"There is no program {program} here."
+    tally.left_out |= {k: f"There is no program {v} here." for k, v in missing.items()}
     rng = random.Random(request.seed)  # noqa: S311 - the order of blocks
     arms, total = list(request.arms), request.rounds * len(request.arms)
     with open_session(_scenario(request, ""), paths=paths) as session:

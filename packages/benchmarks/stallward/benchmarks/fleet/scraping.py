@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from stallward.benchmarks.errors import BenchError
 from stallward.benchmarks.fleet.running import running_nodes
-from stallward.training.progress import Report, silent
+from stallward.training.progress import Report, part, silent
 
 _READY_S: Final = 30.0
 _LOOK_S: Final = 1.0
@@ -82,12 +82,10 @@ def bench_scrape(settings: ScrapeSettings, report: Report = silent) -> dict[str,
         first_metrics_port=settings.first_port,
     ) as nodes:
         with _prometheus(program, nodes.metrics, settings) as address:
-            _settle(settings, report)
-            before_s, begin_s = _own(address, "process_cpu_seconds_total"), time.monotonic()
             half_s = settings.length_s / 2.0
-            while (passed_s := time.monotonic() - begin_s) < half_s:
-                report("scraping", 0.5 + 0.5 * passed_s / half_s)
-                time.sleep(_LOOK_S)
+            _wait(half_s, part(report, 0.0, 0.5))  # the first scrapes make all the series
+            before_s, begin_s = _own(address, "process_cpu_seconds_total"), time.monotonic()
+            _wait(half_s, part(report, 0.5, 1.0))
             passed_s = time.monotonic() - begin_s
             cores = (_own(address, "process_cpu_seconds_total") - before_s) / passed_s
             figures = _figures(address, nodes.metrics, settings)
@@ -96,11 +94,11 @@ def bench_scrape(settings: ScrapeSettings, report: Report = silent) -> dict[str,
     return {key: figures[key] for key in MEANINGS}
 
 
-def _settle(settings: ScrapeSettings, report: Report) -> None:
-    """Let each node be scraped several times: the first scrapes make all the series."""
-    begin_s, half_s = time.monotonic(), settings.length_s / 2.0
-    while (passed_s := time.monotonic() - begin_s) < half_s:
-        report("scraping", 0.5 * passed_s / half_s)
+def _wait(length_s: float, report: Report) -> None:
+    """Let each node be scraped for some time."""
+    begin_s = time.monotonic()
+    while (passed_s := time.monotonic() - begin_s) < length_s:
+        report("scraping", passed_s / length_s)
         time.sleep(_LOOK_S)
 
 
