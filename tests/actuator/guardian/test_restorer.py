@@ -95,7 +95,7 @@ def test_what_cannot_be_undone_is_said_once_and_tried_again(
 def test_a_write_that_the_kernel_still_blocks_is_not_begun_again(
     dead: DeadDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.2)
+    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.8)
     go_on, write = threading.Event(), KeptFiles.write
     tries: list[str] = []
 

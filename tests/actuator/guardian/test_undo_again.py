@@ -112,7 +112,7 @@ def test_only_what_failed_stays_held_and_is_undone_when_the_fault_ends(
 def test_a_write_that_the_kernel_still_blocks_is_not_begun_again(
     held: Held, faults: Faults, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.2)
+    monkeypatch.setitem(run_bounded.__kwdefaults__ or {}, "give_up_s", 0.8)
     held.hold(held.first, "60", 0)
     held.hold(held.second, "60", 1)
     faults.paths, faults.blocks = {held.first}, threading.Event()
