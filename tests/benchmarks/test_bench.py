@@ -11,6 +11,7 @@ import pytest
 from stallward.actuator.kernel.paths import Paths
 from stallward.agent.controller import NodeContext
 from stallward.agent.controllers.onnx import OnnxController
+from stallward.agent.errors import PolicyError
 from stallward.agent.observation.encoder import OBSERVATION_NAMES, OBSERVATION_SIZE
 from stallward.agent.sample import GroupSample, NodeSample, Sample, SlotState
 from stallward.benchmarks.bench import figure_rows
@@ -20,6 +21,7 @@ from stallward.benchmarks.overhead import (
     DaemonWatch,
     _cpu_s,
     _memory_mib,
+    bench_node,
 )
 from stallward.env.recording.node_facts import node_info
 
@@ -94,6 +96,21 @@ def test_cpu_shares_of_the_loop_and_of_its_limit_writers_leave_out_the_burn_in()
     watch = DaemonWatch(loop_cpu_s=[(0.0, 5.0, 0.0), (4.0, 6.0, 1.0), (14.0, 6.25, 3.0)])
     assert list(watch.loop_shares()) == pytest.approx([0.225, 0.2])
     assert DaemonWatch().loop_shares() == (None, None)
+
+
+def test_nothing_is_measured_in_place_of_a_policy_that_cannot_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(*_: object) -> None:
+        raise PolicyError("It cannot be run here.")
+
+    def opened(*_: object) -> None:
+        pytest.fail("A session was opened.")
+
+    monkeypatch.setattr("stallward.benchmarks.overhead.find_policy_of", refused)
+    monkeypatch.setattr("stallward.benchmarks.overhead.open_session", opened)
+    with pytest.raises(PolicyError, match="cannot be run here"):
+        bench_node()
 
 
 def test_rows_explain_every_key_and_show_absence() -> None:

@@ -20,7 +20,6 @@ import psutil
 from numpy.typing import NDArray
 
 from stallward.actuator.client.daemon_process import Daemon, DaemonPids
-from stallward.agent.errors import StallwardError
 from stallward.benchmarks import sample_cost
 from stallward.benchmarks.earlyoom import Earlyoom
 from stallward.benchmarks.onset import OnsetProbe
@@ -137,14 +136,11 @@ def bench_node(
     """Measure the daemon; a figure that could not be measured is ``None``.
 
     Raises:
-        StallwardError: If this machine cannot have the sandbox.
+        StallwardError: If this machine cannot have the sandbox, or cannot run the shipped policy.
     """
     loaded = load_scenario(scenario or WORST_SCENARIO)
-    policy_arm = Arm(label="ppo", spec="ppo")
-    try:
-        policy, arm = find_policy_of(policy_arm, "default"), policy_arm
-    except StallwardError:  # no policy is shipped: the most expensive rule is taken instead
-        policy, arm = None, Arm(label="latd", spec="latd")
+    arm = Arm(label="ppo", spec="ppo")
+    policy = find_policy_of(arm, "default")
     report("preparing programs and data", 0.0)
     with (
         open_session(loaded) as session,
