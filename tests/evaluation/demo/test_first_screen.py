@@ -195,7 +195,7 @@ def test_a_training_scenario_is_named_as_one() -> None:
 
 def test_a_number_stays_with_its_unit() -> None:
     for shift in range(12):
-        lines = wrap("x" * shift + " a target of 27 % in 3976 ms after 54 s" * 6).splitlines()
+        lines = wrap("x" * shift + " a target of 27 % in 3976 ms after 54 s" * 6)
         assert max(map(len, lines)) <= WIDTH
         assert not [line for line in lines if line.startswith(("%", "ms ", "s "))]
 

@@ -125,6 +125,7 @@ def test_the_demo_runs_once_on_the_twin(tmp_path: Path) -> None:
 
     settings = DemoSettings(out=tmp_path / "demo", minutes=0.3, twin=True)
     result = run_demo(settings, say=messages.append, progress=progress)
+    assert [one for one in messages if "\n" in one] == [], "a line is printed as one line"
     assert messages[0].startswith("Comparing on the twin, not live (as asked with --twin)")
     assert [name.split()[0] for name in stages] == ["1/4", "2/4", "3/4", "4/4"]
     assert result.mode == "twin"

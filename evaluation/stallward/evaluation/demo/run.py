@@ -102,10 +102,10 @@ def first_screen(result: ComparisonResult, *, trained_s: float, seen: bool) -> O
     )
 
 
-def wrap(text: str) -> str:
-    """Fold a sentence to the terminal, without a line break between a number and its unit."""
+def wrap(text: str) -> list[str]:
+    """The lines of a text on the terminal, without a break between a number and its unit."""
     joined = re.sub(r"(?<=\d) (?=%|ms|s\b)", "\N{NO-BREAK SPACE}", text)
-    return textwrap.fill(joined, WIDTH).replace("\N{NO-BREAK SPACE}", " ")
+    return [one.replace("\N{NO-BREAK SPACE}", " ") for one in textwrap.wrap(joined, WIDTH)]
 
 
 def demo_rows(table: Table) -> tuple[tuple[str, ...], ...]:
@@ -409,7 +409,7 @@ def run_demo(settings: DemoSettings, *, say: Say, progress: OpenProgress) -> Com
     why = "as asked with --twin" if settings.twin else why_not_live()
     recordings = settings.recordings or shipped_recordings()
     for text in _first_lines(settings, scenario, why):
-        say(wrap(text))
+        _say_lines(text, say)
     say("")
     _clear(settings.out)
     settings.out.mkdir(parents=True, exist_ok=True)
@@ -574,13 +574,18 @@ def _make_policy(
     return policy, trained_s
 
 
+def _say_lines(text: str, say: Say) -> None:
+    for one in wrap(text):
+        say(one)
+
+
 def _conclude(out: Path, opening: Opening, say: Say, took_s: float) -> None:
     say("")
     output.table(opening.headers, opening.rows)
     say("")
-    say(wrap(opening.target))
+    _say_lines(opening.target, say)
     for text in (opening.headline, *opening.notes):
         say("")
-        say(wrap(text))
+        _say_lines(text, say)
     say("")
     say(f"{out / REPORT_FILE}  {out / RESULT_FILE}  ({took_s / 60:.1f} minutes)")
