@@ -343,13 +343,17 @@ def test_a_flush_writes_some_dirty_pages_of_the_first_file(mapper: Mapper) -> No
 
 @needs_all
 def test_with_writeback_dirty_pages_are_written_before_bits_are_cleared(mapper: Mapper) -> None:
-    mapper.do("write")
-    before = mapper.dirty()
-    if not before:
-        pytest.skip("the temporary folder is no file system that writes back")
     lever = lever_on(source(mapper.pid))
-    settle(lever, wish("clear", writeback=False))
-    assert mapper.dirty() == before
+    for attempt in range(10):  # the kernel writes dirty pages back by itself whenever it likes
+        mapper.do("write")
+        before = mapper.dirty()
+        if not before and attempt == 0:
+            pytest.skip("the temporary folder is no file system that writes back")
+        settle(lever, wish("clear", writeback=False))
+        if before and mapper.dirty() == before:
+            break
+    else:
+        pytest.fail("pages were written although no writeback was asked for, ten times of ten")
     settle(lever, wish("clear", writeback=True))
     assert mapper.dirty() <= before - FLUSH_PAGES
     assert mapper.of_mapping("Referenced") == 0

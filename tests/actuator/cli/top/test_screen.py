@@ -198,6 +198,16 @@ def test_keys_lead_to_the_oldest_second_and_let_the_screen_stand() -> None:
     asyncio.run(run())
 
 
+def test_a_timer_that_is_due_while_the_screen_closes_draws_nothing() -> None:
+    async def run() -> None:
+        screen = TopScreen(iter(()), History(60.0), "test")
+        async with screen.run_test() as pilot:
+            await shown(pilot, "no more ticks")
+        screen.draw()
+
+    asyncio.run(run())
+
+
 def test_a_source_that_fails_is_named_on_the_screen() -> None:
     def broken() -> object:
         yield tick(0)

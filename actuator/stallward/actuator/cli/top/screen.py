@@ -209,6 +209,8 @@ class TopScreen(App[None]):
 
     def draw(self) -> None:
         """Show the newest second, or the one that was gone back to."""
+        if not self.is_running:
+            return  # the timer may be due once more while the widgets are taken down
         self.query_one("#problem", Static).update(self._problem)
         with self._lock:
             newest = self._history.view()
