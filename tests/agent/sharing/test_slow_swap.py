@@ -108,6 +108,16 @@ def test_where_swap_is_fast_limits_are_as_ever_after_seconds() -> None:
     assert node.run(600.0) is Way.LIMITS
 
 
+def test_a_fast_disk_that_is_busy_for_a_while_is_not_slow() -> None:
+    """nginx-hogs: 20 counts of 12 to 40 us, then as many of 80 to 520 while the groups thrashed."""
+    node = Node(delay_us=25.0)
+    node.run(20.0)
+    node.delay_us = 300.0
+    for _ in range(150):
+        assert node.run(0.1) is Way.LIMITS
+    assert node.run(120.0) is Way.PAUSES, "what stays slow is slow"
+
+
 def test_first_limits_take_little_and_soon_more() -> None:
     node = Node(pages_per_s=0.0)
     node.run(0.1)

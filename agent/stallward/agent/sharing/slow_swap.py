@@ -16,7 +16,6 @@ from __future__ import annotations
 import enum
 from collections import deque
 from dataclasses import dataclass
-from statistics import median
 from typing import Final
 
 from stallward.agent.control_law.thresholds import tuned
@@ -26,9 +25,10 @@ from stallward.agent.sharing.lifting import LONGEST_WAIT_S, newest_ratio
 
 MEASURED_PAGES: Final = 300.0
 """So many pages give one measurement."""
-MEASUREMENTS: Final = 15
-"""The median of as many counts: a program also waits for files, and some pages are still in memory
-when they come back."""
+MEASUREMENTS: Final = 200
+"""The last counts, of which the lower quartile counts. A slow disk is slow from the first page on; a
+fast one that is kept busy is slow for a while, so the median of fewer counts took it for slow. Some
+pages are still in memory when they come back, so the least count says nothing."""
 
 FIRST_STEP_BYTES: Final = 8 * MIB
 """The first limit of a group takes as much of what it holds; each further step twice as much."""
@@ -110,7 +110,8 @@ class SwapDelay:
             if self._pages >= MEASURED_PAGES:
                 self._measured.append(self._waited_us / self._pages)
                 self._pages = self._waited_us = 0.0
-                self.slow = median(self._measured) >= self._slow_us
+                lower_quartile = sorted(self._measured)[len(self._measured) // 4]
+                self.slow = lower_quartile >= self._slow_us
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
