@@ -240,10 +240,6 @@ class Assembler:
         code = 0x07 | _OPERATIONS[operation]
         self._add(code | (reg is not None) << 3, dst, reg or 0, value=value)
 
-    def zero_extend(self, dst: int) -> None:
-        """Clear the upper half of ``dst``, which holds a C ``int``."""
-        self._add(0xBC, dst, dst)
-
     def load(self, dst: int, base: int, offset: int = 0, size: int = 8) -> None:
         """``dst = *(base + offset)``."""
         self._add(0x61 | SIZES[size], dst, base, offset)
