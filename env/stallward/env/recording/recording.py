@@ -30,7 +30,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.wire import reasons_of
+from stallward.actuator.record.wire import REASONS
 from stallward.env.errors import RecordingError
 from stallward.env.recording.applications import application_columns
 from stallward.env.recording.run_info import RunInfo, load_run
@@ -193,7 +193,7 @@ def _action_text(decision: pb.Decision) -> str:
 
 def _notes_text(record: pb.TickRecord) -> str:
     """The reasons in a tick record as sentences; empty if there are none."""
-    return "; ".join(reason_notes(reasons_of(record)))
+    return "; ".join(reason_notes(REASONS.from_wire(record.reasons)))
 
 
 def _applied_text(record: pb.TickRecord) -> str:
