@@ -88,8 +88,8 @@ def why_no_pidfd() -> str:
             signal.pidfd_send_signal(fd, 0)
         finally:
             os.close(fd)
-    except (OSError, AttributeError) as error:
-        return f"no signals by pidfd ({getattr(error, 'strerror', None) or error})"
+    except OSError as error:
+        return f"no signals by pidfd ({os.strerror(error.errno or 0)})"
     return ""
 
 
