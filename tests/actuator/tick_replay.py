@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 
 from stallward.actuator.engine.engine import Engine
 from stallward.actuator.engine.interface import EngineSettings
-from stallward.actuator.record.reasons import Fault, FaultKind, NoDetails, Reasons
+from stallward.actuator.record.reasons import FaultKind, NoDetails, Reasons
 from stallward.actuator.record.tick_record import Mode, TickRecord
 from stallward.agent.controller import Controller
 from stallward.agent.controllers.none import NoneController
@@ -100,17 +100,8 @@ def _leased(record: TickRecord) -> DesiredState | None:
 
 
 def _comparable(recorded: Reasons, replayed: Reasons) -> tuple[object, object]:
-    """Return the parts of both that must be equal: all but how long a late decision took.
-
-    An old record has its reasons as sentences, so only the kinds of the faults are compared.
-    """
-    if recorded.notes:
-        return _kind(recorded.fault), _kind(replayed.fault)
+    """Return the parts of both that must be equal: all but how long a late decision took."""
     return _without_lateness(recorded), _without_lateness(replayed)
-
-
-def _kind(fault: Fault | None) -> FaultKind | None:
-    return None if fault is None else fault.kind
 
 
 def _without_lateness(reasons: Reasons) -> Reasons:

@@ -236,7 +236,7 @@ def make_tick(number: int) -> pb.TickRecord:
     record.decision.controller = "latd"
     record.decision.desired.slots.add(paused=True, limit_bytes=1 << 29)
     record.granted.slots.add(paused=True)
-    record.guard_notes.append("said")
+    record.reasons.fault.controller = "latd"
     record.observation.extend([0.5, 1.0])
     return record
 

@@ -86,7 +86,6 @@ def make_btf() -> bytes:
 def _btf(content: bytes, path: Path) -> tuple[Any, ...]:
     btf = Btf(content, path, BTF_NAMES)
     return (
-        btf.function("read_it"),
         btf.tracepoint("btf_trace_hit"),
         btf.field_offset("outer", "far", "first"),
         btf.field_offset("nothing", "x"),

@@ -39,7 +39,7 @@ from stallward.actuator.record.reasons import (
 )
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Circumstances, Mode
-from stallward.actuator.record.wire import REASONS, reasons_of
+from stallward.actuator.record.wire import REASONS
 from stallward.actuator.service.metrics.counts import fallback_reason
 from stallward.agent.controller import Decision
 from stallward.agent.desired import DesiredState, SlotDesire, Tuning
@@ -172,7 +172,7 @@ def test_every_fault_names_itself_and_its_numbers(tick: Any, cause: Cause, says:
     assert outcome.fallback
     assert reason_notes(outcome.reasons) == (says,)
     assert fallback_reason(wire_record(outcome)) == outcome.fault.kind.value
-    assert reasons_of(wire_record(outcome)) == outcome.reasons
+    assert REASONS.from_wire(wire_record(outcome).reasons) == outcome.reasons
 
 
 def test_a_late_decision_says_how_late() -> None:

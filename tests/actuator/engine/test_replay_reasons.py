@@ -1,22 +1,17 @@
-"""Replay compares the reasons of a tick; records of other versions are read."""
+"""Replay compares the reasons of a tick; those of newer versions are read."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
 from scripted_engine import Scripted, scripted_engine, tick_record
 from tick_replay import replay
 
-from stallward.actuator.engine.engine import Observer
 from stallward.actuator.engine.interface import EngineSettings
 from stallward.actuator.guard.budgets import Budgets
 from stallward.actuator.guard.changes import GuardRule, Wish
 from stallward.actuator.record import wire
-from stallward.actuator.record.frames import read_frames
 from stallward.actuator.record.reasons import (
     DecisionLate,
     Fault,
@@ -25,12 +20,7 @@ from stallward.actuator.record.reasons import (
 )
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import TickRecord
-from stallward.actuator.record.wire import reasons_of
-from stallward.agent.controller import Decision, NodeContext
 from stallward.agent.desired import DesiredState, SlotDesire
-from stallward.agent.sample import (
-    Sample,
-)
 from stallward.agent.testing import CONTEXT, make_sample
 from stallward.env.recording.recording import action_columns
 from stallward.proto.v1 import stallward_pb2 as pb
@@ -43,7 +33,7 @@ def test_reasons_of_a_newer_version_are_read_as_far_as_they_are_known() -> None:
     message.reasons.fault.controller = "rule"
     message.reasons.fault.kind = pb.FAULT_KIND_LATE
     message.reasons.changes.add(rule=99, wish=99, slot=1, group="hog1")
-    reasons = reasons_of(message)
+    reasons = wire.REASONS.from_wire(message.reasons)
     late = NoDetails(kind=FaultKind.LATE)
     assert reasons.fault == Fault(controller="rule", cause=late)
     (change,) = reasons.changes
@@ -105,86 +95,7 @@ def test_a_nan_among_the_numbers_is_no_difference() -> None:
     assert _replayed([wire.TICK_RECORD.from_wire(pb.TickRecord.FromString(data))]) is None
 
 
-class RecordedController:
-    """A controller that decides as when ``samples/text-notes.frames`` was written."""
-
-    needs_processes = False
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def reset(self, context: NodeContext) -> None:
-        pass
-
-    def decide(self, sample: Sample, observation: NDArray[np.float32]) -> Decision:
-        if self.name == "default":
-            return Decision(desired=DesiredState(), reason="as told")
-        if sample.sequence == 9:
-            raise RuntimeError("boom")
-        wish = SlotDesire(paused=True, limit_bytes=1, nice=-5)
-        return Decision(desired=DesiredState(slots=(wish,)), reason="as told")
-
-
-def _old_frames() -> list[pb.TickRecord]:
-    """Records of the version before reasons were values; they hold sentences."""
-    path = Path(__file__).parent / "samples" / "text-notes.frames"
-    return [pb.TickRecord.FromString(payload) for payload in read_frames(path)]
-
-
-def test_records_with_sentences_are_read() -> None:
-    messages = _old_frames()
-    records = [wire.TICK_RECORD.from_wire(message) for message in messages]
-    assert [record.guard_notes for record in records] == [tuple(m.guard_notes) for m in messages]
-    assert sum(map(len, (record.guard_notes for record in records))) > 20
-    kinds = {r.sequence: r.reasons.fault.kind for r in records if r.reasons.fault is not None}
-    assert kinds == {
-        1: FaultKind.LATE,
-        6: FaultKind.STALE,
-        9: FaultKind.RAISED,
-        10: FaultKind.WAITING,
-    }
-    assert records[6].reasons.fault == Fault(
-        controller="remote", cause=NoDetails(kind=FaultKind.STALE)
-    )
-    assert [r.sequence for r in records if r.decision.leased] == [3]
-    assert [r.sequence for r in records if r.shadow is not None and r.shadow.leased] == [6]
-
-
-def test_records_with_sentences_lose_nothing_when_they_are_written_again() -> None:
-    for message in _old_frames():
-        again = wire.TICK_RECORD.to_wire(wire.TICK_RECORD.from_wire(message))
-        assert list(again.guard_notes) == list(message.guard_notes)
-
-
-def _with_todays_features(records: list[TickRecord]) -> list[TickRecord]:
-    """The records with the observations of this version, which has more features."""
-    observer = Observer(CONTEXT.slo_ms, CONTEXT.demand_bytes)
-    return [
-        replace(record, observation=tuple(observer.observe(record.sample)[0].tolist()))
-        for record in records
-    ]
-
-
-def test_records_with_sentences_replay() -> None:
-    records = _with_todays_features(
-        [wire.TICK_RECORD.from_wire(message) for message in _old_frames()]
-    )
-    settings = EngineSettings(context=CONTEXT, budgets=Budgets(return_after_ticks=1), late_s=1.0)
-    default = RecordedController("default")
-    assert (
-        replay(records, RecordedController("scripted"), settings=settings, default=default) is None
-    )
-    records[9] = replace(records[9], reasons=records[6].reasons)
-    difference = replay(
-        records, RecordedController("scripted"), settings=settings, default=default
-    )
-    assert difference is not None
-    assert (difference.sequence, difference.field) == (9, "reasons")
-
-
-def test_columns_hold_sentences_of_old_and_new_records() -> None:
-    old = action_columns(_old_frames())["guard_notes"].to_pylist()
-    assert old == ["; ".join(message.guard_notes) for message in _old_frames()]
+def test_a_column_holds_the_reasons_as_sentences() -> None:
     engine = scripted_engine(Scripted("rule", DesiredState(slots=(PAUSE, SlotDesire(nice=-5)))))
     new = [tick_record(s, engine.step(s, late=False)) for s in map(make_sample, range(2))]
     column = action_columns([wire.TICK_RECORD.to_wire(record) for record in new])["guard_notes"]

@@ -111,7 +111,6 @@ def test_the_address_is_taken_from_the_environment_and_hidden_from_children(
 )
 def test_without_a_manager_nothing_happens(environment: dict[str, str]) -> None:
     notifier = Notifier.from_environment(environment)
-    assert not notifier.active
     assert notifier.watchdog_s is None
     notifier.status("x")
     notifier.feed()

@@ -46,7 +46,8 @@ def latencies_ms(
     for tick in range(700):
         if tick == 100:
             before = twin.pooled
-        twin.tick(pause, np.full((4, 1), np.inf), cpu_weight=weight)
+        twin.set_levers(pause, np.full((4, 1), np.inf), cpu_weight=weight)
+        twin.advance()
     return pooled_quantiles(twin.pooled - before, (0.5, 0.99))[:, 0]
 
 

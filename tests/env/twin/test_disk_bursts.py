@@ -46,7 +46,8 @@ def watch(twin: TwinBatch, seconds: float, *fields: str) -> dict[str, np.ndarray
     """Return figures of the node at every tick."""
     series: dict[str, list[float]] = {name: [] for name in fields}
     for _ in range(round(10 * seconds)):
-        twin.tick(*FREE)
+        twin.set_levers(*FREE)
+        twin.advance()
         for name in fields:
             series[name].append(float(np.ravel(getattr(twin.nodes, name))[0]))
     return {name: np.array(values) for name, values in series.items()}

@@ -52,7 +52,8 @@ def batch_of(scenario: Exogenous, **values: float) -> TwinBatch:
 
 def run(twin: TwinBatch, seconds: float, **levers: Any) -> None:
     for _ in range(round(10 * seconds)):
-        twin.tick(RUN, UNLIMITED, **levers)
+        twin.set_levers(RUN, UNLIMITED, **levers)
+        twin.advance()
 
 
 def resident(twin: TwinBatch, pool: int) -> float:

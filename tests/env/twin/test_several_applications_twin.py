@@ -87,7 +87,8 @@ def started(
 def run(twin: TwinBatch, ticks: int) -> TwinBatch:
     paused, limits = np.zeros((4, twin.batch), dtype=bool), np.full((4, twin.batch), np.inf)
     for _ in range(ticks):
-        twin.tick(paused, limits)
+        twin.set_levers(paused, limits)
+        twin.advance()
     return twin
 
 
@@ -110,7 +111,8 @@ def test_pages_are_conserved_over_all_applications_and_groups() -> None:
     for _ in range(60):
         paused = rng.random((4, batch)) < 0.3
         limits = np.where(rng.random((4, batch)) < 0.5, np.inf, rng.uniform(4e3, 1e5, (4, batch)))
-        twin.tick(paused, limits, float(rng.choice([0.0, 60.0, 200.0])))
+        twin.set_levers(paused, limits, float(rng.choice([0.0, 60.0, 200.0])))
+        twin.advance()
         nodes, others = twin.nodes, twin.applications[1:]
         resident = [nodes.resident, *(own.resident[:1] for own in others)]
         wanted = [nodes.wanted, *(own.wanted[:1] for own in others)]

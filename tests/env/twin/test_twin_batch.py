@@ -92,7 +92,8 @@ def run(
     for i, value in enumerate(limit_mib):
         limits[i] = value * MIB_PAGES
     for _ in range(ticks):
-        twin.tick(paused, limits, **tuning)
+        twin.set_levers(paused, limits, **tuning)
+        twin.advance()
 
 
 def p95_ms(twin: TwinBatch, before: Array | float = 0.0) -> float:
@@ -114,7 +115,8 @@ def test_pages_are_conserved_and_never_negative_under_random_parameters_and_leve
         paused = rng.random((4, batch)) < 0.4
         limits = np.where(rng.random((4, batch)) < 0.5, np.inf, rng.uniform(4e3, 1e5, (4, batch)))
         before_units = twin.nodes.units.copy()
-        twin.tick(paused, limits, float(rng.choice([0.0, 60.0, 200.0])))
+        twin.set_levers(paused, limits, float(rng.choice([0.0, 60.0, 200.0])))
+        twin.advance()
         zone = twin.nodes.zone_pages
         assert (twin.nodes.resident >= 0.0).all()
         assert (twin.nodes.resident.sum(axis=(0, 1)) <= zone * (1 + 1e-9)).all(), (

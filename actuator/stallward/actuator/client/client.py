@@ -35,7 +35,7 @@ from stallward.actuator.record.advice.wire import ADVICE
 from stallward.actuator.record.reasons import Reasons
 from stallward.actuator.record.reasons_text import reason_notes
 from stallward.actuator.record.tick_record import Mode, TickRecord
-from stallward.actuator.record.wire import DESIRED_STATE, MODE, TICK_RECORD, reasons_of
+from stallward.actuator.record.wire import DESIRED_STATE, MODE, REASONS, TICK_RECORD
 from stallward.actuator.runtime.addresses import grpc_target
 from stallward.actuator.runtime.socket_options import keepalive_options
 from stallward.agent.desired import DesiredState
@@ -313,7 +313,7 @@ class ActuatorClient:
         answer = self._call(self._stub.Apply, request, precondition=LeaseHeldError)
         return Granted(
             granted=DESIRED_STATE.from_wire(answer.granted),
-            reasons=reasons_of(answer),
+            reasons=REASONS.from_wire(answer.reasons),
             lease_remaining_s=answer.lease_remaining_s,
         )
 

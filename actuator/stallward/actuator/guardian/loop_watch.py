@@ -53,11 +53,6 @@ class LoopHealth:
         notifier.allow(self.silence_s + config.restart.max_delay_s + _START_S)
 
     @property
-    def ticking(self) -> bool:
-        """Whether the loop that runs now has ticked."""
-        return self._heard_s is not None
-
-    @property
     def due_s(self) -> float | None:
         """When the loop will count as hung unless it is heard before; ``None`` before it ticks."""
         return None if self._heard_s is None else self._heard_s + self.silence_s

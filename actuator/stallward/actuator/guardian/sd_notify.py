@@ -59,11 +59,6 @@ class Notifier:
         ours = pid in {"", str(os.getpid())}
         return cls(address, int(microseconds) / 1e6 if watched and ours else None)
 
-    @property
-    def active(self) -> bool:
-        """Whether a service manager listens."""
-        return self._socket is not None
-
     def send(self, *lines: str) -> None:
         """Send assignments such as ``READY=1`` in one message."""
         if self._socket is not None:

@@ -25,7 +25,7 @@ _MAGIC: Final = 0xEB9F
 _HEADER: Final = struct.Struct("<HBBIIIII")
 _TYPE: Final = struct.Struct("<III")
 _MEMBER: Final = struct.Struct("<III")
-_POINTER, _STRUCT, _UNION, _ENUM, _TYPEDEF, _FUNC, _PROTO = 2, 4, 5, 6, 8, 12, 13
+_POINTER, _STRUCT, _UNION, _ENUM, _TYPEDEF, _PROTO = 2, 4, 5, 6, 8, 13
 _MODIFIERS: Final = frozenset({9, 10, 11, 18})
 """The kinds volatile, const, restrict and type tag."""
 _MAX_DEPTH: Final = 8
@@ -38,7 +38,7 @@ _EACH: Final = (0, 0, 0, 0, 12, 12, 8, 0, 0, 0, 0, 0, 0, 8, 0, 12, 0, 0, 0, 12)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelFunction:
-    """A function of the kernel, or the hook of a tracepoint."""
+    """The hook of a tracepoint, a function of the kernel."""
 
     name: str
     type_id: int
@@ -52,7 +52,7 @@ class Btf:
     Args:
         content: The whole file.
         path: The file, for errors.
-        names: The functions, structures and enumerations that will be looked up.
+        names: The tracepoints, structures and enumerations that will be looked up.
 
     Raises:
         SensorError: If this is not type information, or of an unknown form.
@@ -121,12 +121,6 @@ class Btf:
 
     def _named(self, name: str, kind: int) -> list[int]:
         return [number for number in self._numbers.get(name, ()) if self._type(number)[1] == kind]
-
-    def function(self, name: str) -> KernelFunction | None:
-        """Return a function; ``None`` if this kernel lacks it."""
-        for number in self._named(name, _FUNC):
-            return self._function(name, number, self._type(number)[3])
-        return None
 
     def tracepoint(self, name: str) -> KernelFunction | None:
         """Return the hook of a tracepoint (``btf_trace_...``); ``None`` if the kernel lacks it."""
@@ -239,10 +233,6 @@ class Assembler:
         """``dst operation= value``, on 64 bits."""
         code = 0x07 | _OPERATIONS[operation]
         self._add(code | (reg is not None) << 3, dst, reg or 0, value=value)
-
-    def zero_extend(self, dst: int) -> None:
-        """Clear the upper half of ``dst``, which holds a C ``int``."""
-        self._add(0xBC, dst, dst)
 
     def load(self, dst: int, base: int, offset: int = 0, size: int = 8) -> None:
         """``dst = *(base + offset)``."""

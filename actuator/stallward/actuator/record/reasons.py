@@ -211,5 +211,3 @@ class Reasons:
     """The parts of the desired state that the guard did not grant in full."""
     changes_left_out: int = 0
     """How many more changes of the guard there were."""
-    notes: tuple[str, ...] = ()
-    """The sentences of an old record, written before reasons were values; else empty."""

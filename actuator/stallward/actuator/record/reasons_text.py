@@ -39,8 +39,6 @@ def reason_notes(reasons: Reasons, names: Sequence[str] = ()) -> tuple[str, ...]
         reasons: The faults and changes.
         names: The slots' names; by default the names of their groups.
     """
-    if reasons.notes:
-        return reasons.notes
     notes = []
     if reasons.fault is not None:
         text = fault_text(reasons.fault, names)

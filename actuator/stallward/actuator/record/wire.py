@@ -6,8 +6,7 @@ What the codecs are told here is where a record differs from its message. Round 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Final, get_args
 
 from stallward.actuator.guard.changes import GuardRule, Unit, Wish
@@ -91,7 +90,6 @@ FAULT: Final = Codec(Fault, pb.Fault, fields={"cause": Own(_cause_parts, _read_c
 REASONS: Final = Codec(
     Reasons,
     pb.Reasons,
-    fields={"notes": None},  # they lie beside the reasons, in the record
     use=(
         FAULT,
         EnumCodec(GuardRule, pb.GuardRule, unspecified=GuardRule.OTHER),
@@ -101,76 +99,28 @@ REASONS: Final = Codec(
 )
 
 
-# ---------- Reasons of old records, which were written as sentences instead of values
-# Only what a replay depends on is read: the kind of the fault, and whether a client held a lease.
-# No record is written in this form any more.
-
-_OLD_KINDS: Final = {
-    "stale sample": FaultKind.STALE,
-    "invalid sample": FaultKind.INVALID,
-    "signal lost": FaultKind.LOST,
-    "observation not finite": FaultKind.OBSERVATION,
-    "controller failed": FaultKind.RAISED,
-    "decision unusable": FaultKind.UNUSABLE,
-    "decision not finite": FaultKind.NOT_FINITE,
-    "decision late": FaultKind.LATE,
-    "outside the training range": FaultKind.OUT_OF_RANGE,
-    "waiting": FaultKind.WAITING,
-}
-
-
-def _fault_from_notes(notes: Sequence[str]) -> Fault | None:
-    """Return the fault for which the default controller decided; ``None`` if no note has one."""
-    for note in notes:
-        prefix, comma, fault = note.partition(", ")
-        kind, _, rest = fault.partition(": ")
-        if prefix == "fallback" and comma:
-            cause = NoDetails(kind=_OLD_KINDS.get(kind, FaultKind.OTHER))
-            return Fault(controller=rest.partition(": ")[0], cause=cause)
-    return None
-
-
-def _was_leased(controller: str, reason: str) -> bool:
-    """Return whether an old decision, which has no field for it, was of a client with a lease."""
-    return (controller, reason) == ("remote", "lease held")
-
-
-def reasons_of(message: pb.TickRecord | pb.ApplyResponse) -> Reasons:
-    """Return the reasons in a message, also those of an old record, which are sentences."""
-    reasons, notes = REASONS.from_wire(message.reasons), tuple(message.guard_notes)
-    if not notes:
-        return reasons
-    return replace(reasons, fault=reasons.fault or _fault_from_notes(notes), notes=notes)
-
-
 def _reasons_parts(record: TickRecord) -> Parts:
     """Return the reasons; nothing if the tick did as its controller wanted."""
     parts = REASONS.parts(record.reasons)
-    return {
-        "reasons": parts if any(parts.values()) else None,
-        "guard_notes": record.reasons.notes,
-    }
+    return {"reasons": parts if any(parts.values()) else None}
+
+
+def _reasons(message: pb.TickRecord) -> Reasons:
+    return REASONS.from_wire(message.reasons)
 
 
 # ---------- Decisions and records
-
-
-def _named(*, controller: str, decision: Decision, leased: bool) -> NamedDecision:
-    """Make a decision, also one of an old record, which does not say that it was a client's."""
-    leased = leased or _was_leased(controller, decision.reason)
-    return NamedDecision(controller=controller, decision=decision, leased=leased)
 
 
 DECISION: Final = Codec(
     NamedDecision,
     pb.Decision,
     fields={"decision": Codec(Decision, pb.Decision, use=(DESIRED_STATE,))},
-    make=_named,
 )
 TICK_RECORD: Final = Codec(
     TickRecord,
     pb.TickRecord,
-    fields={"reasons": Own(_reasons_parts, reasons_of)},
+    fields={"reasons": Own(_reasons_parts, _reasons)},
     use=(MODE, SAMPLE, DECISION, DESIRED_STATE),
     fit=True,
 )

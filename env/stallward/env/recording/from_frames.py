@@ -106,9 +106,7 @@ def _sort_in(logged: Requests, pieces: Sequence[Piece], found: Sequence[list[Req
         span_s = (piece.start_s + offset_s, piece.end_s + offset_s)
         first, last = np.searchsorted(logged.scheduled_s, span_s)
         if last > first:
-            mask = np.zeros(logged.scheduled_s.size, dtype=bool)
-            mask[first:last] = True
-            parts.append(_shifted(logged.where(mask), -offset_s))
+            parts.append(_shifted(logged.where(np.arange(first, last)), -offset_s))
     return is_unix
 
 
@@ -151,13 +149,7 @@ def _joined(parts: Sequence[Requests]) -> Requests:
         end_s=np.concatenate([part.end_s for part in parts]),
         ok=np.concatenate([part.ok for part in parts]),
     )
-    order = np.argsort(joined.scheduled_s, kind="stable")
-    return Requests(
-        scheduled_s=joined.scheduled_s[order],
-        start_s=joined.start_s[order],
-        end_s=joined.end_s[order],
-        ok=joined.ok[order],
-    )
+    return joined.where(np.argsort(joined.scheduled_s, kind="stable"))
 
 
 # ---------- The requests of a node whose application keeps no log of them, from the tick records
@@ -200,13 +192,12 @@ def requests_in(
     each = np.array(counts, dtype=np.int64)
     end_s = np.repeat(np.array(ends_s), each)
     scheduled_s = end_s - np.repeat(np.array(latencies_s), each)
-    order = np.argsort(scheduled_s, kind="stable")
     told = Requests(
-        scheduled_s=scheduled_s[order],
-        start_s=scheduled_s[order],
-        end_s=end_s[order],
+        scheduled_s=scheduled_s,
+        start_s=scheduled_s,
+        end_s=end_s,
         ok=np.ones(end_s.size, dtype=bool),
-    )
+    ).where(np.argsort(scheduled_s, kind="stable"))
     return told.scheduled_in(piece.start_s, piece.end_s)
 
 

@@ -30,7 +30,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from numpy.typing import NDArray
 
 from stallward.actuator.record.reasons_text import reason_notes
-from stallward.actuator.record.wire import reasons_of
+from stallward.actuator.record.wire import REASONS
 from stallward.env.errors import RecordingError
 from stallward.env.recording.applications import application_columns
 from stallward.env.recording.run_info import RunInfo, load_run
@@ -193,7 +193,7 @@ def _action_text(decision: pb.Decision) -> str:
 
 def _notes_text(record: pb.TickRecord) -> str:
     """The reasons in a tick record as sentences; empty if there are none."""
-    return "; ".join(reason_notes(reasons_of(record)))
+    return "; ".join(reason_notes(REASONS.from_wire(record.reasons)))
 
 
 def _applied_text(record: pb.TickRecord) -> str:
@@ -259,13 +259,13 @@ class Requests:
         none = np.zeros(0)
         return cls(scheduled_s=none, start_s=none, end_s=none, ok=np.zeros(0, dtype=bool))
 
-    def where(self, mask: NDArray[np.bool_]) -> Requests:
-        """The requests for which ``mask`` is true."""
+    def where(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Requests:
+        """The requests for which ``rows`` is true, or those with the numbers in it."""
         return Requests(
-            scheduled_s=self.scheduled_s[mask],
-            start_s=self.start_s[mask],
-            end_s=self.end_s[mask],
-            ok=self.ok[mask],
+            scheduled_s=self.scheduled_s[rows],
+            start_s=self.start_s[rows],
+            end_s=self.end_s[rows],
+            ok=self.ok[rows],
         )
 
     def scheduled_in(self, start_s: float, end_s: float) -> Requests:

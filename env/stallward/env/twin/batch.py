@@ -265,40 +265,6 @@ class TwinBatch:
         first = self.world.places[application]
         return self.world.windows.pooled[first : first + self.batch].T.astype(np.float64)
 
-    def tick(
-        self,
-        paused: Mask,
-        limit_pages: Array,
-        swappiness: Array | float = NODE_SWAPPINESS,
-        dirty_ratios: tuple[Array | float, Array | float] = NODE_DIRTY_RATIOS,
-        *,
-        protected_swappiness: Array | float | None = None,
-        protected_low_pages: Array | float = 0.0,
-        cpu_weight: Array | float = NORMAL_CPU_WEIGHT,
-    ) -> None:
-        """Set the levers and let one tick of 0.1 s pass.
-
-        Args:
-            paused: Which slots are paused, ``(SLOTS, B)``.
-            limit_pages: The limits, ``(SLOTS, B)``; infinite for none.
-            swappiness: The swappiness of all groups, ``(B,)`` or scalar.
-            dirty_ratios: The shares of dirty pages in the zone at which writeback starts and at
-                which writers block.
-            protected_swappiness: The swappiness of the protected group, if it has its own.
-            protected_low_pages: The pages of the protected group that are reclaimed last.
-            cpu_weight: The CPU weights of the slots, ``(SLOTS, B)`` or scalar.
-        """
-        self.set_levers(
-            paused,
-            limit_pages,
-            swappiness,
-            dirty_ratios,
-            protected_swappiness=protected_swappiness,
-            protected_low_pages=protected_low_pages,
-            cpu_weight=cpu_weight,
-        )
-        self.advance()
-
     def set_levers(
         self,
         paused: Mask,
@@ -310,7 +276,18 @@ class TwinBatch:
         protected_low_pages: Array | float = 0.0,
         cpu_weight: Array | float = NORMAL_CPU_WEIGHT,
     ) -> None:
-        """Set the levers for the next ticks; see :meth:`tick` for the arguments."""
+        """Set the levers for the next ticks.
+
+        Args:
+            paused: Which slots are paused, ``(SLOTS, B)``.
+            limit_pages: The limits, ``(SLOTS, B)``; infinite for none.
+            swappiness: The swappiness of all groups, ``(B,)`` or scalar.
+            dirty_ratios: The shares of dirty pages in the zone at which writeback starts and at
+                which writers block.
+            protected_swappiness: The swappiness of the protected group, if it has its own.
+            protected_low_pages: The pages of the protected group that are reclaimed last.
+            cpu_weight: The CPU weights of the slots, ``(SLOTS, B)`` or scalar.
+        """
         nodes = self.nodes
         nodes.want_paused = np.asarray(paused, dtype=np.float64)
         nodes.want_limit_pages = limit_pages
@@ -324,7 +301,7 @@ class TwinBatch:
         nodes.dirty_start, nodes.dirty_block = dirty_ratios
 
     def advance(self, *, new_noise: bool = True) -> None:
-        """Let one tick pass, with new noise or with the noise as it is."""
+        """Let one tick of 0.1 s pass, with new noise or with the noise as it is."""
         _tick_all(self.world, self.ticks, new_noise)
         self.ticks += 1
 

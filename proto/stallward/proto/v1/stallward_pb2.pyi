@@ -821,7 +821,7 @@ class TickTimings(_message.Message):
     def __init__(self, late_ms: _Optional[float] = ..., sense_ms: _Optional[float] = ..., observe_ms: _Optional[float] = ..., decide_ms: _Optional[float] = ..., guard_ms: _Optional[float] = ..., apply_ms: _Optional[float] = ...) -> None: ...
 
 class TickRecord(_message.Message):
-    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "guard_notes", "applied", "timings", "mode", "shadow", "fallback", "reasons", "slo_ms", "circumstances")
+    __slots__ = ("sequence", "time_s", "wall_time_s", "sample", "observation", "decision", "granted", "applied", "timings", "mode", "shadow", "fallback", "reasons", "slo_ms", "circumstances")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     TIME_S_FIELD_NUMBER: _ClassVar[int]
     WALL_TIME_S_FIELD_NUMBER: _ClassVar[int]
@@ -829,7 +829,6 @@ class TickRecord(_message.Message):
     OBSERVATION_FIELD_NUMBER: _ClassVar[int]
     DECISION_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
-    GUARD_NOTES_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     MODE_FIELD_NUMBER: _ClassVar[int]
@@ -845,7 +844,6 @@ class TickRecord(_message.Message):
     observation: _containers.RepeatedScalarFieldContainer[float]
     decision: Decision
     granted: DesiredState
-    guard_notes: _containers.RepeatedScalarFieldContainer[str]
     applied: _containers.RepeatedCompositeFieldContainer[LeverResult]
     timings: TickTimings
     mode: Mode
@@ -854,7 +852,7 @@ class TickRecord(_message.Message):
     reasons: Reasons
     slo_ms: float
     circumstances: Circumstances
-    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: bool = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., slo_ms: _Optional[float] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
+    def __init__(self, sequence: _Optional[int] = ..., time_s: _Optional[float] = ..., wall_time_s: _Optional[float] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., observation: _Optional[_Iterable[float]] = ..., decision: _Optional[_Union[Decision, _Mapping]] = ..., granted: _Optional[_Union[DesiredState, _Mapping]] = ..., applied: _Optional[_Iterable[_Union[LeverResult, _Mapping]]] = ..., timings: _Optional[_Union[TickTimings, _Mapping]] = ..., mode: _Optional[_Union[Mode, str]] = ..., shadow: _Optional[_Union[Decision, _Mapping]] = ..., fallback: bool = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ..., slo_ms: _Optional[float] = ..., circumstances: _Optional[_Union[Circumstances, _Mapping]] = ...) -> None: ...
 
 class Reasons(_message.Message):
     __slots__ = ("fault", "default_fault", "watched_fault", "changes", "changes_left_out")
@@ -1291,16 +1289,14 @@ class ApplyRequest(_message.Message):
     def __init__(self, desired: _Optional[_Union[DesiredState, _Mapping]] = ..., lease_s: _Optional[float] = ..., holder: _Optional[str] = ...) -> None: ...
 
 class ApplyResponse(_message.Message):
-    __slots__ = ("granted", "guard_notes", "lease_remaining_s", "reasons")
+    __slots__ = ("granted", "lease_remaining_s", "reasons")
     GRANTED_FIELD_NUMBER: _ClassVar[int]
-    GUARD_NOTES_FIELD_NUMBER: _ClassVar[int]
     LEASE_REMAINING_S_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     granted: DesiredState
-    guard_notes: _containers.RepeatedScalarFieldContainer[str]
     lease_remaining_s: float
     reasons: Reasons
-    def __init__(self, granted: _Optional[_Union[DesiredState, _Mapping]] = ..., guard_notes: _Optional[_Iterable[str]] = ..., lease_remaining_s: _Optional[float] = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ...) -> None: ...
+    def __init__(self, granted: _Optional[_Union[DesiredState, _Mapping]] = ..., lease_remaining_s: _Optional[float] = ..., reasons: _Optional[_Union[Reasons, _Mapping]] = ...) -> None: ...
 
 class ReleaseRequest(_message.Message):
     __slots__ = ("holder",)

@@ -14,7 +14,6 @@ def test_arithmetic_memory_and_calls() -> None:
     asm.alu(R2, "=", reg=FP)
     asm.alu(R9, ">>", 32)
     asm.alu(R1, "-", reg=R2)
-    asm.zero_extend(R1)
     asm.load(R6, R1, 24)
     asm.load(R6, R1, 4, size=4)
     asm.store(FP, -8, R9)
@@ -26,7 +25,6 @@ def test_arithmetic_memory_and_calls() -> None:
         "bfa2 0000 00000000",
         "7709 0000 20000000",
         "1f21 0000 00000000",
-        "bc11 0000 00000000",
         "7916 1800 00000000",
         "6116 0400 00000000",
         "7b9a f8ff 00000000",

@@ -122,7 +122,8 @@ def run(
     """Let some ticks pass with the same levers for all slots."""
     shape = (SLOTS, twin.batch)
     for _ in range(ticks):
-        twin.tick(np.full(shape, paused), np.broadcast_to(limit, shape).astype(float))
+        twin.set_levers(np.full(shape, paused), np.broadcast_to(limit, shape).astype(float))
+        twin.advance()
 
 
 def swapped_pages(nodes: Arrays) -> Array:
@@ -161,7 +162,8 @@ def test_pages_are_conserved_at_every_tick_under_any_levers(seed: int) -> None:
             twin.end_slots(rng.random((SLOTS, NODES)) < 0.1, for_good=bool(rng.random() < 0.5))
         swappiness = rng.choice([0.0, 60.0, 100.0, 200.0], NODES).astype(np.float64)
         dirty_ratios = float(rng.choice([0.02, 0.1])), float(rng.choice([0.2, 1.0]))
-        twin.tick(paused, limits, swappiness, dirty_ratios)
+        twin.set_levers(paused, limits, swappiness, dirty_ratios)
+        twin.advance()
         assert_pages_are_conserved(twin.nodes)
         np.testing.assert_array_equal(twin.nodes.wanted[0], owned_by_application)
         written = twin.nodes.swap_out_pages.copy()
