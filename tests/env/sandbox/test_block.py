@@ -404,3 +404,23 @@ def test_data_is_made_again_when_a_c_source_beside_its_module_changes(
     assert data_key(commands) == before
     (folder / "store.c").write_text("int after;")
     assert data_key(commands) != before
+
+
+def test_machines_of_two_kinds_share_the_data_that_is_not_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "build.py").touch()
+    found = ModuleSpec("build", None, origin=str(tmp_path / "build.py"))
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: found)
+    commands = [["{python}", "-m", "stallward.env.workloads.services.stores.build"]]
+
+    def keys() -> set[str]:
+        made = set()
+        for machine in ("x86_64", "aarch64"):
+            monkeypatch.setattr("platform.machine", lambda name=machine: name)
+            made.add(data_key(commands))
+        return made
+
+    assert len(keys()) == 1
+    (tmp_path / "store.c").write_text("int it;")
+    assert len(keys()) == 2

@@ -7,6 +7,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
@@ -41,15 +42,19 @@ def default_state_dir() -> Path:
 def data_key(commands: Sequence[Sequence[str]]) -> str:
     """Return the key of the data of some commands: a hash of them and of the modules they run.
 
-    C sources beside a module count as a part of it: it compiles them.
+    C sources beside a module count as a part of it: it compiles them, for this machine and its C
+    library, and machines of other kinds may share the cache.
     """
     digest = hashlib.sha256(json.dumps([list(argv) for argv in commands]).encode())
     for word in sorted({word for argv in commands for word in argv if word.startswith(_MODULES)}):
         module = importlib.util.find_spec(word)
         if module is not None and module.origin is not None:
             path = Path(module.origin)
-            for source in (path, *sorted(path.parent.glob("*.[ch]"))):
+            compiled = sorted(path.parent.glob("*.[ch]"))
+            for source in (path, *compiled):
                 digest.update(source.read_bytes())
+            if compiled:
+                digest.update(" ".join((platform.machine(), *platform.libc_ver())).encode())
     return digest.hexdigest()[:16]
 
 
