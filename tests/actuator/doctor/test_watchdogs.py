@@ -64,6 +64,18 @@ def test_units_in_a_slot_that_is_a_slice_are_looked_at(tmp_path: Path) -> None:
     assert found.next_step == "Write max_pause_s = 1.5 under its [[background]]."
 
 
+def test_a_slot_below_the_group_of_a_unit_is_watched_as_the_unit(tmp_path: Path) -> None:
+    unit(tmp_path, "etc/systemd/system/job.service", "[Service]\nWatchdogSec=6\n")
+    unit(tmp_path, "etc/systemd/system/user@7.service", "[Service]\nWatchdogSec=6\n")
+    slots = (
+        SlotConfig(name="workers", group="batch.slice/job.service/workers/first"),
+        SlotConfig(name="apps", group="user.slice/user@7.service/app.slice/app.scope"),
+    )
+    (found,) = watchdogs(replace(config(tmp_path), background=slots), tmp_path)
+    assert found.name == "watchdog of workers", "a user manager is in no slice of its units"
+    assert "systemd ends job.service if it does not report for 6 s" in found.why
+
+
 def test_files_of_a_unit_count_as_systemd_orders_them(tmp_path: Path) -> None:
     unit(tmp_path, "usr/lib/systemd/system/a.service", "[Service]\nWatchdogSec=9\n")
     unit(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +42,10 @@ def watchdogs(config: DaemonConfig, root: Path = Path("/")) -> Iterable[Finding]
         folder = None if slot.group is None else hierarchy.group(slot.group).memory_dir
         # A pause of a slice is one of all units in it.
         below: Iterable[Path] = () if folder is None else Walk(folder, most=MOST_GROUPS)
-        paths = (Path(slot.group or ""), *below)
+        group = Path(slot.group or "")
+        # A group below a unit's own may hold the process that reports for the unit.
+        inside = takewhile(lambda path: path.suffix != ".slice", (group, *group.parents))
+        paths = (*inside, *below)
         units = {path.name for path in paths if path.suffix == ".service"}
         watched = [(span_s, unit) for unit in units if (span_s := watchdog_of(unit, root))]
         if not watched:
