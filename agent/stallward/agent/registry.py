@@ -59,7 +59,8 @@ def make_controller(spec: str) -> Controller:
     """Make a controller from ``NAME`` or ``NAME:key=value,key=value``.
 
     Raises:
-        ControllerError: If the name or a parameter is unknown, or a value does not parse.
+        ControllerError: If the name or a parameter is unknown, a parameter is given twice, or a
+            value does not parse.
     """
     name, _, rest = spec.partition(":")
     entry = find_entry(name)
@@ -71,6 +72,11 @@ def make_controller(spec: str) -> Controller:
             raise ControllerError(
                 f"{name!r} does not take {part!r}.",
                 next_step=f"Parameters, as key=value: {parameters}.",
+            )
+        if key in arguments:
+            raise ControllerError(
+                f"{name!r} is given {key!r} twice, as {arguments[key]!r} and {value!r}.",
+                next_step=f"Leave one out, as in {name}:{key}={value}.",
             )
         arguments[key] = value
     return entry.make(arguments)

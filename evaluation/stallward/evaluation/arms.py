@@ -173,6 +173,11 @@ def _check(arm: Arm) -> None:
                 f"The arm {arm.controller!r} does not take {key!r}.",
                 next_step=f"Write {arm.controller}:path=FILE.",
             )
+    if len(re.findall(r"[:,]path=", arm.spec)) > 1:
+        raise PlanError(
+            f"The arm {arm.label!r} names two files.",
+            next_step=f"Write {arm.controller}:path=FILE.",
+        )
     if arm.controller == "onnx" and "path" not in arm.arguments:
         raise PlanError(
             "The arm 'onnx' needs the file of a policy.", next_step="Write onnx:path=FILE.onnx."

@@ -204,6 +204,8 @@ def test_only_arms_that_schedule_threads_have_the_consent_to() -> None:
         ("nome", "no controller 'nome'"),
         ("onnx", "needs the file"),
         ("ppo:colour=red", "does not take 'colour'"),
+        ("static:limit=0.4,limit=0.6", "'limit' twice"),
+        ("ppo:path=a.onnx,path=b.onnx", "two files"),
         ("static#2:limit=0.4", "is not a number"),
         ("static:limit=0.4#2,pause=1", "is not a number"),
         ("none#", "is not a number"),
