@@ -311,6 +311,23 @@ def test_remains_of_a_crash_or_a_reboot_are_reported(node: Path) -> None:
         assert said in made.summary
 
 
+@pytest.mark.parametrize("removed", [1, 2])
+def test_ticks_that_are_removed_meanwhile_take_no_others_with_them(
+    node: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    parts = [_ticks(9000.0, 70.0), _ticks(20.0, 80.0), _ticks(101.0, 300.0)]
+    readings = iter([parts, parts[removed:], parts[removed:]])
+    monkeypatch.setattr(
+        tick_requests, "read_ticks", lambda _file: itertools.chain(*next(readings))
+    )
+    _leave(node, *parts)
+    _log(node, (20.0, 401.0))
+    made, recordings = _convert(node, most_piece_s=81.0)
+    starts_s = [recording.run.start_s for recording in recordings]
+    assert starts_s == [20.0, 101.0, 182.0, 263.0][removed - 1 :]
+    assert ("that the daemon removed" in str(made.left_out_s)) is (removed == 2)
+
+
 def _refused(node: Path, **changed: Any) -> StallwardError:
     places = {"source": node, "out": node / "out", "config": node / "stallward.toml"} | changed
     source, out = places.pop("source"), places.pop("out")

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from datetime import date
-from itertools import islice
+from itertools import dropwhile
 from pathlib import Path
 from typing import Final
 
@@ -33,7 +33,7 @@ from stallward.agent.latency_histogram import middle_ms
 from stallward.agent.schema.file_kinds import other_kind_of
 from stallward.env.errors import RecordingError
 from stallward.env.recording.node_facts import node_of_memory, versions
-from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut
+from stallward.env.recording.pieces import LEAST_S, Piece, Trace, choose, cut, times_s
 from stallward.env.recording.program_lines import parse_requests
 from stallward.env.recording.recording import Requests, Units, write_recording
 from stallward.env.recording.run_info import RunInfo
@@ -499,14 +499,18 @@ def _listed(left_out: dict[str, float]) -> str:
 
 def _ticks_of(file: Path, trace: Trace, pieces: Sequence[Piece]) -> Iterator[list[pb.TickRecord]]:
     """The ticks of each piece: only one piece of a long trace is held in memory."""
-    since_boot = islice(read_ticks(file), trace.earlier_ticks, None)
-    following = next(since_boot, None)
+    ticks_left = read_ticks(file)
+    first = dropwhile(lambda tick: times_s(tick) != trace.first_times_s, ticks_left)
+    following = next(first, None)
+    if following is None:  # it was removed meanwhile, and with it all from before the boot
+        ticks_left = read_ticks(file)
+        following = next(ticks_left, None)
     for piece in pieces:
         ticks: list[pb.TickRecord] = []
         while following is not None and following.time_s <= piece.end_s:
             if following.time_s >= piece.start_s:
                 ticks.append(following)
-            following = next(since_boot, None)
+            following = next(ticks_left, None)
         yield ticks
 
 

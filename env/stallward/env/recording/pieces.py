@@ -103,6 +103,8 @@ class Trace:
     """All ticks since the last boot."""
     earlier_ticks: int = 0
     """Ticks from before the last boot, whose monotonic clock was another one."""
+    first_times_s: tuple[float, float] = (0.0, 0.0)
+    """CLOCK_MONOTONIC and the Unix time of the first tick since the last boot."""
 
     def keep(self, first_day: date | None, last_day: date | None) -> float:
         """Keep the pieces of these days (UTC) only; return how many seconds the others had."""
@@ -134,6 +136,8 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
             trace.pieces.clear()
             trace.earlier_ticks += trace.ticks
             trace.ticks, piece, latest_unix_s = 0, None, 0.0
+        if not trace.ticks:
+            trace.first_times_s = times_s(tick)
         trace.ticks += 1
         offset_s = _unix_offset_s(tick)
         unix_s = tick.time_s + offset_s
@@ -162,6 +166,11 @@ def cut(ticks: Iterable[pb.TickRecord], most_s: float, *, by_clock: bool = False
         piece.add(tick)
         latest_unix_s = max(latest_unix_s, unix_s)
     return trace
+
+
+def times_s(tick: pb.TickRecord) -> tuple[float, float]:
+    """CLOCK_MONOTONIC and the Unix time of a tick, which tell it from all others."""
+    return tick.time_s, tick.wall_time_s
 
 
 def _unix_offset_s(tick: pb.TickRecord) -> float:
