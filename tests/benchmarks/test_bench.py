@@ -45,6 +45,13 @@ def test_a_stall_without_calm_before_it_is_no_onset() -> None:
     assert detector.delays_ms == []
 
 
+def test_a_trickle_of_stalls_is_no_onset() -> None:
+    detector = OnsetDetector()
+    trickle = [(0.01 * i, 10 * i, "run") for i in range(300)]
+    _feed(detector, [*trickle, (3.0, 3000, "frozen")])
+    assert detector.delays_ms == []
+
+
 def test_an_onset_without_a_pause_counts_with_the_time_waited() -> None:
     detector = OnsetDetector()
     calm = [(0.01 * i, 0, "run") for i in range(30)]

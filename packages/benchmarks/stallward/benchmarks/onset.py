@@ -3,8 +3,8 @@
 The daemon runs a policy that pauses everything in the tick after the protected group stalled, and
 releases everything when it no longer stalls. So the time covers the whole path: sensors,
 inference, guard and levers. A thread of this process polls the kernel's files every 2 ms. The
-*onset* is the time when the protected group has stalled for a millisecond, after a calm period in
-which everything ran. The *pause* is the time when the kernel reports every background group as
+*onset* is the time when the protected group has stalled for a millisecond of the last 200, after a
+calm period in which everything ran. The *pause* is the time when the kernel reports every background group as
 frozen.
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -90,8 +91,8 @@ class OnsetDetector:
 
     delays_ms: list[float] = field(default_factory=list)
     """The delays so far; if a pause never came, the delay is the time waited for it."""
-    _calm_since_s: float | None = None
-    _calm_total_us: int = 0
+    _calm: deque[tuple[float, int]] = field(default_factory=deque)
+    """The readings of the last calm period: time and cumulative stall."""
     _onset_s: float | None = None
 
     def see(self, now_s: float, stalled_us: int, *, running: bool, frozen: bool) -> None:
@@ -107,18 +108,22 @@ class OnsetDetector:
             waited_s = now_s - self._onset_s
             if frozen or waited_s > _GIVE_UP_S:
                 self.delays_ms.append(1e3 * waited_s)
-                self._onset_s = self._calm_since_s = None
+                self._onset_s = None
             return
-        stalls = stalled_us - self._calm_total_us >= _ONSET_US
-        if self._calm_since_s is None or not running:
-            self._restart(now_s if running else None, stalled_us)
-        elif stalls and now_s - self._calm_since_s >= _CALM_S:
+        if not running:
+            self._calm.clear()
+            return
+        self._calm.append((now_s, stalled_us))
+        while len(self._calm) > 1 and self._calm[1][0] <= now_s - _CALM_S:
+            self._calm.popleft()  # a trickle never adds up to an onset
+        since_s, before_us = self._calm[0]
+        if stalled_us - before_us < _ONSET_US:
+            return
+        self._calm.clear()
+        if now_s - since_s >= _CALM_S:
             self._onset_s = now_s
-        elif stalls:
-            self._restart(now_s, stalled_us)
-
-    def _restart(self, since_s: float | None, stalled_us: int) -> None:
-        self._calm_since_s, self._calm_total_us = since_s, stalled_us
+        else:
+            self._calm.append((now_s, stalled_us))
 
 
 class OnsetProbe:
