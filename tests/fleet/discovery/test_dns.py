@@ -129,6 +129,7 @@ def test_each_address_of_a_host_is_a_node(tmp_path: Path) -> None:
         ('service = "a"', 'resolver = ":53"'),
         ('service = "a"', 'resolver = "[::1]:65536"'),
         ('service = "a"', 'resolver = "127.0.0.1:0"'),
+        ('service = "a"', 'resolver = "127.0.0.1:5_3"'),
     ],
 )
 def test_tables_that_cannot_be_meant_are_refused(tmp_path: Path, lines: tuple[str, ...]) -> None:

@@ -55,9 +55,9 @@ def _is_address(text: str) -> bool:
     host, _, port = text.rpartition(":")
     try:
         ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
-        return 0 < int(port) <= _MOST_PORT
     except ValueError:
         return False
+    return port.isdecimal() and port.isascii() and 0 < int(port) <= _MOST_PORT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
